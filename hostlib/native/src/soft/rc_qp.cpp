@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "backend/rc_timing.hpp"
 #include "base/prefetch.hpp"
@@ -544,6 +545,23 @@ std::span<std::byte> RcQp::placement_target() const {
   return {target, (write_remaining_ - 1) / options_.path_mtu * options_.path_mtu};
 }
 
+/// Where the payload of an early packet, `distance` PSNs behind the missing one, belongs if the missing packets are
+/// valid: all but the last packet of a WRITE have the path MTU. nullptr if it belongs to no WRITE in progress, or if
+/// direct placement has put a run of packets there, whose other payloads would be overwritten.
+std::byte* RcQp::place_of(std::uint32_t distance, const wire::Packet& packet) const {
+  if (!in_message_ || !message_is_write_ || !packet.kind.write || packet.kind.first) return nullptr;
+  const std::uint64_t offset = std::uint64_t{distance} * options_.path_mtu;
+  const std::uint64_t end = offset + packet.payload.size();
+  const bool fits =
+      packet.kind.last ? end == write_remaining_ : end < write_remaining_ && packet.payload.size() == options_.path_mtu;
+  std::byte* const target = fits ? context_.memory.resolve(write_rkey_, write_address_, write_remaining_) : nullptr;
+  if (target == nullptr) return nullptr;
+  const std::less_equal<const std::byte*> not_after;
+  const std::byte* const payload = packet.payload.data();
+  if (not_after(target, payload) && !not_after(target + write_remaining_, payload)) return nullptr;
+  return target + offset;
+}
+
 void RcQp::on_request(const wire::Packet& packet, bool marked, Nanos arrived) {
   if (stopped_) return;
   ++counters_.rx_packets;
@@ -563,7 +581,7 @@ void RcQp::on_request(const wire::Packet& packet, bool marked, Nanos arrived) {
       return;
     }
     if (!packet.kind.refused && packet.payload.size() <= options_.path_mtu) {
-      early_.keep(static_cast<std::uint32_t>(distance), packet);
+      early_.keep(static_cast<std::uint32_t>(distance), packet, place_of(static_cast<std::uint32_t>(distance), packet));
     }
     ack_due_ = ack_urgent_ = true;
     return;

@@ -185,6 +185,7 @@ class RcQp {
 
   void respond_nak(std::uint8_t syndrome);
   void note_gap(std::int32_t distance);
+  [[nodiscard]] std::byte* place_of(std::uint32_t distance, const wire::Packet& packet) const;
   bool take(const wire::Packet& packet);
   std::optional<std::uint8_t> accept(const wire::Packet& packet);  ///< the NAK syndrome, or nothing when taken
 

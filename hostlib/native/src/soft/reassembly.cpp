@@ -17,19 +17,21 @@ void ReassemblyMemory::give_back(std::size_t bytes) {
   if (whole != nullptr) whole->give_back(bytes);
 }
 
-void Reassembly::keep(std::uint32_t distance, const wire::Packet& packet) {
+void Reassembly::keep(std::uint32_t distance, const wire::Packet& packet, std::byte* place) {
   if (!enabled() || distance == 0 || distance >= kWindow) return;
   if (table_ && slot(packet.psn)) return;
-  const std::size_t bytes = sizeof(Kept) + packet.payload.size();
+  const std::size_t payload = packet.payload.size();
+  const std::size_t bytes = sizeof(Kept) + (place == nullptr ? payload : 0);
   if (!memory_->take(bytes + (table_ ? 0 : sizeof(Table)))) return;
   if (!table_) table_ = std::make_unique<Table>();
-  auto& place = slot(packet.psn);
-  place = std::make_unique<Kept>(Kept{.packet = packet, .bytes = bytes, .payload = {}});
-  if (!packet.payload.empty()) {
-    place->payload = std::make_unique_for_overwrite<std::byte[]>(packet.payload.size());
-    std::memcpy(place->payload.get(), packet.payload.data(), packet.payload.size());
+  auto kept = std::make_unique<Kept>(Kept{.packet = packet, .bytes = bytes, .payload = {}});
+  if (place == nullptr && payload > 0) {
+    kept->payload = std::make_unique_for_overwrite<std::byte[]>(payload);
+    place = kept->payload.get();
   }
-  place->packet.payload = {place->payload.get(), packet.payload.size()};
+  if (payload > 0) std::memcpy(place, packet.payload.data(), payload);
+  kept->packet.payload = {place, payload};
+  slot(packet.psn) = std::move(kept);
   const std::uint32_t missing = packet.psn - distance;
   if (table_->count == 0 || distance > ((table_->highest - missing) & wire::kPsnMask)) table_->highest = packet.psn;
   ++table_->count;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Selective repeat, receiving side: request packets that arrived before one that is missing. They wait here until the
-// missing one comes and are then taken in PSN order, so that memory is written and messages complete exactly as if no
-// packet had been lost.
+// missing one comes and are then taken in PSN order, so that messages complete exactly as if no packet had been lost.
+// The payload of a packet of the WRITE in progress waits where it belongs, others are copied.
 #pragma once
 
 #include <array>
@@ -39,14 +39,15 @@ class Reassembly {
   [[nodiscard]] bool enabled() const { return memory_ != nullptr; }
   [[nodiscard]] bool empty() const { return table_ == nullptr; }
   struct Kept {
-    wire::Packet packet;  ///< its payload points into `payload`
+    wire::Packet packet;  ///< its payload is in its place, or in `payload`
     std::size_t bytes = 0;
     std::unique_ptr<std::byte[]> payload;
   };
 
-  /// Keeps a copy of the packet that comes `distance` PSNs after the missing one, at least 1. Ignores one that is kept
+  /// Keeps the packet that comes `distance` PSNs after the missing one, at least 1. Its payload is copied to `place`,
+  /// which has room for it, or into memory of this object where `place` is nullptr. Ignores a packet that is kept
   /// already, is too far away, or finds no memory.
-  void keep(std::uint32_t distance, const wire::Packet& packet);
+  void keep(std::uint32_t distance, const wire::Packet& packet, std::byte* place = nullptr);
   /// Removes and returns the packet with this PSN, the missing one's, if it is here.
   std::unique_ptr<Kept> take(std::uint32_t psn);
   void clear();

@@ -171,6 +171,78 @@ TEST_CASE("memory is written in PSN order, and a late copy never") {
   CHECK(link.responder().counters().duplicates == 3);
 }
 
+/// A WRITE of four packets of 256 bytes, to be injected one by one.
+struct FourPackets {
+  Link link{kSelective};
+  Target target{link, std::size_t{4} * 256};
+
+  [[nodiscard]] Bytes packet(Opcode opcode, std::uint32_t psn, unsigned value, std::size_t bytes = 256) const {
+    return serialize(wire::data_header(opcode, kResponderQpn, psn, false, 0, 0, target.rkey, 4 * 256, 7),
+                     Bytes(bytes, static_cast<std::byte>(value)));
+  }
+  [[nodiscard]] Bytes placed() const {
+    return {target.bytes[0], target.bytes[256], target.bytes[512], target.bytes[768]};
+  }
+};
+
+TEST_CASE("payloads of early packets of a WRITE in progress wait where they belong") {
+  FourPackets write;
+  write.link.inject(write.packet(Opcode::kWriteFirst, 0, 1));
+  write.link.inject(write.packet(Opcode::kWriteLastImm, 3, 4));
+  CHECK(write.placed() == bits({1, 0, 0, 4}));
+  const std::size_t left = write.link.reassembly().left;
+  write.link.inject(write.packet(Opcode::kWriteMiddle, 2, 3));
+  CHECK(left - write.link.reassembly().left < 256);             // no room for a payload is taken
+  write.link.inject(write.packet(Opcode::kWriteMiddle, 2, 9));  // the first copy counts
+  CHECK(write.placed() == bits({1, 0, 3, 4}));
+  CHECK(write.link.received().empty());
+  write.link.inject(write.packet(Opcode::kWriteMiddle, 1, 2));
+  CHECK(write.placed() == bits({1, 2, 3, 4}));
+  REQUIRE(write.link.received().size() == 1);
+  CHECK(write.link.reassembly().left == kPeerReassemblyBytes);
+}
+
+TEST_CASE("early packets that cannot belong to the WRITE in progress are not placed") {
+  FourPackets write;
+  write.link.inject(write.packet(Opcode::kWriteFirst, 0, 1));
+  const auto early = [&](Opcode opcode, std::uint32_t psn, std::size_t bytes) {
+    write.link.inject(write.packet(opcode, psn, 9, bytes));
+    CHECK(write.placed() == bits({1, 0, 0, 0}));
+  };
+  SUBCASE("of another WRITE") { early(Opcode::kWriteFirst, 2, 256); }
+  SUBCASE("of a SEND") { early(Opcode::kSendMiddle, 2, 256); }
+  SUBCASE("behind the end") { early(Opcode::kWriteMiddle, 4, 256); }
+  SUBCASE("too short") { early(Opcode::kWriteMiddle, 2, 252); }
+  SUBCASE("the last before the end") { early(Opcode::kWriteLast, 2, 256); }
+  SUBCASE("another at the end") { early(Opcode::kWriteMiddle, 3, 256); }
+  SUBCASE("without the region") {
+    REQUIRE(write.link.memory().remove(write.target.rkey));
+    early(Opcode::kWriteMiddle, 2, 256);
+  }
+  SUBCASE("when the owner has its memory back") {
+    write.link.memory().retire(write.target.rkey);
+    early(Opcode::kWriteMiddle, 2, 256);
+  }
+}
+
+TEST_CASE("an early payload that was placed ahead overwrites none of its run") {
+  FourPackets write;
+  write.link.inject(write.packet(Opcode::kWriteFirst, 0, 1));
+  // Direct placement took packets 2 and 3 for 1 and 2. Packet 3 has not been looked at yet.
+  const Parsed second(write.packet(Opcode::kWriteMiddle, 2, 3));
+  const Parsed third(write.packet(Opcode::kWriteLast, 3, 4));
+  std::ranges::copy(second.packet.payload, write.target.bytes.begin() + 256);
+  std::ranges::copy(third.packet.payload, write.target.bytes.begin() + 512);
+  for (const auto& [parsed, index] : {std::pair{&second, 1}, std::pair{&third, 2}}) {
+    wire::Packet packet = parsed->packet;
+    packet.payload = std::span(write.target.bytes).subspan(std::size_t{256} * index, 256);
+    write.link.responder().on_request(packet);
+    CHECK(write.placed() == bits({1, 3, 4, 0}));
+  }
+  write.link.inject(write.packet(Opcode::kWriteMiddle, 1, 2));
+  CHECK(write.placed() == bits({1, 2, 3, 4}));
+}
+
 TEST_CASE("a region that is deregistered while packets wait is not written") {
   Link link(kSelective);
   Target target(link, 512);
