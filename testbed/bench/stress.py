@@ -2,18 +2,20 @@
 """Goodput when the network drops, duplicates, reorders or corrupts packets, relative to a perfect network.
 
 Both devices are in this process, on loopback. Faults are injected on reception in both directions, so they affect
-messages, acknowledgements and receive advertisements. Every received byte is compared with the byte sent. With root,
-TCP is a second peer, under the same loss between two network namespaces (`testbed.bench.lossy_link`).
+messages, acknowledgements and receive advertisements. Every received byte is compared with the byte sent, outside the
+time that is measured: the devices wait meanwhile. With root, TCP is a second peer, under the same loss between two
+network namespaces (`testbed.bench.lossy_link`).
 """
 
 import os
 import random
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from itertools import chain
 
-from hostlib import Connection, Device, Faults, TransportError
+from hostlib import Connection, Device, Faults, Request, TransportError
 from testbed.bench import lossy_link
 from testbed.bench.frame import Measurement, Result, result
 from testbed.bench.transport import printed
@@ -29,8 +31,11 @@ PEER = "no faults"
 _ADDRESSES = ("127.0.0.1", "127.0.0.2")
 _MESSAGE_BYTES = 256 << 10
 _IN_FLIGHT = 8
+_MESSAGES = 256
+"""Messages of a stream, each into a buffer of its own, which are compared after the last has arrived."""
+
 _SECONDS = 1.0
-"""Seconds for which a repetition of a case starts new messages."""
+"""Measured seconds after which a repetition of a case starts no further stream."""
 
 _TIMEOUT_S = 300.0
 
@@ -82,40 +87,48 @@ def run(steps: dict[str, Faults], repetitions: int = REPETITIONS, seconds: float
 
 
 def goodput_gbps(message: bytes, faults: Faults, seconds: float) -> float:
-    """Goodput in Gbit/s of complete messages, with new ones started for `seconds`. Raises TestbedError."""
+    """Goodput in Gbit/s of streams of messages, for at least `seconds`. Raises TestbedError."""
 
     def device(address: str) -> Device:
         return Device(address, lanes=8, min_timeout_s=0.01, retry_time_s=_TIMEOUT_S, faults=faults)
 
+    buffers = [bytearray(len(message)) for _ in range(_MESSAGES)]
+    messages, elapsed = 0, 0.0
     try:
         with device(_ADDRESSES[0]) as one, device(_ADDRESSES[1]) as two:
             listener = two.listen()
             out = one.connect(listener.handle, _TIMEOUT_S)
-            return _stream(out, listener.accept(_TIMEOUT_S), message, seconds)
+            into = listener.accept(_TIMEOUT_S)
+            while elapsed < seconds:
+                elapsed += _stream(out, into, message, buffers)
+                messages += len(buffers)
+                _check(buffers, message)
     except (TransportError, TimeoutError) as error:
         raise TestbedError(f"a message was lost under {faults}: {error}") from error
+    return messages * len(message) * 8 / elapsed / 1e9
 
 
-def _stream(out: Connection, into: Connection, message: bytes, seconds: float) -> float:
-    buffers = [bytearray(len(message)) for _ in range(_IN_FLIGHT)]
-    under_way = [(into.recv(buffer), out.send(message), buffer) for buffer in buffers]
-    start = time.monotonic()
-    arrived, comparing = 0, 0.0
+def _stream(out: Connection, into: Connection, message: bytes, buffers: list[bytearray]) -> float:
+    """Sends the message into each buffer, `_IN_FLIGHT` at a time. The seconds until the last has arrived."""
+    begin = time.monotonic()
+    under_way: deque[tuple[Request, Request]] = deque()
+    for buffer in buffers:
+        if len(under_way) == _IN_FLIGHT:
+            _wait(under_way.popleft())
+        under_way.append((into.recv(buffer), out.send(message)))
     while under_way:
-        receiving, sending, buffer = under_way.pop(0)
-        receiving.wait(_TIMEOUT_S)
-        sending.wait(_TIMEOUT_S)
-        arrived += 1
-        before = time.monotonic()
-        _check(buffer, message)
-        comparing += time.monotonic() - before
-        if time.monotonic() - start < seconds:
-            under_way.append((into.recv(buffer), out.send(message), buffer))
-    return arrived * len(message) * 8 / (time.monotonic() - start - comparing) / 1e9
+        _wait(under_way.popleft())
+    return time.monotonic() - begin
 
 
-def _check(buffer: bytearray, message: bytes) -> None:
-    """Raises TestbedError unless `buffer` holds the message. Clears the buffer for the next message."""
-    if buffer != message:
-        raise TestbedError("a message arrived corrupted")
-    buffer[:] = bytes(len(buffer))
+def _wait(message: tuple[Request, Request]) -> None:
+    for request in message:
+        request.wait(_TIMEOUT_S)
+
+
+def _check(buffers: list[bytearray], message: bytes) -> None:
+    """Raises TestbedError unless all buffers hold the message. Clears them for the next stream."""
+    for buffer in buffers:
+        if buffer != message:
+            raise TestbedError("a message arrived corrupted")
+        buffer[:] = bytes(len(buffer))
