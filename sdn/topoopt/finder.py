@@ -13,12 +13,15 @@ from math import ceil
 
 import numpy as np
 
+from sdn._planners import heaviest_matching
 from sdn.topoopt.demand import AllReduceGroup, Demand, Matrix
 from sdn.topoopt.permutations import Circuit, ring_circuits, select_permutations, shortest_permutations, totient_perms
 from sdn.topoopt.routing import BalancedRoutes, Route, Routes, coin_change, coin_routes
 
 Layer = tuple[Circuit, ...]
 """The circuits of one interface's optical switch: a server transmits to at most one, and receives from at most one."""
+_WEIGHT_BITS = 52
+"""Bits of the greatest weight of a matching."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,19 +144,15 @@ def _matching_layers(mp: Matrix, degree: int) -> list[Layer]:
     weight leaves have nothing to send to each other; they are joined in pairs that change from layer to layer. Of an
     odd number of them, one that was left dark least often so far is left dark.
     """
-    import networkx as nx  # here, because every load of a spec would wait for it
-
-    graph: nx.Graph[int] = nx.Graph()
     both = mp + mp.T
-    for a, b in zip(*both.nonzero(), strict=True):
-        if a < b:
-            graph.add_edge(int(a), int(b), weight=float(both[a, b]))
+    finest = 2.0 ** (_WEIGHT_BITS - np.frexp(both.max())[1])  # weights are whole numbers
     layers: list[Layer] = []
     times_dark = [0] * len(mp)
     for number in range(degree):
-        pairs = nx.max_weight_matching(graph)
+        partners = heaviest_matching(np.rint(both * finest).astype(np.int64)).tolist()
+        pairs = [(a, b) for a, b in enumerate(partners) if a < b]
         for a, b in pairs:
-            graph[a][b]["weight"] /= 2
+            both[a, b] = both[b, a] = both[a, b] / 2
         left = sorted(set(range(len(mp))).difference(*pairs))
         if len(left) % 2:
             dark = min(reversed(left), key=times_dark.__getitem__)
@@ -185,8 +184,8 @@ def _routes(
             known = routes.get((route[0], route[-1]))
             if known is None or len(route) < len(known[0]):
                 routes[route[0], route[-1]] = (route,)
+    sources, destinations = demand.mp.nonzero()
     balanced = BalancedRoutes(demand.servers, circuits)
-    for source, destination in np.argwhere(demand.mp).tolist():
-        size = float(demand.mp[source, destination])
-        routes[source, destination] = balanced.add(source, destination, size, mp_routes)
+    found = balanced.add_all(sources, destinations, demand.mp[sources, destinations], mp_routes)
+    routes |= zip(zip(sources.tolist(), destinations.tolist(), strict=True), found, strict=True)
     return routes

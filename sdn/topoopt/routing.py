@@ -12,6 +12,7 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
+from sdn import _planners
 from sdn.topoopt.demand import Matrix
 from sdn.topoopt.permutations import Circuit
 
@@ -93,58 +94,28 @@ class BalancedRoutes:
 
     def __init__(self, servers: int, circuits: Iterable[Circuit]) -> None:
         parallel = Counter(circuits)
-        self._servers = servers
-        self._heads: list[int] = []  # by circuit, parallel ones as one
-        self._parallel: list[int] = []
-        self._leaving: list[list[int]] = [[] for _ in range(servers)]
-        for number, (tail, head) in enumerate(sorted(parallel)):
-            self._heads.append(head)
-            self._parallel.append(parallel[tail, head])
-            self._leaving[tail].append(number)
-        joined = np.zeros((servers, servers), dtype=np.bool_)
-        for tail, head in parallel:
-            joined[tail, head] = True
-        self._hops: list[list[int]] = _hops(joined).tolist()
-        self._load = [0.0] * len(self._heads)
-        self._closer: dict[int, list[int]] = {}  # by server and destination: circuits that lead closer
+        tails, heads = np.array(sorted(parallel), dtype=np.int32).reshape(-1, 2).T
+        copies = np.array([parallel[ends] for ends in sorted(parallel)], dtype=np.int32)
+        self._routes = _planners.BalancedRoutes(servers, tails, heads, copies)
+        self._hops = self._routes.hops()
 
     def add(self, source: int, destination: int, size: float, count: int) -> tuple[Route, ...]:
         """The routes of a pair that sends `size` bytes: `count` of equal length, or fewer where they repeat.
 
         Raises Unreachable.
         """
-        if self._hops[source][destination] < 0:
-            raise Unreachable(f"no circuits lead from server {source} to server {destination}")
-        found = {self._route(source, destination, size / count): None for _ in range(count)}
-        return tuple(found)
+        return self.add_all([source], [destination], [size], count)[0]
 
-    def _route(self, source: int, destination: int, size: float) -> Route:
-        route, at = [source], source
-        while at != destination:
-            key = self._servers * at + destination
-            ways = self._closer.get(key) or self._closer.setdefault(key, self._leading(at, destination))
-            best = min(ways, key=self._load.__getitem__)
-            self._load[best] += size / self._parallel[best]
-            at = self._heads[best]
-            route.append(at)
-        return tuple(route)
-
-    def _leading(self, at: int, destination: int) -> list[int]:
-        left = self._hops[at][destination] - 1
-        return [circuit for circuit in self._leaving[at] if self._hops[self._heads[circuit]][destination] == left]
-
-
-def _hops(joined: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Hops from each server to each other, -1 where there is no way: breadth-first searches from all at once."""
-    hops = np.full(joined.shape, -1)
-    frontier = reached = np.eye(len(joined), dtype=np.bool_)
-    length = 0
-    while frontier.any():
-        hops[frontier] = length
-        frontier = (frontier.astype(np.float32) @ joined > 0) & ~reached
-        reached = reached | frontier
-        length += 1
-    return hops
+    def add_all(
+        self, sources: npt.ArrayLike, destinations: npt.ArrayLike, sizes: npt.ArrayLike, count: int
+    ) -> list[tuple[Route, ...]]:
+        """`add` for one pair after the other."""
+        source, destination = np.asarray(sources, dtype=np.int32), np.asarray(destinations, dtype=np.int32)
+        missing = np.flatnonzero(self._hops[source, destination] < 0)
+        if missing.size:
+            first = missing[0]
+            raise Unreachable(f"no circuits lead from server {source[first]} to server {destination[first]}")
+        return self._routes.add_all(source, destination, np.asarray(sizes, dtype=np.float64), count)
 
 
 def bandwidth_tax(transfers: Matrix, routes: Routes, direct: float = 0.0) -> float:

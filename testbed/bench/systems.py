@@ -7,13 +7,15 @@ Placement: jobs arrive at an empty cluster with servers of 8 GPUs. Job sizes are
 eighth of the cluster. When less than a tenth is idle, or a job cannot be placed, a job chosen at random leaves, which
 fragments the cluster. Measured are the arrivals that are not placed under one leaf, including those not placed at all.
 
-Topologies are for servers of 8 GPUs and 4 NICs: a data-parallel job, and a recommendation model with its tables on 4
-servers.
+Topologies are for servers of 8 GPUs and 4 NICs: a data-parallel job, and a recommendation model with tables on 4
+servers, or on 64, whose transfers need matchings. The alternating search is for a recommendation model of 8 tables on
+half of the servers, with 4 of their GPUs.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -25,6 +27,11 @@ from sdn.isolation.ocs_cluster import OcsCluster
 from sdn.topoopt import Demand, data_parallel, dlrm, find_topology
 from testbed.bench.frame import Measurement, Result, result
 from testbed.progress import Steps
+from testbed.topoopt.alternate import alternate
+from testbed.topoopt.estimates import Job
+from testbed.training import networks
+from testbed.training.hardware import A100
+from testbed.training.per_operator import roofline
 
 REPETITIONS = 3
 ARRIVALS = 40
@@ -114,14 +121,24 @@ def _data_parallel(size: Size, _seed: int, _arrivals: int) -> float:
     return _found(data_parallel(size.servers, 2e9))
 
 
-def _recommender(size: Size, seed: int, _arrivals: int) -> float:
-    tables = np.random.default_rng(seed).choice(size.servers, 4, replace=False).tolist()
-    return _found(dlrm(size.servers, tables, 2e9, 8192))
+def _recommender(tables: int, size: Size, seed: int, _arrivals: int) -> float:
+    owners = np.random.default_rng(seed).permutation(size.servers)[:tables].tolist()
+    return _found(dlrm(size.servers, owners, 2e9, 8192))
+
+
+def _alternating(size: Size, _seed: int, _arrivals: int) -> float:
+    network, servers, gpus = networks.dlrm(tables=8), size.servers // 2, 4
+    job = Job(network, servers, gpus * servers * network.batch, roofline(A100, gpus), gpus, A100.memory_bytes)
+    start = time.perf_counter()
+    alternate(job, NICS, 100e9, single=False)
+    return time.perf_counter() - start
 
 
 CASES: dict[str, Callable[[Size, int, int], float]] = {
     "vclos.place": _vclos,
     "ocs_vclos.place": _ocs_vclos,
     "find_topology, data-parallel": _data_parallel,
-    "find_topology, recommender": _recommender,
+    "find_topology, recommender": partial(_recommender, 4),
+    "find_topology, recommender, 64 tables": partial(_recommender, 64),
+    "alternating search, half of the servers": _alternating,
 }

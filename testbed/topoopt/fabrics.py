@@ -4,7 +4,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Self
 
 import networkx as nx
@@ -60,17 +60,12 @@ class Fabric:
         """
         parallel = Counter(circuits)
         number = {circuit: link for link, circuit in enumerate(parallel)}
-        balanced = BalancedRoutes(servers, circuits)
         known = routes or {}
-        rows: list[list[int]] = []
-        for source in range(servers):
-            for destination in range(servers):
-                if source == destination:
-                    rows.append([])
-                    continue
-                pair = source, destination
-                way = known[pair][0] if pair in known else balanced.add(source, destination, 1.0, 1)[0]
-                rows.append([number[hop] for hop in pairwise(way)])
+        missing = [pair for pair in permutations(range(servers), 2) if pair not in known]
+        sources, destinations = np.array(missing, dtype=np.int32).reshape(-1, 2).T
+        found = BalancedRoutes(servers, circuits).add_all(sources, destinations, np.ones(len(missing)), 1)
+        ways = {**known, **dict(zip(missing, found, strict=True))}
+        rows = [[number[hop] for hop in pairwise(ways[pair][0])] if pair in ways else [] for pair in _pairs(servers)]
         return cls(name, servers, rate_bps * np.array(list(parallel.values()), np.float64), _padded(rows), rings or {})
 
 

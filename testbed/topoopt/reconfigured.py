@@ -123,9 +123,9 @@ class _Run:
         """By pair: the links of a shortest route, chosen so that circuits have even numbers of pairs."""
         balanced = BalancedRoutes(self._servers, circuits.elements())
         rows = np.full((self._servers**2, self._servers), -1, dtype=np.int32)
-        for pair in np.unique(self._pairs).tolist():
-            source, destination = divmod(pair, self._servers)
-            (way,) = balanced.add(source, destination, 1.0, 1)
+        pairs = np.unique(self._pairs)
+        found = balanced.add_all(pairs // self._servers, pairs % self._servers, np.ones(pairs.size), 1)
+        for pair, (way,) in zip(pairs.tolist(), found, strict=True):
             links = self._servers * np.array(way[:-1]) + np.array(way[1:])
             rows[pair, : links.size] = links
         return rows[:, : max(1, int((rows >= 0).sum(axis=1).max()))]

@@ -17,10 +17,12 @@
 #include <vector>
 
 #include "annealing.hpp"
+#include "balanced_routes.hpp"
 #include "bounded_flow.hpp"
 #include "clos.hpp"
 #include "components.hpp"
 #include "edge_colouring.hpp"
+#include "matching.hpp"
 #include "max_min.hpp"
 #include "planners.hpp"
 #include "rerouting.hpp"
@@ -156,6 +158,74 @@ Ints py_components(std::int32_t tors, const Ints& src, const Ints& dst) {
   const auto labels = components(tors, view(src), view(dst));
   return Ints(static_cast<py::ssize_t>(labels.size()), labels.data());
 }
+
+Ints py_heaviest_matching(const Longs& weight) {
+  const auto vertices = weight.ndim() == 2 ? weight.shape(0) : -1;
+  check(vertices >= 0 && vertices < 1 << 15 && weight.shape(1) == vertices, "weight must be a square matrix");
+  const auto weights = view(weight);
+  check(std::all_of(weights.begin(), weights.end(), [](auto w) { return w >= 0 && w <= std::int64_t{1} << 53; }),
+        "a weight is negative or above 2^53");
+  for (py::ssize_t a = 0; a < vertices; ++a) {
+    for (py::ssize_t b = 0; b <= a; ++b) check(weight.at(a, b) == weight.at(b, a), "weight is not symmetric");
+    check(weight.at(a, a) == 0, "a vertex has a weight with itself");
+  }
+  std::vector<std::int32_t> partner;
+  {
+    const py::gil_scoped_release without_gil;
+    partner = heaviest_matching(static_cast<std::int32_t>(vertices), weights);
+  }
+  return Ints(static_cast<py::ssize_t>(partner.size()), partner.data());
+}
+
+/// BalancedRoutes with checks.
+class Balanced {
+ public:
+  Balanced(std::int32_t servers, const Ints& tail, const Ints& head, const Ints& copies)
+      : servers_(checked(servers, tail, head, copies)), routes_(servers, view(tail), view(head), view(copies)) {}
+
+  Ints hops() const { return Ints({servers_, servers_}, routes_.hops().data()); }
+
+  /// For each pair up to `count` routes, each once, of which each carries an equal part; a route is a tuple of servers.
+  py::list add_all(const Ints& source, const Ints& destination, const Doubles& size, int count) {
+    const auto from = view(source);
+    const auto to = view(destination);
+    check(from.size() == to.size() && view(size).size() == to.size(), "pairs differ in length");
+    check_range(from, servers_, "a source does not exist");
+    check_range(to, servers_, "a destination does not exist");
+    check(count >= 1, "a pair needs a route");
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const auto place = static_cast<std::size_t>(from[i]) * static_cast<std::size_t>(servers_);
+      check(routes_.hops()[place + static_cast<std::size_t>(to[i])] >= 0, "a destination cannot be reached");
+    }
+    py::list answer(from.size());
+    std::vector<std::vector<std::int32_t>> found;
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      found.clear();
+      for (int k = 0; k < count; ++k) {
+        auto route = routes_.add(from[i], to[i], view(size)[i] / count);
+        if (std::find(found.begin(), found.end(), route) == found.end()) found.push_back(std::move(route));
+      }
+      py::tuple each(found.size());
+      for (std::size_t k = 0; k < found.size(); ++k) each[k] = py::tuple(py::cast(found[k]));
+      answer[i] = std::move(each);
+    }
+    return answer;
+  }
+
+ private:
+  static std::int32_t checked(std::int32_t servers, const Ints& tail, const Ints& head, const Ints& copies) {
+    check(servers >= 1 && servers < 1 << 15, "there are too few or too many servers");
+    check(tail.size() == head.size() && tail.size() == copies.size(), "circuits differ in length");
+    check_range(view(tail), servers, "a circuit leaves a server that does not exist");
+    check_range(view(head), servers, "a circuit leads to a server that does not exist");
+    const auto each = view(copies);
+    check(std::all_of(each.begin(), each.end(), [](auto n) { return n >= 1; }), "a circuit has no copies");
+    return servers;
+  }
+
+  std::int32_t servers_;
+  BalancedRoutes routes_;
+};
 
 std::vector<Range> ranges(const Longs& least, const Longs& most) {
   check(least.ndim() == 1 && least.size() == most.size(), "least and most differ in length");
@@ -404,6 +474,11 @@ PYBIND11_MODULE(_planners, module) {
   module.def("bounded_flow", &py_bounded_flow, "left"_a, "right"_a, "pair"_a, "left_vertex"_a, "right_vertex"_a);
   module.def("anneal", &py_anneal, "rate"_a, "src"_a, "dst"_a, "demand"_a, "dst_nic"_a, "slots"_a, "capacity"_a,
              "unit"_a, "hot"_a, "cold"_a, "cooling"_a, "steps_per_temperature"_a, "seed"_a);
+  module.def("heaviest_matching", &py_heaviest_matching, "weight"_a);
+  py::class_<Balanced>(module, "BalancedRoutes")
+      .def(py::init<std::int32_t, const Ints&, const Ints&, const Ints&>(), "servers"_a, "tail"_a, "head"_a, "copies"_a)
+      .def("hops", &Balanced::hops)
+      .def("add_all", &Balanced::add_all, "source"_a, "destination"_a, "size"_a, "count"_a);
   py::class_<Colouring>(module, "Colouring")
       .def(py::init<std::int32_t, std::int32_t>(), "tors"_a, "colours"_a)
       .def("forbid", &Colouring::forbid, "way"_a, "tor"_a, "colour"_a)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import networkx as nx
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sdn._planners import heaviest_matching
 from sdn.topoopt import (
     AllReduceGroup,
     BalancedRoutes,
@@ -242,6 +243,22 @@ def test_balanced_routes_are_the_shortest(servers: int, data: st.DataObject) -> 
                 assert (route[0], route[-1]) == (source, destination)
                 assert len(route) - 1 == lengths[source][destination]
                 assert set(circuits).issuperset(pairwise(route))
+
+
+@given(st.integers(0, 14), st.sampled_from([1, 3, 100, 2**53]), st.data())
+def test_a_matching_has_the_greatest_weight(vertices: int, most: int, data: st.DataObject) -> None:
+    pairs = list(combinations(range(vertices), 2))
+    weights = data.draw(st.lists(st.integers(0, most), min_size=len(pairs), max_size=len(pairs)))
+    weight = np.zeros((vertices, vertices), dtype=np.int64)
+    graph: nx.Graph[int] = nx.Graph()
+    for (a, b), size in zip(pairs, weights, strict=True):
+        weight[a, b] = weight[b, a] = size
+        graph.add_edge(a, b, weight=size)
+    partners = heaviest_matching(weight).tolist()
+    matched = [(a, b) for a, b in enumerate(partners) if b >= 0]
+    assert all(partners[b] == a and weight[a, b] > 0 for a, b in matched)
+    greatest = sum(int(weight[pair]) for pair in nx.max_weight_matching(graph))
+    assert sum(int(weight[pair]) for pair in matched) == 2 * greatest
 
 
 def test_balanced_routes_take_what_is_least_loaded() -> None:
