@@ -58,6 +58,9 @@ def pair(wire: Wire) -> Iterator[Callable[..., object]]:
         wire.drop_every(0)
 
 
+ELSEWHERE = Path(__file__).with_name("elsewhere.md")
+"""The section on features that other tests show, as no peer of these tests has them."""
+
 Row = tuple[str, str]
 _rows: dict[Row, list[tuple[str, str]]] = defaultdict(list)
 
@@ -105,4 +108,4 @@ def table() -> str:
         tests[", ".join(between), details, result].append(what)
     for (ends, details, result), names in tests.items():
         lines.append(f"| {'; '.join(names)} | {ends} | {': '.join(filter(None, (details, result)))} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n\n" + ELSEWHERE.read_text()
