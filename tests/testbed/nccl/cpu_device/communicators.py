@@ -217,6 +217,27 @@ class Rank:
         self.check(self.nccl.ncclCommDestroy(again))
         return {"pending": pending, "right": right}
 
+    def longer_send(self, sent: int = 4_000_000, received: int = 1_000_000) -> dict[str, Any]:
+        """Rank 0 sends more elements than rank 1 receives; then both abort."""
+        communicator, stream = self.join(), self.stream()
+        right = self.sums(communicator, self.ranks)
+        sends = self.rank == 0
+        elements = sent if sends else received
+        buffer = self.buffer(pattern(elements) if sends else array("f", bytes(4 * elements)))
+        call = self.nccl.ncclSend if sends else self.nccl.ncclRecv
+        self.check(call(buffer, ctypes.c_size_t(elements), FLOAT32, 1 - self.rank, communicator, stream))
+        if not sends:
+            right = right and self.result(buffer, elements, stream) == pattern(elements)
+            (self.folder / "received").touch()
+        self.await_((self.folder / "received").exists)
+        time.sleep(0.2)
+        pending = self.cuda.cudaStreamQuery(stream) == NOT_READY
+        error = ctypes.c_int()
+        self.check(self.nccl.ncclCommGetAsyncError(communicator, ctypes.byref(error)))
+        self.meet()
+        self.check(self.nccl.ncclCommAbort(communicator))
+        return {"pending": pending, "error": error.value, "right": right}
+
     def killed(self) -> dict[str, Any]:
         """The last rank dies in a collective; the others learn of it, abort, and go on without it."""
         communicator, stream = self.join(), self.stream()
