@@ -12,25 +12,7 @@ from testbed.misfit import Misfit
 from testbed.spec.section import NAME, Section
 from testbed.training.search import ZEROS, Space
 from testbed.training.strategies import Recomputation
-from testbed.training.transformer import (
-    BLOOM,
-    GPT_1T,
-    GPT_22B,
-    GPT_175B,
-    GPT_530B,
-    LLAMA_2_70B,
-    Transformer,
-)
-
-MODELS = {
-    "gpt-22b": GPT_22B,
-    "gpt-175b": GPT_175B,
-    "gpt-530b": GPT_530B,
-    "gpt-1t": GPT_1T,
-    "bloom": BLOOM,
-    "llama2-70b": LLAMA_2_70B,
-}
-"""Shapes by their names in a plan."""
+from testbed.training.transformer import MODELS, ModelName, Transformer
 
 Kind = Literal["rail_only", "rail_optimised", "clos", "topoopt"]
 
@@ -122,9 +104,6 @@ class Limits(Section):
     capital_usd: float | None = Field(default=None, gt=0)
     megawatts: float | None = Field(default=None, gt=0)
     days: float | None = Field(default=None, gt=0)
-
-
-ModelName = Literal["gpt-22b", "gpt-175b", "gpt-530b", "gpt-1t", "bloom", "llama2-70b"]
 
 
 class Member(Section):

@@ -119,7 +119,7 @@ class _Run:
             sends_in_flight=workload.sends_in_flight,
             phase_starts=workload.phase_starts(ranks),
             pauses=workload.pauses(ranks),
-            waits=workload.order_at(rank, ranks),
+            order=workload.order_at(rank, ranks),
         )
         self._connections = Connections({}, {})
         self._idle_lanes: dict[tuple[str, str, int], LaneCounters] = {}

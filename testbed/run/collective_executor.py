@@ -18,8 +18,8 @@ from typing import Protocol
 import numpy as np
 
 from testbed.errors import TestbedError
-from testbed.run.transfer_tasks import Task, gate_at, tasks_of
-from testbed.workloads import Buffers, Elements, Transfer
+from testbed.run.transfer_tasks import Gate, Task, gates_of, phase_gates, tasks_of
+from testbed.workloads import Buffers, Elements, Order, Transfer
 
 RECEIVES_AHEAD = 64
 """Receives posted at once: enough that a sender always finds one, and few enough to bound the engine's memory."""
@@ -90,19 +90,22 @@ class RankRun:
         receives_ahead: int = RECEIVES_AHEAD,
         phase_starts: Sequence[int] = (),
         pauses: Mapping[int, float] = MappingProxyType({}),
-        waits: Sequence[tuple[int, int]] = (),
+        order: Order | None = None,
     ) -> None:
         """`routes` has the number of each transfer's route, by default 0.
 
-        `phase_starts` and `pauses` are those of `testbed.workloads.Workload`, `waits` its `order_at`.
+        `phase_starts` and `pauses` are those of `testbed.workloads.Workload`, `order` its `order_at`.
         """
         self._rank = rank
         self._buffers = buffers
-        self._tasks = tasks_of(rank, transfers, in_place=buffers.input is buffers.output, routes=routes, waits=waits)
+        self._tasks = tasks_of(rank, transfers, in_place=buffers.input is buffers.output, routes=routes)
         starts = sorted({*phase_starts, *pauses})
-        self._gates = deque(gate_at(self._tasks, first, pauses.get(first, 0.0)) for first in starts)
-        self._opens_s: float | None = None
-        """When the computation before the first gate ends, once it has begun."""
+        self._gates = phase_gates(self._tasks, [(first, pauses.get(first, 0.0)) for first in starts])
+        if order is not None:
+            self._gates += gates_of(self._tasks, order, len(transfers))
+        self._computing: list[tuple[float, int, Gate]] = []
+        """A heap: gates that the rank has reached, by the end of their computation, then in the order of beginnings."""
+        self._begun = 0
         self._computed_s = -np.inf
         """When the last computation has ended."""
         for task in self._tasks:
@@ -132,6 +135,9 @@ class RankRun:
         """
         begin = time.monotonic() if start_s is None else start_s
         deadline = begin + timeout_s
+        for gate in self._gates:
+            if not gate.waits_for:
+                self._begin(gate, begin)
         self._compute(begin)
         while True:
             while self._ready and self._spare_sends:
@@ -140,9 +146,9 @@ class RankRun:
                 request = connections.outgoing[task.transfer.dst, task.route].send(self._send_buffer(task), task.tag)
                 self._waiting.append((request, task))
             self.post(connections)
-            if not self._waiting and self._opens_s is None:
+            if not self._waiting and not self._computing:
                 return self._timings(begin)
-            until = deadline if self._opens_s is None else min(deadline, self._opens_s)
+            until = min(deadline, self._computing[0][0]) if self._computing else deadline
             left_s = max(0.0, until - time.monotonic())
             try:
                 index = self._wait(wait_any, left_s)
@@ -160,15 +166,24 @@ class RankRun:
             raise TimeoutError
         return wait_any([request for request, _ in self._waiting], left_s)
 
+    def _begin(self, gate: Gate, now_s: float) -> None:
+        """Begin the computation of a gate that waits for nothing more."""
+        heapq.heappush(self._computing, (now_s + gate.pause_s, self._begun, gate))
+        self._begun += 1
+
     def _compute(self, now_s: float) -> None:
-        """Start the computation of the next phase when its gate is reached, and the phase when that time has passed."""
-        while self._gates and not self._gates[0].waits_for:
-            if self._opens_s is None:
-                self._opens_s = now_s + self._gates[0].pause_s
-            if self._opens_s > now_s:
-                return
-            self._computed_s, self._opens_s = self._opens_s, None
-            self._release(self._gates.popleft().unlocks)
+        """Let what waits for computations begin once their time has passed."""
+        while self._computing and self._computing[0][0] <= now_s:
+            self._computed_s, _, gate = heapq.heappop(self._computing)
+            self._release(gate.unlocks)
+            self._open(gate.opens, now_s)
+
+    def _open(self, gates: Sequence[Gate], now_s: float) -> None:
+        """Mark one dependency of each of these gates as complete."""
+        for gate in gates:
+            gate.waits_for -= 1
+            if not gate.waits_for:
+                self._begin(gate, now_s)
 
     def _complete(self, request: Request, task: Task) -> None:
         moved = request.wait(0.0)
@@ -205,8 +220,7 @@ class RankRun:
     def _finish(self, task: Task) -> None:
         task.finished_s = time.monotonic()
         self._release(task.unlocks)
-        for gate in task.opens:
-            gate.waits_for -= 1
+        self._open(task.opens, task.finished_s)
 
     def _release(self, held: Sequence[Task]) -> None:
         """Mark one dependency of each of these tasks as complete."""

@@ -5,21 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
-from testbed.workloads import Elements, Transfer
+from testbed.workloads import Elements, Order, Transfer
 
 
 @dataclass(slots=True)
 class Gate:
-    """The start of a phase: when all tasks before it are complete, the rank computes for `pause_s`, then sends."""
+    """Computing of the rank for `pause_s`, when all that it waits for is complete: before a phase, or in an order."""
 
     pause_s: float
-    waits_for: int
-    """Tasks before the phase that are not complete."""
-    unlocks: list[Task]
-    """Sends of this and later phases."""
+    waits_for: int = 0
+    """Tasks and gates on which it depends and that are not complete."""
+    unlocks: list[Task] = field(default_factory=list)
+    opens: list[Gate] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -27,6 +28,8 @@ class Task:
     """One end of a transfer, and the tasks and gates that depend on it."""
 
     transfer: Transfer
+    place: int
+    """In the schedule."""
     tag: int
     outgoing: bool
     route: int = 0
@@ -53,28 +56,21 @@ def tasks_of(
     *,
     in_place: bool,
     routes: Sequence[int] | None = None,
-    waits: Sequence[tuple[int, int]] = (),
 ) -> list[Task]:
-    """The rank's tasks by step and part, with dependencies if the rank's input and output are one buffer, and `waits`:
-    (earlier, later) places in `transfers`.
+    """The rank's tasks by step and part, with dependencies if the rank's input and output are one buffer.
 
     Tags number the transfers of each ordered pair, equally at both ends.
     """
     counts: dict[tuple[int, int], int] = {}
     tasks: list[Task] = []
-    placed: dict[int, Task] = {}
     for place, transfer in enumerate(transfers):
         pair = (transfer.src, transfer.dst)
         tag = counts.get(pair, 0)
         counts[pair] = tag + 1
         if rank in pair:
             route = 0 if routes is None else routes[place]
-            placed[place] = Task(transfer, tag, outgoing=transfer.src == rank, route=route)
-            tasks.append(placed[place])
+            tasks.append(Task(transfer, place, tag, outgoing=transfer.src == rank, route=route))
     tasks.sort()
-    for earlier, later in waits:
-        placed[earlier].unlocks.append(placed[later])
-        placed[later].waits_for += 1
     if in_place:
         _order_in_place(tasks)
     return tasks
@@ -99,6 +95,30 @@ def _order_in_place(tasks: Sequence[Task]) -> None:
         for other in np.flatnonzero(before).tolist():
             tasks[other].unlocks.append(task)
             task.waits_for += 1
+
+
+def gates_of(tasks: Sequence[Task], order: Order, messages: int) -> list[Gate]:
+    """The pauses of a rank's order, in a schedule of `messages` transfers. Adds what `tasks` wait for."""
+    placed = {task.place: task for task in tasks}
+    gates = [Gate(pause_s) for pause_s in order.pauses_s.tolist()]
+    for earlier, later in order.waits.tolist():
+        before = placed[earlier] if earlier < messages else gates[earlier - messages]
+        if later < messages:
+            before.unlocks.append(placed[later])
+            placed[later].waits_for += 1
+        else:
+            before.opens.append(gates[later - messages])
+            gates[later - messages].waits_for += 1
+    return gates
+
+
+def phase_gates(tasks: Sequence[Task], pauses: Sequence[tuple[int, float]]) -> list[Gate]:
+    """Gates before phases that begin at these steps, ascending. Each waits for the one before it."""
+    gates = [gate_at(tasks, first, pause_s) for first, pause_s in pauses]
+    for before, after in pairwise(gates):
+        before.opens.append(after)
+        after.waits_for += 1
+    return gates
 
 
 def gate_at(tasks: Sequence[Task], first: int, pause_s: float) -> Gate:

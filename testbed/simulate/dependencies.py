@@ -35,6 +35,8 @@ class Dependencies:
     later: _Numbers
     pause_s: _Floats
     """By gate."""
+    gates: tuple[int, ...]
+    """By job: the number of its gates, which follow those of the job before it."""
     talks: tuple[Talk, ...] = ()
     """Of all jobs, with these numbers of messages."""
 
@@ -57,7 +59,7 @@ def dependencies_of(experiment: Experiment, jobs: Sequence[Job], transfers: Sequ
         found += own
         first += pause_s.size
     earlier, later = np.concatenate(found).T
-    return Dependencies(earlier, later, np.concatenate(pauses), tuple(talks))
+    return Dependencies(earlier, later, np.concatenate(pauses), tuple(one.size for one in pauses[1:]), tuple(talks))
 
 
 def _message_numbers(order: Order, job: Job, transfers: Sequence[Transfer], first: int) -> _Numbers:

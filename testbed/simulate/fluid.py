@@ -158,7 +158,8 @@ class _Model:
                 happened.append(self._happen(event, samples))
         self._advance(np.inf, samples)
         simulation = self._simulation
-        delivered_s = simulation.delivered_s()[: len(self._traffic.transfers)]
+        gates = len(self._traffic.transfers) + sum(self._traffic.dependencies.gates)
+        delivered_s, computed_s, _ = np.split(simulation.delivered_s(), [len(self._traffic.transfers), gates])
         if simulation.undelivered:
             stuck = self._traffic.transfers[int(np.flatnonzero(np.isnan(delivered_s))[0])]
             raise TestbedError(
@@ -168,6 +169,7 @@ class _Model:
         return SimulatedJobs(
             traffic=self._traffic,
             delivered_s=delivered_s,
+            computed_s=computed_s,
             link_bits=self._link_bits(),
             samples=samples,
             happened=happened,

@@ -127,10 +127,12 @@ def _simulate(
             steps.now(f"{policy.name}, seed {seed}: {simulation.undelivered:,} of {messages:,} messages undelivered")
     except ValueError as error:
         raise InputError(f"packet: {error}") from error
+    delivered_s, computed_s = np.split(simulation.delivered_s(), [len(traffic.transfers)])
     by_link, by_route = simulation.link_counters(), simulation.route_counters()
     return _SimulatedJobs(
         traffic=traffic,
-        delivered_s=simulation.delivered_s()[: len(traffic.transfers)],
+        delivered_s=delivered_s,
+        computed_s=computed_s,
         link_bits=_bits(simulation),
         samples=samples,
         happened=happened,

@@ -83,6 +83,7 @@ def simultaneous_jobs(experiment: Experiment, policy: Policy) -> list[list[Job]]
 class Traffic:
     """The traffic of the jobs of one simulation. There is one channel per pair of ranks and route."""
 
+    jobs: Sequence[Job]
     transfers: Sequence[Transfer]
     pairs: Sequence[Pair]
     """By channel."""
@@ -107,6 +108,7 @@ class Traffic:
         item_bytes = experiment.spec.workload.item_bytes
         dependencies = dependencies_of(experiment, jobs, transfers)
         return cls(
+            jobs=jobs,
             transfers=transfers,
             pairs=[(src, dst) for src, dst, _ in pairs],
             routes=[route for *_, route in pairs],
@@ -163,11 +165,24 @@ class SimulatedJobs:
     traffic: Traffic
     delivered_s: _Floats
     """By transfer."""
+    computed_s: _Floats
+    """By gate: when its computation has ended."""
     link_bits: _Floats
     samples: list[tuple[float, _Floats]]
     """Time, and bits by link."""
     happened: list[HappenedEvent]
     lanes: LaneTotals
+
+    @property
+    def end_s(self) -> float:
+        """When the last message has arrived and the last computation has ended."""
+        return float(np.concatenate([self.delivered_s, self.computed_s]).max(initial=0.0))
+
+    def computed_of(self) -> dict[Job, float]:
+        """By job: when its last computation has ended."""
+        cuts = np.cumsum(self.traffic.dependencies.gates)[:-1]
+        parts = np.split(self.computed_s, cuts)
+        return {job: float(part.max(initial=0.0)) for job, part in zip(self.traffic.jobs, parts, strict=True)}
 
 
 def run_record(
@@ -181,8 +196,10 @@ def run_record(
     """The record of a run. `loads` has all links; the record leaves out those of hosts without settings of `links`."""
     arrival: dict[Pair, float] = {}
     finished = [0.0] * experiment.ranks
+    computed: dict[Job, float] = {}
     by_step: list[dict[int, float]] = [{} for _ in range(experiment.ranks)]
     for one in simulated:
+        computed |= one.computed_of()
         for transfer, moment in zip(one.traffic.transfers, one.delivered_s.tolist(), strict=True):
             pair = transfer.src, transfer.dst
             arrival[pair] = max(arrival.get(pair, 0.0), moment)
@@ -191,7 +208,11 @@ def run_record(
                 finished[rank] = max(finished[rank], moment)
     demands = bytes_by_pair(experiment.transfers(seed), experiment.spec.workload.item_bytes)
     jobs = [
-        JobRecord(name=job.name, ranks=job.size, completion_s=max(finished[rank] for rank in job.ranks))
+        JobRecord(
+            name=job.name,
+            ranks=job.size,
+            completion_s=max(computed[job], *(finished[rank] for rank in job.ranks)),
+        )
         for job in experiment.jobs
     ]
     return RunRecord(
@@ -237,7 +258,7 @@ def _samples(experiment: Experiment, links: Links, simulated: Sequence[Simulated
         for at_s, bits in one.samples:
             counts = [round(base[column] + bits[column] / 8) for column in columns]
             found.append(Sample(at_s=base_s + at_s, tx_bytes={str(p): n for p, n in zip(watched, counts, strict=True)}))
-        base_s += float(one.delivered_s.max(initial=0.0))
+        base_s += one.end_s
         base.update({column: round(one.link_bits[column] / 8) for column in columns})
     return found
 
@@ -249,6 +270,6 @@ def _history(experiment: Experiment, links: Links, simulated: Sequence[Simulated
     moments, base_s, base = [], 0.0, np.zeros(columns.size)
     for one in simulated:
         moments += [(base_s + at_s, np.rint(base + bits[columns] / 8).astype(np.int64)) for at_s, bits in one.samples]
-        base_s += float(one.delivered_s.max(initial=0.0))
+        base_s += one.end_s
         base = base + one.link_bits[columns] / 8
     return history_of(ports, moments)

@@ -3,7 +3,8 @@
 
 After O. Cohen et al., "Routing for Large ML Models" (arXiv:2503.05324), section 5. In each iteration a job
 computes, then its rings all-reduce in 2 (p - 1) steps. Each step waits for the whole ring. Each part of the model has a
-ring.
+ring. The task graph of `testbed.training.schedule` has no all-reduce of all gradients, whose time the paper prints: it
+exchanges them layer by layer behind the backward pass.
 """
 
 from collections.abc import Callable, Sequence

@@ -25,7 +25,7 @@ from testbed.spec.placing import (
 )
 from testbed.spec.policies import LACKING, MODELS
 from testbed.spec.written import LARGEST_ROCE_HEADERS_BYTES, LinkSettings, Spec
-from testbed.workloads import NcclAllreduce, NcclCollective, TorchTraining, Trace
+from testbed.workloads import NcclAllreduce, NcclCollective, TaskGraphWorkload, TorchTraining
 
 
 def check(spec: Spec) -> Experiment:
@@ -103,7 +103,7 @@ def _checked_workload(experiment: Experiment, found: Findings) -> Experiment | N
     for number, job in enumerate(experiment.jobs):
         with found.collecting("workload"):
             spec.workload.of_job(number).check_ranks(job.size)
-            if isinstance(spec.workload, Trace) and spec.fabric not in MODELS:
+            if isinstance(spec.workload, TaskGraphWorkload) and spec.fabric not in MODELS:
                 spec.workload.check_real()
     if spec.local_nic is not None and isinstance(spec.workload, NcclAllreduce | NcclCollective | TorchTraining):
         found.add(Misfit(f"workload {spec.workload.kind} uses one NIC only; leave it out", "local_nic"))

@@ -7,6 +7,7 @@ section 2.2, has the schedules.
 """
 
 from dataclasses import dataclass
+from math import ceil
 from typing import NamedTuple
 
 from testbed.training.closed_form import reductions, stage_of
@@ -83,6 +84,13 @@ def work_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Work:
         table_parameters=exchange(stage.table.gather_s, "all_gather", stage.table.gather_bytes, strategy.data),
         tied=exchange(stage.tied_s, "all_reduce", stage.tied_bytes, 2),
     )
+
+
+def task_count(model: Transformer, strategy: Strategy) -> int:
+    """Tasks that `iteration` makes for GPUs, at most: computing of each layer, and what it sends."""
+    layers = ceil(model.layers / (strategy.pipeline * strategy.interleave))
+    steps = 2 * strategy.microbatches * strategy.interleave
+    return strategy.gpus * steps * (2 * layers + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ the backward pass, and ZeRO's gathers are edges; which communication is exposed 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -158,6 +158,11 @@ class TaskGraph:
             ends[number] = start + self.tasks[number].seconds(rate_bps)
         return max(ends, default=0.0)
 
+    def divided(self, size: float, seconds: float) -> "TaskGraph":
+        """The same tasks with bytes divided by `size`, and delays and computing by `seconds`."""
+        tasks = [replace(task, bytes=task.bytes / size, delay_s=task.delay_s / seconds) for task in self.tasks]
+        return TaskGraph(self.devices, tasks, self.after, self.phases)
+
     def sent_bytes(self) -> Floats:
         """Bytes that each device sends."""
         total = np.zeros(self.devices)
@@ -179,3 +184,25 @@ class TaskGraph:
             if task.kind is None:
                 total[list(task.devices)] += task.delay_s
         return total
+
+
+def gpus_of(graph: TaskGraph, parts: int, first: Sequence[int]) -> TaskGraph:
+    """The graph of GPUs where each device is a group of `parts` of them, numbered from `first[device]` on.
+
+    GPUs of the same number communicate: each sends what the device sends. A group computes as one, on the engine of its
+    first GPU.
+    """
+    found = TaskGraph(parts * graph.devices)
+    numbers: list[range] = []
+    for task in graph.tasks:
+        count = 1 if task.kind is None else parts
+        numbers.append(range(len(found.tasks), len(found.tasks) + count))
+        for part in range(count):
+            found.tasks.append(replace(task, devices=tuple(first[device] + part for device in task.devices)))
+    for own, waits in zip(numbers, graph.after, strict=True):
+        for part in range(len(own)):
+            found.after.append([])
+            for earlier in map(numbers.__getitem__, waits):
+                each = len(own) > 1 and len(earlier) > 1  # what a GPU sends waits only for its own messages
+                found.after[-1] += earlier[part : part + 1] if each else earlier
+    return found

@@ -10,6 +10,7 @@ V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer M
 """
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from testbed.training.hardware import Collective, Kind, Work
 from testbed.training.operators import HALF, SINGLE, Operator, elementwise, matrix
@@ -280,3 +281,14 @@ LLAMA_2_70B = Transformer(
     "LLaMA2-70B", 80, 8192, 64, sequence=4096, vocabulary=32_000, feedforward=28_672, key_heads=8, gated=True
 )
 """H. Touvron et al., 2023 (arXiv:2307.09288), and the configuration of the released weights."""
+
+ModelName = Literal["gpt-22b", "gpt-175b", "gpt-530b", "gpt-1t", "bloom", "llama2-70b"]
+MODELS: dict[ModelName, Transformer] = {
+    "gpt-22b": GPT_22B,
+    "gpt-175b": GPT_175B,
+    "gpt-530b": GPT_530B,
+    "gpt-1t": GPT_1T,
+    "bloom": BLOOM,
+    "llama2-70b": LLAMA_2_70B,
+}
+"""Shapes by their names in specs and plans."""

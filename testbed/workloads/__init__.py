@@ -9,6 +9,7 @@ from testbed.workloads.base import Buffers, Elements, Order, Talk, Transfer, Ver
 from testbed.workloads.grid import Grid, GridWorkload
 from testbed.workloads.halving_doubling import HalvingDoublingAllreduce
 from testbed.workloads.hierarchical import HierarchicalAllgather, HierarchicalAllreduce, HierarchicalReduceScatter
+from testbed.workloads.language_model import LanguageModel
 from testbed.workloads.nccl import NcclAllreduce, NcclCollective, NcclRingAllreduce, NcclTreeAllreduce
 from testbed.workloads.pairwise_alltoall import PairwiseAlltoall
 from testbed.workloads.parameter_server import ParameterServer
@@ -17,6 +18,7 @@ from testbed.workloads.pipeline import Pipeline
 from testbed.workloads.rail_alltoall import RailAlltoall
 from testbed.workloads.ring_allreduce import RingAllreduce
 from testbed.workloads.snapshot import Snapshot
+from testbed.workloads.task_graph import TaskGraphWorkload
 from testbed.workloads.torch_training import TorchTraining
 from testbed.workloads.trace import Trace
 from testbed.workloads.training import Training
@@ -38,7 +40,8 @@ AnyWorkload = Annotated[
     | NcclCollective
     | TorchTraining
     | Snapshot
-    | Trace,
+    | Trace
+    | LanguageModel,
     Field(discriminator="kind"),
 ]
 
@@ -48,10 +51,12 @@ __all__ = [
     "Elements",
     "Grid",
     "GridWorkload",
+    "LanguageModel",
     "NcclAllreduce",
     "NcclCollective",
     "Order",
     "Talk",
+    "TaskGraphWorkload",
     "TorchTraining",
     "Trace",
     "Training",

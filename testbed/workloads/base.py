@@ -126,12 +126,12 @@ class Workload(BaseModel, ABC):
         """What waits for what; None, the default, where data and phases say it."""
         return None
 
-    def order_at(self, rank: int, ranks: int) -> tuple[tuple[int, int], ...]:
-        """What a rank that runs by itself waits for: (earlier, later) places in the schedule.
+    def order_at(self, rank: int, ranks: int) -> Order | None:
+        """The order of a rank that runs by itself: waits of what it sends for what it computes, sends and receives.
 
-        The later transfer is one that the rank sends, the earlier one is one that it sends or receives.
+        Pauses are its own only, numbered after all transfers of the schedule. None as for `order`.
         """
-        return ()
+        return None
 
     def talks(self, ranks: int) -> tuple[Talk, ...]:
         """When parts of a job with an `order` communicate, for planners. None, the default: all do, all the time."""

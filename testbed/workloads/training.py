@@ -19,6 +19,9 @@ Tensor parallelism uses the host's internal network and sends nothing here. Comp
 communication. Its time is that of `testbed.training`: it depends on the split, the microbatches and the GPU. Where a
 spec gives `compute_s`, the forward pass takes a third of it, because the backward pass goes over the weights twice.
 
+Phases are those of O. Cohen et al. (arXiv:2503.05324), who time an all-reduce of all gradients that begins when
+computing has ended. `language_model` sends gradients layer by layer behind the backward pass instead.
+
 Rank t + tensor * (p + pipeline * d) holds tensor part t of stage p of copy d, so the ranks of a copy are consecutive.
 """
 

@@ -12,8 +12,9 @@ import pytest
 
 from testbed.errors import TestbedError
 from testbed.run.collective_executor import Connections, RankRun, Timings, TransferTimeout
-from testbed.run.transfer_tasks import tasks_of
+from testbed.run.transfer_tasks import gates_of, tasks_of
 from testbed.traces.htsim import read_connections
+from testbed.training.tasks import TaskGraph
 from testbed.workloads import Buffers, Trace, Transfer, VerifiedWorkload
 from testbed.workloads.cluster_job import ClusterJob
 from tests.testbed.kinds import KINDS
@@ -50,7 +51,7 @@ def run_all(workload: VerifiedWorkload, ranks: int, seed: int, **options: int) -
             sends_in_flight=workload.sends_in_flight,
             phase_starts=workload.phase_starts(ranks),
             pauses=workload.pauses(ranks),
-            waits=workload.order_at(rank, ranks),
+            order=workload.order_at(rank, ranks),
             **options,
         )
         for rank in range(ranks)
@@ -93,14 +94,30 @@ def test_a_trace_sends_after_what_it_waits_for() -> None:
     trace = Trace.model_validate({"format": "htsim", "file": "three.cm"}).holding(read_connections(matrix))
     trace.check_real()
     relayed = next(transfer for transfer in trace.schedule(3, 0) if transfer.src == 1)
-    (task,) = [
-        task for task in tasks_of(1, trace.schedule(3, 0), in_place=False, waits=trace.order_at(1, 3)) if task.outgoing
-    ]
+    tasks = tasks_of(1, trace.schedule(3, 0), in_place=False)
+    assert not gates_of(tasks, trace.order_at(1, 3), 3)
+    (task,) = [task for task in tasks if task.outgoing]
     assert (task.transfer, task.waits_for) == (relayed, 1)
     buffers, timings = run_all(trace, 3, 0)
     for rank, own in enumerate(buffers):
         assert own.output.tobytes() == trace.expected(rank, 3, 0).tobytes()
     assert timings[1].last_arrival_s[0] <= timings[2].last_arrival_s[1]
+
+
+def test_ranks_compute_as_a_task_graph_says() -> None:
+    """Rank 0 computes while it sends, rank 1 begins with what has arrived, and both end with computing."""
+    graph = TaskGraph(2)
+    first = graph.compute(0, 0.2)
+    sent = graph.send(0, 1, 800, [first])
+    graph.compute(0, 0.2, [first])
+    graph.compute(1, 0.2, [sent, graph.compute(1, 0.1)])
+    trace = Trace.model_validate({"format": "htsim", "file": "two.cm"}).holding(graph)
+    trace.check_real()
+    begin = time.monotonic()
+    buffers, timings = run_all(trace, 2, 0)
+    assert buffers[1].output.tobytes() == trace.expected(1, 2, 0).tobytes()
+    assert timings[1].last_arrival_s[0] - begin >= 0.2
+    assert min(timing.finished_s for timing in timings) - begin >= 0.4
 
 
 def test_one_receive_at_a_time_is_enough() -> None:

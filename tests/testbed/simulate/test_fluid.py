@@ -22,7 +22,7 @@ from testbed.cli import main
 from testbed.errors import TestbedError
 from testbed.simulate.lane_paths import ELEPHANT_BYTES, lanes_of, largest_bursts
 from testbed.spec import Experiment
-from testbed.workloads import GridWorkload, Trace, Training
+from testbed.workloads import GridWorkload, TaskGraphWorkload, Training
 from tests.testbed.kinds import KINDS
 from tests.testbed.simulate.small import LAST_S, PACKET_S, WIRE_BYTES, WIRE_S, document, observe, small
 
@@ -152,7 +152,7 @@ def test_jobs_that_run_alone_have_the_whole_fabric() -> None:
         assert sum(load.tx_bytes for load in one.links) == pytest.approx(sum(load.tx_bytes for load in other.links))
 
 
-OTHERS = GridWorkload | Trace | Training
+OTHERS = GridWorkload | TaskGraphWorkload | Training
 
 
 @pytest.mark.parametrize("kind", sorted(kind for kind in KINDS if not issubclass(KINDS[kind], OTHERS)))

@@ -18,8 +18,8 @@ from testbed.workloads import (
     Buffers,
     Elements,
     GridWorkload,
+    TaskGraphWorkload,
     TorchTraining,
-    Trace,
     Training,
     Transfer,
     VerifiedWorkload,
@@ -43,7 +43,7 @@ def simulate(workload: VerifiedWorkload, ranks: int, seed: int) -> list[Elements
     return [own.output[workload.result(rank, ranks)] for rank, own in enumerate(buffers)]
 
 
-FLAT = sorted(kind for kind in KINDS if not issubclass(KINDS[kind], GridWorkload | Trace | Training))
+FLAT = sorted(kind for kind in KINDS if not issubclass(KINDS[kind], GridWorkload | TaskGraphWorkload | Training))
 """Workloads for any number of ranks with data of their own. Other files test the others."""
 DTYPES = {kind: get_args(KINDS[kind].model_fields["dtype"].annotation) for kind in KINDS}
 

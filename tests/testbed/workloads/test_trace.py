@@ -123,6 +123,18 @@ def test_a_spec_runs_a_trace_as_long_as_the_ideal_switch(tmp_path: Path, fabric:
     assert 1.0 <= record.completion_s / ideal_s < 1.05
 
 
+@pytest.mark.parametrize("fabric", ["fluid", "packet"])
+def test_a_run_ends_with_its_last_computation(tmp_path: Path, fabric: str) -> None:
+    path = written(tmp_path, fabric=fabric)
+    graph = TaskGraph(4)
+    graph.compute(3, 0.5, [graph.send(2, 3, 1e6)])
+    experiment = spec.load(path)
+    workload = trace_of(graph)
+    experiment = spec.check(experiment.spec.model_copy(update={"workload": workload}))
+    (record,) = observe(experiment).runs
+    assert record.completion_s >= workload.longest_chain_s(8e9) > 0.5
+
+
 def test_a_dumped_spec_needs_no_other_file(tmp_path: Path) -> None:
     experiment = spec.load(written(tmp_path))
     (tmp_path / "simai.txt").unlink()
@@ -161,7 +173,6 @@ def test_jobs_of_a_trace_run_side_by_side(tmp_path: Path) -> None:
         ({"workload": {**SIMAI, "bytes": 8}}, "the trace has the sizes"),
         ({"workload": {**SIMAI, "packed": "a"}}, "is not a packed trace"),
         ({"placement": {"hosts": ["h1", "h2"]}}, "the trace has 4 devices, and the job has 2 ranks"),
-        ({"fabric": "mininet"}, "the trace computes or starts at given times; run it on fabric fluid or packet"),
     ],
 )
 def test_a_trace_that_cannot_run_is_one_sentence_with_the_specs_line(
@@ -184,12 +195,15 @@ def test_processes_run_transfers_whose_ends_know_when_to_send() -> None:
     trace = trace_of(graph)
     trace.check_real()
     transfers = trace.schedule(4, 0)
-    assert [(transfers[a].src, transfers[b].dst) for a, b in trace.order_at(1, 4)] == [(0, 3), (2, 3)]
-    assert trace.order_at(0, 4) == ()
+    places = {(one.src, one.dst): place for place, one in enumerate(transfers)}
+    gate = len(transfers)
+    wanted = {(places[0, 1], gate), (places[2, 1], gate), (gate, places[1, 3])}
+    assert set(map(tuple, trace.order_at(1, 4).waits.tolist())) == wanted
+    assert trace.order_at(0, 4).waits.tolist() == [[places[0, 1], gate]]
     graph.send(0, 2, 800, [joined])  # each end knows of one of both
     trace_of(graph).check_real()
     graph.send(2, 0, 800, [3])
-    with pytest.raises(Misfit, match="ranks 2, 0 wait for a transfer between other ranks; use"):
+    with pytest.raises(Misfit, match="ranks 2, 0 wait for what only other ranks do; use"):
         trace_of(graph).check_real()
     large = TaskGraph(2)
     large.send(0, 1, 1 << 31)

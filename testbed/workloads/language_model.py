@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An iteration of a language model: the task graph of `testbed.training.schedule`, one rank for each GPU.
+
+A tensor group is an HB domain: its collectives are part of its computing time, and everything else goes over the
+fabric. Rank t + tensor * (d + data * p) holds tensor part t of stage p of copy d, as in Megatron-LM.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from testbed.misfit import Misfit
+from testbed.training.closed_form import check
+from testbed.training.clusters import Cluster
+from testbed.training.schedule import iteration, task_count, work_of
+from testbed.training.strategies import Recomputation, Strategy, Zero
+from testbed.training.tasks import TaskGraph, gpus_of
+from testbed.training.transformer import MODELS, ModelName
+from testbed.workloads.task_graph import TaskGraphWorkload, largest_bytes
+from testbed.workloads.training_models import CLUSTERS, Gpu
+
+_MOST_TASKS = 2_000_000
+
+
+class Split(BaseModel):
+    """The fields of `testbed.training.Strategy`, of which `split` makes one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    tensor: int = Field(default=1, ge=1)
+    pipeline: int = Field(default=1, ge=1)
+    data: int = Field(default=1, ge=1)
+    microbatches: int = Field(default=1, ge=1, le=4096)
+    microbatch: int = Field(default=1, ge=1)
+    interleave: int = Field(default=1, ge=1)
+    recomputation: Recomputation = "selective"
+    sequence: bool = False
+    zero: Zero = 0
+    overlap_gradients: bool = True
+    overlap_transfers: bool = False
+
+    @cached_property
+    def split(self) -> Strategy:
+        """How a model is split and scheduled. Raises ValueError for values that fit no model."""
+        return Strategy(**self.model_dump())
+
+
+class LanguageModel(TaskGraphWorkload):
+    """`kind: language_model`. `model` on `gpu`, split and scheduled by `strategy`.
+
+    What is sent and how long is computed are divided by `bytes_divided_by` and `seconds_divided_by`, so that slow links
+    and real packets can carry an iteration. `bytes` is the size of the largest message and follows from the rest.
+    """
+
+    SUBJECT: ClassVar[str] = "the iteration"
+    KEY: ClassVar[str] = "strategy"
+
+    kind: Literal["language_model"] = "language_model"
+    model: ModelName
+    gpu: Gpu = "a100"
+    strategy: Split
+    bytes_divided_by: float = Field(default=1.0, ge=1, allow_inf_nan=False)
+    seconds_divided_by: float = Field(default=1.0, ge=1, allow_inf_nan=False)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_its_size(cls, values: Any, validated: "Callable[[Any], LanguageModel]") -> "LanguageModel":
+        given = values if not isinstance(values, dict) or "bytes" in values else {**values, "bytes": 8}
+        found = validated(given)
+        try:
+            check(MODELS[found.model], found.strategy.split)
+        except ValueError as error:
+            raise Misfit(str(error), "strategy") from None
+        if (tasks := task_count(MODELS[found.model], found.strategy.split)) > _MOST_TASKS:
+            raise Misfit(
+                f"the iteration has {tasks} tasks, more than {_MOST_TASKS}; take fewer microbatches", "strategy"
+            )
+        size = largest_bytes(found.graph)
+        if given is values and isinstance(values, dict) and values["bytes"] != size:
+            raise Misfit("the model has the sizes; leave it out", "bytes")
+        return found.model_copy(update={"bytes": size})
+
+    @property
+    def cluster(self) -> Cluster:
+        """GPUs whose HB domains are tensor groups."""
+        return replace(CLUSTERS[self.gpu], domain_gpus=self.strategy.tensor)
+
+    @cached_property
+    def graph(self) -> TaskGraph:
+        """The tasks of all GPUs, with divided sizes and times."""
+        strategy = self.strategy.split
+        graph = iteration(strategy, work_of(MODELS[self.model], strategy, self.cluster))
+        places = [(device % strategy.pipeline, device // strategy.pipeline) for device in range(graph.devices)]
+        first = [strategy.tensor * (copy + strategy.data * stage) for stage, copy in places]
+        return gpus_of(graph.divided(self.bytes_divided_by, self.seconds_divided_by), strategy.tensor, first)
+
+    def check_ranks(self, ranks: int) -> None:
+        """Raises Misfit if the iteration takes another number of ranks, or if it sends nothing."""
+        if ranks != self.graph.devices:
+            raise Misfit(f"the iteration takes {self.graph.devices} GPUs, and the job has {ranks} ranks", "strategy")
+        if not self._lowered.transfers:
+            raise Misfit("one copy without a pipeline sends nothing; give data or pipeline 2 or more", "strategy")

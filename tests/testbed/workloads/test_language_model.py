@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workload `language_model`: an iteration on every fabric against its bounds, the ideal switch and the closed form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netmodel import PortRef, SpecError
+from testbed import spec
+from testbed.analysis.jobs import ideal_at
+from testbed.misfit import Misfit
+from testbed.spec import Experiment, Spec, check
+from testbed.training.closed_form import estimate
+from testbed.training.ideal import run
+from testbed.training.schedule import iteration, work_of
+from testbed.training.transformer import GPT_22B
+from testbed.workloads import LanguageModel
+from tests.testbed.simulate.small import ACK_BYTES, HEADER_BYTES, observe
+
+RATE_BPS = 180e9
+"""What a NIC of 200 Gbit/s reaches."""
+SPLIT = {"tensor": 4, "pipeline": 2, "data": 2, "microbatches": 2, "sequence": True}
+PAIRS = {"tensor": 2, "pipeline": 2, "data": 2, "microbatches": 3, "zero": 1}
+ECMP, LANES = {"name": "ecmp", "policy": "ecmp"}, {"name": "lanes", "policy": "ecmp", "m": 8}
+PLANNED = {"name": "planned", "policy": "controller", "planner": "optimal"}
+VCLOS = {"name": "vclos", "policy": "vclos"}
+
+
+def clos(leaves: int = 4, spines: int = 4, **more: int) -> dict[str, Any]:
+    return {"leaf_spine": {"leaves": leaves, "spines": spines, "hosts_per_leaf": 4, "host_rate": "180 Gbit/s", **more}}
+
+
+def rails(kind: str, **more: int) -> dict[str, Any]:
+    sizes = {"domains": 4, "gpus_per_domain": 4, "rail_rate": "180 Gbit/s", "hb_rate": "2400 Gbit/s"}
+    return {"topology": {kind: {**sizes, **more}}, "local_nic": "nic1"}
+
+
+def circuits(hosts: int, degree: int, **optical: Any) -> dict[str, Any]:
+    return {
+        "topology": {"direct_connect": {"hosts": hosts, "degree": degree, "rate": "60 Gbit/s"}},
+        "optical": optical,
+        "strategy": PAIRS,
+    }
+
+
+FABRICS: dict[str, dict[str, Any]] = {
+    "clos": {"topology": clos(), "policies": [ECMP, LANES, PLANNED]},
+    "packet": {"topology": clos(), "policies": [ECMP, LANES, PLANNED], "fabric": "packet", "divided": 5000},
+    "vclos": {
+        "topology": clos(),
+        "policies": [ECMP, VCLOS],
+        "placement": {"rule": "vclos"},
+        "jobs": 2,
+        "strategy": PAIRS,
+    },
+    "rail-only": {**rails("rail_only"), "policies": [ECMP]},
+    "rail-optimised": {**rails("rail_optimised", spines=4), "policies": [ECMP, LANES, PLANNED]},
+    "circuits found for it": {**circuits(8, 3, find=True), "policies": [ECMP]},
+    "circuits of an expander": {**circuits(8, 3, strides=[1, 3, 4]), "policies": [ECMP]},
+}
+
+
+def made(
+    *, strategy: dict[str, Any] | None = None, divided: float = 1.0, workload: dict[str, Any] | None = None, **keys: Any
+) -> Experiment:
+    document = {
+        "name": "iteration",
+        "fabric": "fluid",
+        "topology": clos(),
+        "policies": [ECMP],
+        "path_mtu": 4096,
+        "workload": {
+            "kind": "language_model",
+            "model": "gpt-22b",
+            "strategy": strategy or SPLIT,
+            "bytes_divided_by": divided,
+            "seconds_divided_by": divided,
+            **(workload or {}),
+        },
+        **keys,
+    }
+    return check(Spec.model_validate(document))
+
+
+def iteration_of(experiment: Experiment) -> LanguageModel:
+    assert isinstance(experiment.spec.workload, LanguageModel)
+    return experiment.spec.workload
+
+
+@pytest.mark.parametrize("fabric", FABRICS)
+def test_an_iteration_is_never_shorter_than_its_longest_chain_or_the_bytes_of_a_link(fabric: str) -> None:
+    experiment = made(**FABRICS[fabric])
+    workload = iteration_of(experiment)
+    for record in observe(experiment).runs:
+        assert record.completion_s >= ideal_at(experiment, 1) >= workload.longest_chain_s(RATE_BPS)
+        assert record.links
+        for load in record.links:
+            rate_bps = experiment.topology.link_at(PortRef.parse(load.port)).rate_bps
+            assert record.completion_s >= 8 * load.tx_bytes / rate_bps * (1 - 1e-9), load
+        sent = workload.graph.sent_bytes().sum() * len(experiment.jobs)
+        assert sent <= sum(flow.bytes for flow in record.flows) < sent * 1.001 + 8 * len(experiment.transfers(1))
+
+
+def test_planned_lanes_come_close_to_the_ideal_switch_and_colliding_flows_do_not() -> None:
+    experiment = made(policies=[ECMP, LANES, PLANNED])
+    ideal_s = run(iteration_of(experiment).graph, RATE_BPS).seconds
+    times = {record.policy: record.completion_s / ideal_s for record in observe(experiment).runs}
+    assert times["planned"] < 1.03 < times["ecmp"]  # headers and acknowledgements are 2 % of the bytes
+    assert times["planned"] < times["lanes"] < times["ecmp"]
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {**SPLIT, "pipeline": 1},
+        {**SPLIT, "zero": 2, "overlap_gradients": False},
+        {**SPLIT, "data": 1, "overlap_transfers": True},
+        PAIRS,
+    ],
+    ids=["copies", "zero-2", "stages", "pairs"],
+)
+def test_below_one_leaf_an_iteration_takes_as_long_as_the_closed_form(strategy: dict[str, Any]) -> None:
+    """The fluid model also shares a NIC among messages that the ideal switch sends one after the other."""
+    ranks = strategy["tensor"] * strategy["pipeline"] * strategy["data"]
+    wire_bps = round(RATE_BPS * (4096 + HEADER_BYTES + ACK_BYTES) / 4096)
+    topology = {"leaf_spine": {"leaves": 1, "spines": 1, "hosts_per_leaf": ranks, "host_rate": wire_bps}}
+    experiment = made(strategy=strategy, topology=topology)
+    workload = iteration_of(experiment)
+    closed = estimate(GPT_22B, workload.strategy.split, workload.cluster)
+    (record,) = observe(experiment).runs
+    assert 0.988 < record.completion_s / closed.iteration_s < 1.003
+
+
+@pytest.mark.parametrize("tensor", [1, 4])
+def test_gpus_of_a_tensor_group_take_as_long_as_the_group(tensor: int) -> None:
+    workload = iteration_of(made(strategy={**SPLIT, "tensor": tensor}, placement={"ranks": 4 * tensor}))
+    devices = iteration(workload.strategy.split, work_of(GPT_22B, workload.strategy.split, workload.cluster))
+    assert run(workload.graph, RATE_BPS).seconds == pytest.approx(run(devices, RATE_BPS).seconds)
+    assert workload.graph.sent_bytes().sum() == pytest.approx(tensor * devices.sent_bytes().sum())
+
+
+def test_sizes_and_times_are_divided() -> None:
+    whole, part = made(), made(divided=1000)
+    sent = [iteration_of(one).graph.sent_bytes().sum() for one in (whole, part)]
+    assert sent[0] == pytest.approx(1000 * sent[1])
+    assert iteration_of(part).longest_chain_s(RATE_BPS) == pytest.approx(
+        iteration_of(whole).longest_chain_s(RATE_BPS) / 1000
+    )
+
+
+def test_a_dumped_spec_is_the_same_iteration(tmp_path: Path) -> None:
+    experiment = made()
+    again = tmp_path / "again.yaml"
+    again.write_text(spec.dump(experiment.spec))
+    assert spec.load(again).transfers(1) == experiment.transfers(1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"strategy": {**SPLIT, "tensor": 3}}, "22B: 64 heads do not divide among 3 GPUs"),
+        ({"strategy": {**SPLIT, "interleave": 2, "microbatches": 3}}, "a multiple of 2 microbatches"),
+        ({"strategy": {**SPLIT, "data": 4}}, "the iteration takes 32 GPUs, and the job has 16 ranks"),
+        ({"strategy": {"tensor": 16}}, "one copy without a pipeline sends nothing"),
+        ({"strategy": {**SPLIT, "microbatches": 4096, "zero": 3}}, "more than 2000000; take fewer microbatches"),
+        ({"workload": {"bytes": 16}}, "the model has the sizes; leave it out"),
+        (
+            {"fabric": "mininet", "divided": 1e6},
+            "ranks 1, 9 wait for what only other ranks do; use fabric fluid or packet",
+        ),
+        ({"fabric": "mininet", "strategy": {"data": 16}}, "more than 1073741824; use fluid or packet"),
+    ],
+)
+def test_an_iteration_that_cannot_run_is_one_sentence(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises((SpecError, ValueError, Misfit)) as refusal:
+        made(**changes)
+    assert told in str(refusal.value)
