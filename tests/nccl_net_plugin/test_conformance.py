@@ -16,15 +16,10 @@ import pytest
 
 import nccl_net_plugin
 from hostlib.stats import DeviceSnapshot, survey
-from tests.nccl_net_plugin.conformance.suite import LOOPBACK, RULES, VERSIONS, Suite, build, rules_in_sources
+from tests.nccl_net_plugin.conformance.suite import LOOPBACK, RULES, VERSIONS, Suite, rules_in_sources
 
 BAD_NETWORK = "drop=0.02,duplicate=0.02,reorder=0.05,corrupt=0.01,seed=7"
 """Value of PARALET_FAULTS."""
-
-
-@pytest.fixture(scope="module")
-def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
-    return build(tmp_path_factory.mktemp("conformance"))
 
 
 @pytest.mark.timeout(300)

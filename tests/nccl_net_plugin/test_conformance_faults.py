@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 import nccl_net_plugin
-from tests.nccl_net_plugin.conformance.suite import RULES, Suite, build
+from tests.nccl_net_plugin.conformance.suite import RULES, Suite
 
 FAULTS = [  # the fault, and the rule that it violates
     ("none", "symbols"),  # the faulty plugin has two versions only
@@ -92,11 +92,6 @@ FAULTS = [  # the fault, and the rule that it violates
 ]
 TIMEOUT_S = 1
 """Some faults make the suite hang until this timeout."""
-
-
-@pytest.fixture(scope="module")
-def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
-    return build(tmp_path_factory.mktemp("conformance"))
 
 
 @pytest.mark.parametrize(("fault", "rule"), FAULTS, ids=str)
