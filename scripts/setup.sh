@@ -80,6 +80,9 @@ python_environment() {
     native_engine # a step of its own, which the next one finds done
     step "installing paralet and its Python packages into .venv" \
         .venv/bin/python -m pip install --quiet --no-build-isolation --editable '.[dev]'
+    # Tests start many processes, as a user who cannot write what they compile.
+    local packages=(*/__init__.py)
+    quietly .venv/bin/python -m compileall -q "${packages[@]%/*}"
     printf '%s' "$key" >"$stamp"
 }
 
