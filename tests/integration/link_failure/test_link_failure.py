@@ -16,7 +16,7 @@ from emul.openflow_app import OpenFlowAppError
 from netmodel import Flow, Link, OvsHash, PortRef, forwarding, leaf_spine, path_of
 from tests.integration.traffic import RawSender, address, receiver
 
-pytestmark = [pytest.mark.sandboxed, pytest.mark.alone]
+pytestmark = pytest.mark.sandboxed
 
 TOPOLOGY = leaf_spine(3, 3, 1, 1_000_000_000)
 FLOWS_PER_PAIR = 12

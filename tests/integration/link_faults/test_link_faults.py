@@ -23,8 +23,6 @@ from emul.link_faults import LinkFaults
 from netmodel import PortRef, leaf_spine
 from tests.integration.traffic import PORT, RawSender, address, receiver, sender
 
-pytestmark = pytest.mark.alone
-
 ROOT = Path(__file__).parents[3]
 RATE_BPS = 10_000_000
 TOPOLOGY = leaf_spine(2, 1, 1, RATE_BPS)

@@ -16,7 +16,7 @@ from netmodel import ENTROPY_PORTS, Flow, OvsHash, PortRef, Topology, leaf_spine
 from netmodel import Path as LinkPath
 from tests.integration.traffic import RawSender, address, receiver
 
-pytestmark = [pytest.mark.sandboxed, pytest.mark.alone]
+pytestmark = pytest.mark.sandboxed
 
 RATE_BPS = 1_000_000_000
 

@@ -20,7 +20,7 @@ from sdn.topoopt.permutations import ring_circuits
 from sdn.topoopt.relays import Way, plan_relays
 from tests.integration.topoopt.direct import FRAME, RATE_BPS, arrives, names
 
-pytestmark = [pytest.mark.sandboxed, pytest.mark.alone]
+pytestmark = pytest.mark.sandboxed
 
 
 def test_only_ports_of_changing_circuits_are_dark(tmp_path: Path) -> None:
