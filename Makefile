@@ -31,7 +31,8 @@ test: lint test-unit test-native test-integration ## All checks and tests (root)
 .PHONY: test-unit
 test-unit: setup ## Python tests that need no privilege (ARGS=... goes to pytest)
 	@mkdir -p build && mkdir -p -m 1777 build/pytest # where root's tests, which run as nobody, keep what failed
-	scripts/unprivileged.sh $(PYTEST) tests --ignore=tests/integration -n auto -o cache_dir=build/pytest/unit $(ARGS)
+	@workers=$$((2 * $$(nproc))) # a test waits for about a third of its time
+	scripts/unprivileged.sh $(PYTEST) tests --ignore=tests/integration -n $$workers --dist worksteal -o cache_dir=build/pytest/unit $(ARGS)
 
 .PHONY: test-integration
 test-integration: setup ## Tests on emulated fabrics (root; ARGS=... goes to pytest)
