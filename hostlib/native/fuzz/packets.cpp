@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes the handling of packets: a real `soft` back end on loopback (socket, parser, QP lookup, source, ICRC, the QP's
-// state machine, memory) against a script of packets, work and time. Most packets carry the right QPN, a PSN near the
-// expected one and a correct ICRC, because others are discarded early. The script may corrupt each of these.
+// Fuzzes the handling of packets: a real `soft` back end, on a loopback in memory (sockets, parser, QP lookup, source,
+// ICRC, the QP's state machine, memory), against a script of packets, work and time. Most packets carry the right QPN,
+// a PSN near the expected one and a correct ICRC, because others are discarded early. The script may corrupt each of
+// these.
 //
 // Invariants:
 // - nothing outside registered windows and posted buffers is written (poisoned memory around them, AddressSanitizer)
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "guarded.hpp"
+#include "loopback.hpp"
 #include "script.hpp"
 #include "soft/soft_backend.hpp"
 #include "udp_endpoint.hpp"
@@ -140,6 +142,7 @@ class Stage {
   // -- the victim -----------------------------------------------------------------------------------------------
 
   void begin() {
+    restart_system();
     now_ += kSecond;
     touched_ = false;
     for (std::size_t i = 0; i < kLanes; ++i) {

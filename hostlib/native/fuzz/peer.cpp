@@ -22,6 +22,7 @@
 #include "engine/device.hpp"
 #include "engine/handshake.hpp"
 #include "guarded.hpp"
+#include "loopback.hpp"
 #include "script.hpp"
 #include "soft/soft_backend.hpp"
 #include "udp_endpoint.hpp"
@@ -208,6 +209,7 @@ class Stage {
   }
 
   void begin(Script& script) {
+    restart_system();
     const std::uint8_t how = script.u8();
     calls_ = (how & 1) == 0;
     polite_ = (how & 2) == 0;
