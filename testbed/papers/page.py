@@ -16,6 +16,8 @@ DPI = 100
 HEAD = "| number | paper | ours | verdict |"
 NOT_COMPARED: Sequence[Verdict] = ("input", "not computed", "not printed")
 """Verdicts on claims that are in the CSV file only."""
+LISTED = {"agrees": "These agree:", "holds": "These hold:", "close": "These are within 5 %:"}
+"""Verdicts of rows that are listed above the table."""
 
 COLUMNS = ("where", "what", "unit", "relation", "paper", "ours", "ratio", "verdict", "note")
 
@@ -54,7 +56,7 @@ def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
         *(f"![{drawing.alt}](images/{drawing.name}.png)" for drawing in findings.drawings),
         "## Printed numbers",
         _of_csv(findings.claims, csv_name),
-        _agreeing(rows),
+        *_lists(rows),
         "\n".join([HEAD, "|---|---|---|---|", *_table(rows, notes)]),
         "\n".join(f"{number}. {note}" for number, note in enumerate(notes, start=1)),
     ]
@@ -77,35 +79,33 @@ def _rows(claims: Sequence[Claim]) -> list[list[Claim]]:
     return list(rows.values())
 
 
-def _agreeing(rows: Sequence[Sequence[Claim]]) -> str:
-    """The printed numbers of rows that agree, by place."""
-    places: dict[str, list[str]] = {}
-    for row in filter(_agrees, rows):
-        what = row[0].series or row[0].what
-        places.setdefault(row[0].where, []).append(f"{what}{_count(row)}: {_printed(row)}")
-    lines = [f"- {where}: {'; '.join(numbers)}" for where, numbers in places.items()]
-    return "\n".join(["These agree:\n", *lines]) if lines else ""
+def _lists(rows: Sequence[Sequence[Claim]]) -> Iterator[str]:
+    """The numbers of rows that need no note, by verdict and place."""
+    for verdict, title in LISTED.items():
+        places: dict[str, list[str]] = {}
+        for row in rows:
+            if _verdicts(row) == verdict:
+                what = f"{row[0].series or row[0].what}: {_printed(row)}"
+                ours = "" if verdict == "agrees" else f", ours {_ours(row)}"
+                places.setdefault(row[0].where, []).append(what + ours)
+        if places:
+            yield "\n".join([f"{title}\n", *(f"- {where}: {'; '.join(found)}" for where, found in places.items())])
 
 
 def _table(rows: Sequence[Sequence[Claim]], notes: list[str]) -> Iterator[str]:
     """The other rows, with ranges from the least to the greatest number. The unit is in the paper's column."""
     for row in rows:
-        if not _agrees(row):
-            ours = _range(row, lambda claim: claim.ours or 0.0, ours_of).removesuffix(row[0].unit).strip()
-            what = f"{row[0].where}: {row[0].series or row[0].what}{_count(row)}"
-            yield f"| {what} | {_printed(row)} | {ours} | {_verdicts(row)}{_marks(row, notes)} |"
-
-
-def _agrees(row: Sequence[Claim]) -> bool:
-    return all(claim.verdict == "agrees" for claim in row)
-
-
-def _count(row: Sequence[Claim]) -> str:
-    return f" ({len(row)})" if len(row) > 1 else ""
+        if _verdicts(row) not in LISTED:
+            what = f"{row[0].where}: {row[0].series or row[0].what}"
+            yield f"| {what} | {_printed(row)} | {_ours(row)} | {_verdicts(row)}{_marks(row, notes)} |"
 
 
 def _printed(row: Sequence[Claim]) -> str:
     return _range(row, lambda claim: claim.printed or 0.0, printed_of)
+
+
+def _ours(row: Sequence[Claim]) -> str:
+    return _range(row, lambda claim: claim.ours or 0.0, ours_of).removesuffix(row[0].unit).strip()
 
 
 def _range(claims: Sequence[Claim], number: Callable[[Claim], float], written: Callable[[Claim], str]) -> str:

@@ -53,8 +53,7 @@ hosts, of one.
   printed range for the ring and below it for the tree.
 - The printed gains in flow completion time (FCT) match ours for the slowest flow, not for the mean.
 - DRILL, LetFlow and ConWeave run on the [packet fabric](../packet.md): fixed windows of 2 BDP, no PFC, one draw. As
-  in the paper, LetFlow is no better than ECMP, and ConWeave lies between ECMP and ParaLet. DRILL is slower than
-  ParaLet only with go-back-N.
+  in the paper, LetFlow is no better than ECMP, and ConWeave lies between ECMP and ParaLet.
 - With four links at a quarter of their rate, later schemes (in the CSV) that send a fixed part of a message over each
   path take about four times as long. Lanes that pull flowlets lose little.
 """

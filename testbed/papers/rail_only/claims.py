@@ -19,8 +19,6 @@ best strategy. [Rail-only](../rail-only.md) shows the mechanisms with real packe
   GPT-1T on 65,536 GPUs is 2.6 % faster, and K = 256 is 4.3 % slower than it.
 - Section IV-C prints no number for the time that failures cost; ours are of a [simulation](../notes/rail-failures.md).
   The paper gives the GPUs of a dead rail up; ours forward over the other rails.
-- Not reproduced: 300 GB in an HB domain and, by 9 %, about 6 GB over NICs (III-B), and 0.8 % of traffic over NICs for
-  GPT-1T on GH200.
 """
 
 _TABLE_2 = {  # GPUs, radix -> cost and power saved in per cent, as printed
@@ -114,8 +112,8 @@ def _of_traffic() -> Iterator[Claim]:
         largest.tensor / 1e9,
         300,
         0,
-        note=f"By the rule of the 6 GB; seven other ways to count give {min(readings) / 1e9:.0f} to "
-        f"{max(readings) / 1e9:.0f}, one of them 322 GB, which are 300 GiB (traffic.py).",
+        note=f"By the rule of the 6 GB; other ways to count give {min(readings) / 1e9:.0f} to "
+        f"{max(readings) / 1e9:.0f} (traffic.py).",
     )
     on_gh200 = traffic.volume(traffic.GH200)
     yield Claim(

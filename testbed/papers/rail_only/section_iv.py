@@ -33,8 +33,7 @@ def of_failures() -> Iterator[Claim]:
         100 * unavailable,
         100 / JOB.grid.x,
         1,
-        note='The paper says that the GPUs of the rail "become unavailable": 1 / K. In ours the HB domains of both '
-        "ends forward their traffic over the other rails (faults.py), and the job goes on.",
+        note="In ours HB domains forward the traffic of the rail over the others (faults.py).",
     )
     model = "The paper gives no number. Ours: 16 domains of 8 H100 (docs/notes/rail-failures.md)."
     for what, seconds in (

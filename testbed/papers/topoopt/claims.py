@@ -30,8 +30,7 @@ pure data parallelism, or embedding tables on one server each.
 - OCS-reconfig and SiP-ML (Figures 11, 17) match TopoOpt at 1 us if they measure often; the paper prints the interval
   for 10 ms only. Its BERT takes longer with forwarding. Here a ring's demand is even, and relaying is shorter than
   waiting.
-- Shared clusters (Figure 16): here jobs on fat-trees are on random servers. Tails are 10 % longer where all iterations
-  count, 60 % where all jobs count alike; means are longer, as in half precision all jobs wait for the network.
+- Shared clusters (Figure 16): here jobs on fat-trees are on random servers.
 """
 
 _EXAMPLE = dlrm(16, tables=[0, 3, 8, 13], dense_bytes=2e9, batch=8192)

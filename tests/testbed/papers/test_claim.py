@@ -49,12 +49,16 @@ def test_the_page_has_the_numbers_that_are_compared() -> None:
         Claim("V", "accuracy", "%", None, 90.0),
         Claim("V", "share", "%", 12.0, 10.0, note="Counted twice."),
         Claim("V", "cost", "$", 10.3, 10.0, note="Rounded."),
+        Claim("V", "power", "W", 104.0, 100.0),
+        Claim("V", "time", "s", 3.0, 2.0, 0, "more than"),
     )
     text = markdown(Paper("Title", "Text", lambda quick: Findings(claims)), Findings(claims), "it.csv")
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert rows[1:] == ["| V: share | 10 % | 12.0 | differs [1] |"]
-    assert "\n- V: cost: 10 $\n" in text
-    assert "has all 5 numbers and notes. The table leaves these out: 1 input, 1 not computed, 1 not printed." in text
+    assert "These agree:\n\n- V: cost: 10 $\n" in text
+    assert "These hold:\n\n- V: time: > 2 s, ours 3.0\n" in text
+    assert "These are within 5 %:\n\n- V: power: 100 W, ours 104.0\n" in text
+    assert "has all 7 numbers and notes. The table leaves these out: 1 input, 1 not computed, 1 not printed." in text
     assert text.endswith("\n1. Counted twice.\n")
 
 
