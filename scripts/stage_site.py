@@ -17,8 +17,25 @@ API = {
     "netmodel": ("netmodel", "netmodel.relative"),
     "hostlib": ("hostlib", "hostlib.stats"),
     "nccl_net_plugin": ("nccl_net_plugin",),
+    "paralet_torch": ("paralet_torch",),
     "sdn.planners": ("sdn.planners",),
+    "sdn.isolation": (
+        "sdn.isolation",
+        "sdn.isolation.vclos",
+        "sdn.isolation.ocs_vclos",
+        "sdn.isolation.packing",
+        "sdn.isolation.source_routing",
+    ),
+    "sdn.topoopt": ("sdn.topoopt",),
     "sim": ("sim.fluid", "sim.packet"),
+    "testbed.training": (
+        "testbed.training.closed_form",
+        "testbed.training.clusters",
+        "testbed.training.hardware",
+        "testbed.training.search",
+        "testbed.training.strategies",
+        "testbed.training.transformer",
+    ),
 }
 
 
