@@ -54,12 +54,12 @@ def _across_servers(cluster: OcsCluster, job: str, gpus: int) -> OcsAllocation |
         return _local(local)
     if cluster.idle.whole.sum() * cluster.gpus_per_server < gpus:
         return None
-    room = _Room(cluster, gpus)
+    free = _FreeResources(cluster, gpus)
     return first_found(
         [
-            lambda: room.allocation(job, 2, room.two_leaves()),
-            lambda: room.allocation(job, 2, room.one_spine()),
-            lambda: room.allocation(job, 3, room.several_spines()),
+            lambda: free.allocation(job, 2, free.two_leaves()),
+            lambda: free.allocation(job, 2, free.one_spine()),
+            lambda: free.allocation(job, 3, free.several_spines()),
         ]
     )
 
@@ -72,7 +72,7 @@ _Plan = tuple[dict[int, int], _Need]
 """Servers by leaf, and circuits."""
 
 
-class _Room:
+class _FreeResources:
     """The free resources of a cluster, and the stages that place a job of `gpus` GPUs on them."""
 
     def __init__(self, cluster: OcsCluster, gpus: int) -> None:

@@ -10,27 +10,27 @@ from sdn.isolation.idle_gpus import Gpu, IdleGpus
 from sdn.isolation.local import within_leaf, within_server
 
 
-class Room(Protocol):
+class GpuPool(Protocol):
     """What `packed` and `relaxed` need to know of a cluster: `Cluster` and `OcsCluster` have it."""
 
     @property
     def idle(self) -> IdleGpus:
-        """The idle GPUs."""
+        """The GPUs that no job has."""
 
     @property
     def gpus(self) -> int:
-        """The number of all GPUs."""
+        """The number of GPUs of the cluster, idle or not."""
 
     @property
     def gpus_per_server(self) -> int:
-        """T."""
+        """The number of GPUs of a server (T in the vClos paper)."""
 
 
 SPREAD = 2
 """The stage of an allocation of which several leaves have GPUs, as in vClos, whatever links it has."""
 
 
-def packed(cluster: Room, job: str, gpus: int) -> Allocation | None:
+def packed(cluster: GpuPool, job: str, gpus: int) -> Allocation | None:
     """Stages 0 and 1 of vClos, then whole servers of as few leaves as possible. None when the job must wait.
 
     Leaves with more idle servers come first. Raises ValueError for a job of no GPU or of more than the cluster has.
@@ -42,7 +42,7 @@ def packed(cluster: Room, job: str, gpus: int) -> Allocation | None:
     return within_leaf(cluster.idle, given, job) or _over_leaves(cluster, given // per_server, job)
 
 
-def relaxed(cluster: Room, job: str, gpus: int) -> Allocation | None:
+def relaxed(cluster: GpuPool, job: str, gpus: int) -> Allocation | None:
     """As `packed`; a job that it has no place for gets any idle GPUs, from leaves with more of them first.
 
     None when fewer are idle than the job asks for. Errors are those of `packed`.
@@ -60,7 +60,7 @@ def relaxed(cluster: Room, job: str, gpus: int) -> Allocation | None:
     return Allocation(job, _stage(chosen), tuple(sorted(chosen)))
 
 
-def scattered(rng: np.random.Generator, cluster: Room, job: str, gpus: int) -> Allocation | None:
+def scattered(rng: np.random.Generator, cluster: GpuPool, job: str, gpus: int) -> Allocation | None:
     """Idle GPUs drawn at random, in ascending order. None when fewer are idle than the job asks for.
 
     Errors are those of `packed`.
@@ -74,7 +74,7 @@ def scattered(rng: np.random.Generator, cluster: Room, job: str, gpus: int) -> A
     return Allocation(job, _stage(chosen), chosen)
 
 
-def _over_leaves(cluster: Room, servers: int, job: str) -> Allocation | None:
+def _over_leaves(cluster: GpuPool, servers: int, job: str) -> Allocation | None:
     if cluster.idle.whole.sum() < servers:
         return None
     chosen: list[Gpu] = []

@@ -29,13 +29,13 @@ _LEAST = 1e-3
 
 
 @dataclass(slots=True)
-class Sharing:
+class RunningJob:
     """A running job with flows between leaves."""
 
     job: Job
     traffic: Traffic
     links: NDArray[np.intp]
-    """Its links, each once."""
+    """The links that its flows take, each once."""
     mean: NDArray[np.float64]
     """Their loads, averaged over the time of its collective."""
     own: NDArray[np.float64]
@@ -47,7 +47,7 @@ class Contention(ABC):
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
-        self._sharing: dict[int, Sharing] = {}
+        self._running: dict[int, RunningJob] = {}
         self.load = np.zeros(shape.links)
         """By link: its mean load by all of these jobs, were there no contention."""
         self.worst = 0.0
@@ -66,7 +66,7 @@ class Contention(ABC):
         mean: NDArray[np.float64] = np.bincount(entry, traffic.loads * traffic.shares[steps]).astype(np.float64)
         if traffic.flows is not None and not isinstance(self, Replanned):
             self.paths_set += len(traffic.flows.step)
-        self._sharing[slot] = Sharing(job, traffic, links, mean, mean[entry])
+        self._running[slot] = RunningJob(job, traffic, links, mean, mean[entry])
         self.load[links] += job.communication * mean
         self.worst = max(self.worst, float(self.load[links].max()))
         self.changed = True
@@ -90,7 +90,7 @@ class Contention(ABC):
         return left_s
 
     def _forget(self, slot: int) -> None:
-        gone = self._sharing.pop(slot)
+        gone = self._running.pop(slot)
         was_worst = self.load[gone.links].max() >= self.worst
         self.load[gone.links] -= gone.job.communication * gone.mean
         if was_worst:
@@ -102,7 +102,7 @@ class Contention(ABC):
     def speeds(self) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
         """The slots of all these jobs, and the speeds at which they do their phases' work, above 0."""
         self.changed = False
-        return np.array(list(self._sharing), dtype=np.intp), self._speeds(list(self._sharing.values()))
+        return np.array(list(self._running), dtype=np.intp), self._speeds(list(self._running.values()))
 
     @abstractmethod
     def _first(self, slot: int) -> float: ...
@@ -114,7 +114,7 @@ class Contention(ABC):
     def _leave(self, slot: int, left_s: float) -> float: ...
 
     @abstractmethod
-    def _speeds(self, sharing: list[Sharing]) -> NDArray[np.float64]: ...
+    def _speeds(self, running: list[RunningJob]) -> NDArray[np.float64]: ...
 
 
 class Average(Contention):
@@ -134,7 +134,7 @@ class Average(Contention):
 
     def _first(self, slot: int) -> float:
         self._stretch[slot] = 1.0
-        return self._sharing[slot].job.run_s
+        return self._running[slot].job.run_s
 
     def _next(self, slot: int) -> float | None:
         del self._stretch[slot]
@@ -144,23 +144,23 @@ class Average(Contention):
         del self._stretch[slot]
         return left_s
 
-    def _speeds(self, sharing: list[Sharing]) -> NDArray[np.float64]:
-        if not sharing:
+    def _speeds(self, running: list[RunningJob]) -> NDArray[np.float64]:
+        if not running:
             return np.empty(0)
-        traffics = [one.traffic for one in sharing]
+        traffics = [one.traffic for one in running]
         links = np.concatenate([traffic.links for traffic in traffics])
         loads = np.concatenate([traffic.loads for traffic in traffics])
         shares = np.concatenate([traffic.shares for traffic in traffics])
-        own = np.concatenate([one.own for one in sharing])
+        own = np.concatenate([one.own for one in running])
         entries = np.array([len(traffic.links) for traffic in traffics])
         starts = np.concatenate(
             [traffic.starts + first for traffic, first in zip(traffics, np.cumsum(entries) - entries, strict=True)]
         )
-        of_step = np.repeat(np.arange(len(sharing)), [len(traffic.starts) for traffic in traffics])
-        each = np.concatenate([one.links for one in sharing])
-        mean = np.concatenate([one.mean for one in sharing])
-        lengths = np.array([len(one.links) for one in sharing])
-        share = np.array([one.job.communication for one in sharing])
+        of_step = np.repeat(np.arange(len(running)), [len(traffic.starts) for traffic in traffics])
+        each = np.concatenate([one.links for one in running])
+        mean = np.concatenate([one.mean for one in running])
+        lengths = np.array([len(one.links) for one in running])
+        share = np.array([one.job.communication for one in running])
         quiet = np.array([traffic.quiet for traffic in traffics])
 
         def by_others(weight: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -175,7 +175,7 @@ class Average(Contention):
             equal = loads + by_others(present)
             left = loads / np.maximum(_LEAST, 1 - by_others(present / stretch))
             worst = np.maximum.reduceat(np.maximum(1.0, np.minimum(equal, left)), starts)
-            before, stretch = stretch, quiet + np.bincount(of_step, shares * worst, len(sharing))
+            before, stretch = stretch, quiet + np.bincount(of_step, shares * worst, len(running))
             if np.abs(stretch - before).max() <= _CLOSE:
                 break
         self._stretch = dict(zip(self._stretch, stretch.tolist(), strict=True))
@@ -198,7 +198,7 @@ class PerStep(Contention):
         self._step: dict[int, int] = {}
 
     def _first(self, slot: int) -> float:
-        steps = len(self._sharing[slot].traffic.starts)
+        steps = len(self._running[slot].traffic.starts)
         self._left[slot] = chain.from_iterable(repeat(range(-1, steps), self._rounds))
         self._step[slot] = next(self._left[slot])
         return self._work(slot)
@@ -220,23 +220,23 @@ class PerStep(Contention):
 
     def _alone_s(self, slot: int, step: int) -> float:
         """How long a phase takes without contention."""
-        one = self._sharing[slot]
+        one = self._running[slot]
         collective = one.job.run_s * one.job.communication
         if step < 0:
             return (one.job.run_s - collective + collective * one.traffic.quiet) / self._rounds
         return collective * float(one.traffic.shares[step]) / self._rounds
 
-    def _speeds(self, sharing: list[Sharing]) -> NDArray[np.float64]:
-        speeds = np.ones(len(sharing))
+    def _speeds(self, running: list[RunningJob]) -> NDArray[np.float64]:
+        speeds = np.ones(len(running))
         active = [
             (index, _step(one.traffic, step))
-            for index, (one, step) in enumerate(zip(sharing, self._step.values(), strict=True))
+            for index, (one, step) in enumerate(zip(running, self._step.values(), strict=True))
             if step >= 0
         ]
         if not active:
             return speeds
-        links = np.concatenate([one.traffic.links[part] for one, part in ((sharing[n], part) for n, part in active)])
-        loads = np.concatenate([sharing[index].traffic.loads[part] for index, part in active])
+        links = np.concatenate([one.traffic.links[part] for one, part in ((running[n], part) for n, part in active)])
+        loads = np.concatenate([running[index].traffic.loads[part] for index, part in active])
         total = np.bincount(links, loads, self._shape.links)[links]
         lengths = np.array([part.stop - part.start for _, part in active])
         worst = np.maximum.reduceat(total, np.cumsum(lengths) - lengths)
@@ -260,7 +260,7 @@ class Replanned(PerStep):
     def _next(self, slot: int) -> float | None:
         self._depart(slot)
         work = super()._next(slot)
-        flows = self._sharing[slot].traffic.flows
+        flows = self._running[slot].traffic.flows
         if work is not None and flows is not None and (step := self._step[slot]) >= 0:
             own = flows.step == np.unique(flows.step)[step]
             pairs = zip(flows.leaf[own].tolist(), flows.far_leaf[own].tolist(), strict=True)
@@ -279,8 +279,8 @@ class Replanned(PerStep):
         for edge in self._edges.pop(slot, ()):
             self.paths_moved += len(self._colouring.depart(edge))
 
-    def _speeds(self, sharing: list[Sharing]) -> NDArray[np.float64]:
-        return np.ones(len(sharing))
+    def _speeds(self, running: list[RunningJob]) -> NDArray[np.float64]:
+        return np.ones(len(running))
 
 
 def _step(traffic: Traffic, step: int) -> slice:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdn.planners.rates import max_min_rates
-from sim.cluster.contention import PerStep, Sharing
+from sim.cluster.contention import PerStep, RunningJob
 from sim.cluster.networks import FlowPaths, Shape
 
 _SAME = 1e-9
@@ -51,7 +51,7 @@ class Fair(PerStep):
         self._sending: dict[int, _Sending] = {}
 
     def advance(self, passed_s: float) -> None:
-        """Time passes at the rates found last."""
+        """Let flows send for `passed_s` seconds at the rates that were computed last."""
         for one in self._sending.values():
             one.left_s -= one.rate * passed_s
             one.stage_s -= one.speed * passed_s
@@ -91,14 +91,14 @@ class Fair(PerStep):
         return work
 
     def _paths(self, slot: int) -> FlowPaths:
-        paths = self._sharing[slot].traffic.paths
+        paths = self._running[slot].traffic.paths
         assert paths is not None  # this fidelity asks for them
         return paths
 
     def _lanes(self, slot: int) -> int:
         return int(self._paths(slot).links.shape[1])
 
-    def _speeds(self, sharing: list[Sharing]) -> NDArray[np.float64]:
+    def _speeds(self, running: list[RunningJob]) -> NDArray[np.float64]:
         sending = list(self._sending.values())
         if sending:
             nics = np.cumsum([0, *(int(one.nic.max()) + 1 for one in sending)])
@@ -113,4 +113,4 @@ class Fair(PerStep):
                 first_s = float(ends_s.min())
                 one.ends_next = ends_s <= first_s + _SAME * abs(first_s)
                 one.speed = one.stage_s / first_s if first_s > 0 and one.stage_s > 0 else 1.0
-        return np.array([self._sending[slot].speed if slot in self._sending else 1.0 for slot in self._sharing])
+        return np.array([self._sending[slot].speed if slot in self._sending else 1.0 for slot in self._running])

@@ -34,7 +34,7 @@ def plan(
     """
     from netmodel import load_yaml
     from testbed.design import page
-    from testbed.design.experiment import left_out, turns, write_spec
+    from testbed.design.experiment import job_points, left_out, write_spec
     from testbed.design.job import Job
     from testbed.design.points import Point, Refused, choice, pareto, points
     from testbed.design.prices import load_prices
@@ -58,7 +58,7 @@ def plan(
     for old in folder.glob("chosen*.yaml"):
         old.unlink()
     told = [] if chosen is not None else ["No spec: no point is within the limits."]
-    for number, (member, point) in enumerate([] if chosen is None else turns(job, chosen)):
+    for number, (member, point) in enumerate([] if chosen is None else job_points(job, chosen)):
         spec = folder / (f"chosen-{member.name}.yaml" if number else "chosen.yaml")
         try:
             spec.write_text(write_spec(member, point))

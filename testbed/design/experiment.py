@@ -40,13 +40,13 @@ _LEAF_HOSTS = 254
 """The most hosts that `netmodel.leaf_spine` puts below a leaf."""
 
 
-def turns(job: Job, point: Point) -> list[tuple[Job, Point]]:
+def job_points(job: Job, point: Point) -> list[tuple[Job, Point]]:
     """The point of each job of a mix while it has the cluster, or of the only job."""
-    if not point.turns:
+    if not point.shares:
         return [(job, point)]
-    parts = zip(job.members, point.turns, strict=True)
+    parts = zip(job.members, point.shares, strict=True)
     return [
-        (one, replace(point, strategy=turn.strategy, iteration_s=turn.iteration_s, turns=())) for one, turn in parts
+        (one, replace(point, strategy=share.strategy, iteration_s=share.iteration_s, shares=())) for one, share in parts
     ]
 
 

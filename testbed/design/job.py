@@ -87,7 +87,7 @@ class Strategies(Section):
 
     @property
     def space(self) -> Space:
-        """As the search takes it."""
+        """The limits as the search of `testbed.training` takes them."""
         return Space(
             widest_tensor=self.widest_tensor,
             deepest_pipeline=self.deepest_pipeline,
@@ -122,16 +122,16 @@ class Job(Section):
     name: str = Field(pattern=NAME)
     model: ModelName | Shape
     batch: int = Field(ge=1)
-    """Sequences of an iteration."""
+    """The sequences of an iteration."""
     tokens: float = Field(default=300e9, gt=0)
-    """Of the whole training."""
+    """The tokens of the whole training."""
     weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """In a mix, this job's part of the time is its weight divided by the sum of all weights."""
     mix: list[Member] = Field(default_factory=list)
-    """Further jobs."""
+    """Further jobs that share the cluster in time."""
     gpu: Literal["a100", "h100"] = "h100"
     gpus: list[int] = Field(min_length=1)
-    """Scales: GPUs that train."""
+    """The scales to compare: numbers of GPUs that train."""
     fabrics: list[Fabrics] = Field(min_length=1)
     strategies: Strategies = Strategies()
     choose: Literal["usd_per_token", "iteration_s", "capital_usd"] = "usd_per_token"

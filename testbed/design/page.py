@@ -34,8 +34,8 @@ def as_row(point: Point) -> dict[str, Any]:
             row |= {"switches": value.switches, "network_tiers": value.tiers, "links": value.links}
         elif field.name == "strategy":
             row |= {one.name: getattr(value, one.name) for one in fields(Strategy)}
-        elif field.name == "turns":
-            row |= {"jobs": [asdict(turn) for turn in value]} if value else {}
+        elif field.name == "shares":
+            row |= {"jobs": [asdict(share) for share in value]} if value else {}
         elif field.name != "fabric":
             row[field.name] = value
     return row
@@ -43,9 +43,9 @@ def as_row(point: Point) -> dict[str, Any]:
 
 def strategies(point: Point) -> str:
     """The strategies of a point in words; of a mix with the jobs' names and parts of the time."""
-    if not point.turns:
+    if not point.shares:
         return said(point.strategy)
-    return "; ".join(f"{one.name} ({100 * one.weight:.0f} %): {said(one.strategy)}" for one in point.turns)
+    return "; ".join(f"{one.name} ({100 * one.weight:.0f} %): {said(one.strategy)}" for one in point.shares)
 
 
 def said(strategy: Strategy) -> str:

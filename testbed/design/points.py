@@ -27,7 +27,7 @@ _HOUR_S, _YEAR_S = 3600.0, 365 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class JobShare:
     """A job of a mix: its part of the time, its best strategy, and the time of an iteration in seconds."""
 
     name: str
@@ -42,26 +42,26 @@ class Point:
 
     fabric: Fabric
     gpus: int
-    """GPUs that train."""
+    """The GPUs that train. Spare ones are not counted."""
     bought_gpus: int
-    """GPUs including the spare ones of HB domains."""
+    """All GPUs that are paid for: those that train and the spare ones of HB domains."""
     parts: Parts
     """Switches, cables and transceivers of all planes."""
     strategy: Strategy
     iteration_s: float
     exposed_s: float
-    """Communication during which GPUs do not compute."""
+    """The part of communication during which GPUs do not compute, in seconds per iteration."""
     hidden_s: float
-    """Communication behind computing."""
+    """The part of communication that runs while GPUs compute, in seconds per iteration."""
     bubble_s: float
     memory_bytes: float
     utilisation: float
     """Operations that the model needs, as a fraction of the GPUs' peak."""
     network_usd: float
     capital_usd: float
-    """With GPUs."""
+    """The price of network and GPUs together."""
     watts: float
-    """Of machines and building."""
+    """The power that machines and building take."""
     availability: float
     """The fraction of time that remains after failures."""
     failures_per_day: float
@@ -73,13 +73,13 @@ class Point:
     """GPUs whose HB domains lose a NIC when a leaf switch fails."""
     usd_per_token: float
     days: float
-    """Of the whole training."""
-    turns: tuple[Turn, ...] = ()
+    """How long the whole training takes, failures included."""
+    shares: tuple[JobShare, ...] = ()
     """The jobs of a mix; `strategy` is that of the first."""
 
     @property
     def label(self) -> str:
-        """The fabric in words."""
+        """The fabric in words, for tables: kind, size of HB domains, rate, radix and tiers."""
         one = self.fabric
         words = [one.kind.replace("_", "-"), f"K={one.domain_gpus}", f"{one.nic_bps / 1e9:g}G"]
         if one.kind == "topoopt":
@@ -237,8 +237,8 @@ def _mixed(members: Sequence[Job], found: Sequence[Point | Refused]) -> Point | 
         memory_bytes=max(one.memory_bytes for _, one in parts),
         usd_per_token=1 / sum(weight / one.usd_per_token for weight, one in parts),
         days=max(one.days / weight for weight, one in parts),
-        turns=tuple(
-            Turn(job.name, job.weight, one.strategy, one.iteration_s)
+        shares=tuple(
+            JobShare(job.name, job.weight, one.strategy, one.iteration_s)
             for job, (_, one) in zip(members, parts, strict=True)
         ),
     )

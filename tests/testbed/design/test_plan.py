@@ -465,7 +465,7 @@ def test_a_mix_shares_time_and_cost_by_weight() -> None:
     assert 1 / point.usd_per_token == pytest.approx(0.75 / first.usd_per_token + 0.25 / second.usd_per_token)
     assert point.days == pytest.approx(max(first.days / 0.75, second.days / 0.25))
     assert point.memory_bytes == max(first.memory_bytes, second.memory_bytes)
-    assert [(one.name, one.weight, one.strategy) for one in point.turns] == [
+    assert [(one.name, one.weight, one.strategy) for one in point.shares] == [
         ("small", 0.75, first.strategy),
         ("second", 0.25, second.strategy),
     ]
