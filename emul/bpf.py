@@ -47,7 +47,7 @@ class Array:
         self.fd = _bpf(_MAP_CREATE, struct.pack("=4I", _MAP_TYPE_ARRAY, 4, self._format.size, 1))
 
     def read(self) -> tuple[int, ...]:
-        """The words. Raises FabricError."""
+        """Read all words of the array. Raises FabricError."""
         key, value = ctypes.c_uint32(0), ctypes.create_string_buffer(self._format.size)
         _bpf(_MAP_LOOKUP_ELEM, struct.pack("=IxxxxQQQ", self.fd, ctypes.addressof(key), ctypes.addressof(value), 0))
         return self._format.unpack(value.raw)

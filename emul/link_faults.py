@@ -29,7 +29,7 @@ _PARTS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class LinkFault:
-    """What happens to packets that leave by a port. Raises ValueError for what is no probability or is negative."""
+    """What happens to packets that leave by a port. Raises ValueError for what is not a probability or is negative."""
 
     loss: float = 0.0
     """Probability, from 0 to 1, with which a packet is lost."""
@@ -46,13 +46,13 @@ class LinkFault:
     def __post_init__(self) -> None:
         for part in (self.loss, self.corruption, self.reorder):
             if not 0 <= part <= 1:
-                raise ValueError(f"{part} is no probability")
+                raise ValueError(f"{part} is not a probability")
         if not all(value >= 0 for value in (self.mark_above_bytes or 0, self.delay_s, self.late_by_s)):
             raise ValueError("the length of a queue or a delay is below 0")
 
     @property
     def waits(self) -> bool:
-        """Whether packets are delayed."""
+        """Whether the fault delays packets."""
         return self.delay_s > 0 or (self.reorder > 0 and self.late_by_s > 0)
 
 

@@ -236,7 +236,9 @@ class MininetFabric:
         Raises ValueError for a link that the topology does not have, and for a part outside (0, 1].
         """
         if link not in self.topology.links or not 0 < part <= 1:
-            raise ValueError(f"topology {self.topology.name!r} has no link {link.a} to {link.b}, or {part} is no part")
+            raise ValueError(
+                f"topology {self.topology.name!r} has no link {link.a} to {link.b}, or {part} is not a part"
+            )
         self._parts[link] = part
         rate_bps = self._rate_bps(link)
         for end in (link.a, link.b):
@@ -251,7 +253,7 @@ class MininetFabric:
     def set_faults(self, port: PortRef, fault: LinkFault) -> None:
         """Give the packets that leave by a port of a switch or host exactly these faults.
 
-        Raises KeyError for what is no linked port, and FabricError.
+        Raises KeyError for what is not a linked port, and FabricError.
         """
         rate_bps = self._rate_bps(self.topology.link_at(port))
         namespace = self._namespace(port)
@@ -444,7 +446,7 @@ class MininetFabric:
 
     def _remove_links(self) -> None:
         """Delete all veths at once, so that another fabric can come up in this sandbox."""
-        # A failure is no error: the kernel deletes the host's end with its namespace, at a time of its own choosing.
+        # A failure is not an error: the kernel deletes the host's end with its namespace, at some time.
         subprocess.run(
             ["ip", "link", "delete", "group", INTERFACE_GROUP], stdin=subprocess.DEVNULL, capture_output=True
         )

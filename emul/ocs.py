@@ -34,7 +34,7 @@ class OpticalSwitches:
 
     @property
     def circuits(self) -> Circuits:
-        """The current circuits."""
+        """The circuits that are set now."""
         return {name: dict(joined) for name, joined in self._circuits.items()}
 
     def set(self, circuits: Circuits, reconfiguration_s: float = RECONFIGURATION_S) -> None:

@@ -70,7 +70,7 @@ def add(device: str, interface: str, enter: Sequence[str] = ()) -> None:
 
 
 def remove(device: str, enter: Sequence[str] = ()) -> None:
-    """Remove a device. It is no error when the device disappeared with its interface."""
+    """Remove a device. It is not an error when the device disappeared with its interface."""
     subprocess.run([*enter, "rdma", "link", "del", device], capture_output=True, timeout=_TIMEOUT_S)
 
 

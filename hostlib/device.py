@@ -36,7 +36,7 @@ class Faults:
     ``seed``
         The same seed draws the same faults; 0 to 2**64 - 1.
 
-    Raises ValueError when a value is out of range, TypeError when it is no number.
+    Raises ValueError when a value is out of range, TypeError when it is not a number.
     """
 
     drop: float = 0.0
@@ -230,7 +230,7 @@ class Device:
         """Connect to the listener that made the 128-byte handle.
 
         Raises TransportError when the peer refuses or is unreachable, TimeoutError when it does not answer within
-        ``timeout_s`` seconds, and ValueError when the bytes are no handle.
+        ``timeout_s`` seconds, and ValueError when the bytes are not a handle.
         """
         return self._engine.connect(handle, timeout_s)
 

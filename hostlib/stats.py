@@ -82,7 +82,7 @@ class LaneSnapshot:
     lane: int
     qpn: int
     port: int
-    """UDP source port."""
+    """The UDP source port of the lane."""
     port_method: str
     """How the port was set: ``socket``, ``flow_label``, ``modify_qp``, or ``none`` when the driver chooses it."""
     window: float
@@ -91,19 +91,19 @@ class LaneSnapshot:
     """Smoothed round trip; 0 before the first measurement."""
     min_rtt_s: float
     flowlets: int
-    """Sent and acknowledged."""
+    """Flowlets that were sent and acknowledged."""
     moves: int
-    """Changes of the port."""
+    """How often the lane has changed its port."""
     tx_packets: int
     tx_bytes: int
-    """Retransmissions included."""
+    """Payload bytes sent, retransmissions included."""
     rx_packets: int
     rx_bytes: int
     retransmits: int
     """Retransmitted packets."""
     timeouts: int
     naks: int
-    """Received NAKs."""
+    """NAKs that the peer has sent."""
     rnr: int
     """Received NAKs of the kind receiver not ready."""
     duplicates: int
@@ -165,7 +165,7 @@ class ConnectionSnapshot:
     unfinished_bytes: int
     """Bytes of the oldest sends in flight."""
     receives: int
-    """Open receives."""
+    """Receives that are posted and not done."""
     arrived_bytes: int
     """Bytes that arrived for the oldest open receives."""
     progressed_s: float
@@ -261,10 +261,10 @@ class DeviceSnapshot:
     """UDP port on which packets arrive."""
     policy: str
     m: int
-    """Lanes towards each peer."""
+    """The number of lanes towards each peer."""
     path_mtu: int
     line_rate_bps: int | None
-    """None: not paced."""
+    """The rate to which the device paces itself, in bit/s; None: it is not paced."""
     connections: int
     peers: int
     messages: Messages
@@ -288,7 +288,7 @@ class DeviceSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process with open devices."""
+    """A process with open devices, and their counters."""
 
     pid: int
     command: str
@@ -300,7 +300,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Result of a survey."""
+    """What a survey of this machine's processes has found."""
 
     processes: tuple[Process, ...]
     forbidden: tuple[int, ...]

@@ -53,7 +53,7 @@ def read_properties(text: str, file: str = "<text>") -> Topology:
 
 def _number(text: str, where: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ValueError(f"{where}: {text[:40]!r} is no whole number")
+        raise ValueError(f"{where}: {text[:40]!r} is not a whole number")
     return int(text)
 
 
@@ -69,7 +69,7 @@ def _range(text: str, where: str, nodes: int) -> Range:
     first = _number(low, where)
     last = _number(high, where) if colon else first
     if not first <= last < nodes:
-        raise ValueError(f"{where}: {text[:40]!r} are no nodes of 0 to {nodes - 1}")
+        raise ValueError(f"{where}: {text[:40]!r} are not nodes of 0 to {nodes - 1}")
     return first, last
 
 

@@ -49,7 +49,7 @@ def read_topo(text: str, file: str = "<text>") -> Topology:
                 raise ValueError(f"{where}: Tier {value} comes after {len(tiers)} others; they count from 0 in order")
             tiers.append({})
         elif key not in _KEYS:
-            raise ValueError(f"{where}: {key} is no key of a topology; known are {', '.join(sorted(_KEYS))}")
+            raise ValueError(f"{where}: {key} is not a key of a topology; known are {', '.join(sorted(_KEYS))}")
         elif not tiers:
             raise ValueError(f"{where}: {key} belongs to a tier; write Tier 0 before it")
         else:
@@ -115,10 +115,12 @@ def write_topo(topology: Topology, latency_ns: int = 1000) -> str:
     counts, bundles = set(down.values()), set(up.values())
     regular = len(counts) == len(bundles) == len(rates[True]) == len(rates[False]) == 1
     if not regular or set(down) != set(leaves) or set(up) != {(leaf, spine) for leaf in leaves for spine in spines}:
-        raise ValueError(f"{topology.name} is no leaf-spine of equal leaves, spines and rates, which .topo describes")
+        raise ValueError(
+            f"{topology.name} is not a leaf-spine of equal leaves, spines and rates, which .topo describes"
+        )
     gbps = {of_hosts: rate.pop() / 1e9 for of_hosts, rate in rates.items()}
     if any(rate != int(rate) for rate in gbps.values()):
-        raise ValueError(f"{topology.name} has rates that are no whole number of Gbit/s, which .topo needs")
+        raise ValueError(f"{topology.name} has rates that are not whole numbers of Gbit/s, which .topo needs")
     per_leaf, bundle = counts.pop(), bundles.pop()
     nodes = per_leaf * len(leaves)
     tail = f"Downlink_Latency_ns {latency_ns}\nSwitch_Latency_ns 0\n"

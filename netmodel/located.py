@@ -22,7 +22,7 @@ class LocatedError(ValueError):
 
     @property
     def all(self) -> "tuple[LocatedError, ...]":
-        """This error and the others."""
+        """This error, and the others that were found with it."""
         return (self, *self.others)
 
     def below(self, *place: str | int) -> Self:

@@ -73,7 +73,7 @@ class Staged:
 
     @classmethod
     def source(cls, tensor: torch.Tensor, how: Reduction | None = None) -> Staged:
-        """To be read."""
+        """The memory that an operation reads."""
         tensor = _dense(tensor)
         if how is not None and how.factor is not None:
             return cls((tensor * how.factor).to(tensor.dtype).contiguous(), None)
@@ -89,7 +89,7 @@ class Staged:
 
     @classmethod
     def in_place(cls, tensor: torch.Tensor, how: Reduction | None = None) -> Staged:
-        """To be read and written."""
+        """The memory that an operation reads and overwrites."""
         staged = cls.source(tensor, how)
         if staged.memory.data_ptr() != tensor.data_ptr() or not _plain(tensor):
             staged.tensor = _dense(tensor)

@@ -21,7 +21,7 @@ die() {
 
 install_version() {
     local version=$1 work log
-    [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || die "'$version' is no version such as 2.32.3"
+    [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || die "'$version' is not a version such as 2.32.3"
     if [[ -f $into/$version/$library ]]; then
         say "NCCL $version is installed"
         return

@@ -25,7 +25,7 @@ class Links:
 
     @cached_property
     def ports(self) -> tuple[PortRef, ...]:
-        """Egress port of each link."""
+        """The egress port of each link, by the link's number."""
         return tuple(end for link in self.topology.links for end in (link.a, link.b))
 
     @cached_property

@@ -47,7 +47,7 @@ class Steps:
         self._stack.close()
 
     def now(self, text: str) -> None:
-        """Say what is being done."""
+        """Show what is being done now."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=text)
             return
@@ -58,7 +58,7 @@ class Steps:
             print(f"[{done} {elapsed:5.1f} s] {text}", file=sys.stderr, flush=True)
 
     def advance(self) -> None:
-        """One step more is done."""
+        """Count one more step as done, and show it."""
         self._done += 1
         if self._bar is not None:
             self._bar.advance(self._bar.task_ids[0])

@@ -24,7 +24,7 @@ class GuestKernel:
 
     @property
     def image(self) -> Path:
-        """The bootable image."""
+        """The path of the bootable image."""
         return self.root / "boot" / f"vmlinuz-{self.version}"
 
 

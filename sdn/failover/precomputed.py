@@ -26,7 +26,7 @@ class Precomputed(Generic[Case, Answer]):
         """Whether every answer has to be computed again. The old ones are kept until then."""
 
     def restart(self) -> None:
-        """Discards every answer."""
+        """Discard every answer, so that all are computed again."""
         self._answers.clear()
         self._left = None
         self.aged = False

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sdn.isolation.idle_gpus import Gpu, IdleGpus, gpus_of_server
 
 LinkCount = Mapping[tuple[int, int], int]
-"""Links by (leaf, spine)."""
+"""Numbers of links, by leaf and spine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Cluster:
 
     @property
     def gpus(self) -> int:
-        """All GPUs, idle or not."""
+        """The number of GPUs of the cluster, idle or not."""
         return self.leaves * self.servers_per_leaf * self.gpus_per_server
 
     def take(self, allocation: Allocation) -> "Cluster":

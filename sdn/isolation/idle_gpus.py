@@ -16,9 +16,9 @@ class Gpu(NamedTuple):
 
     leaf: int
     server: int
-    """Within the leaf."""
+    """The server's number within its leaf."""
     number: int
-    """Within the server."""
+    """The GPU's number within its server."""
 
 
 class IdleGpus(Set[Gpu]):

@@ -42,7 +42,7 @@ class Circuit:
 
     @property
     def ports(self) -> tuple[OpticalPort, OpticalPort]:
-        """Both ends."""
+        """The two ports that the circuit joins."""
         return self.a, self.b
 
 
@@ -108,7 +108,7 @@ class OcsCluster:
 
     @property
     def gpus(self) -> int:
-        """All GPUs, idle or not."""
+        """The number of GPUs of the cluster, idle or not."""
         return self.leaves * self.servers_per_leaf * self.gpus_per_server
 
     @property

@@ -257,7 +257,7 @@ def _check(topology: Topology, jobs: Sequence[SubClos]) -> None:
                 raise ValueError(f"virtual Clos of {job.job!r}: topology {topology.name!r} has no host {host!r}")
         for port in job.uplinks:
             if port not in known:
-                raise ValueError(f"virtual Clos of {job.job!r}: {port} is no leaf's port to a spine or leaf")
+                raise ValueError(f"virtual Clos of {job.job!r}: {port} is not a leaf's port to a spine or leaf")
     counts = Counter(str(what) for job in jobs for what in (*job.hosts, *job.uplinks))
     for what, count in counts.items():
         if count > 1:

@@ -179,7 +179,7 @@ class FabricApp(OSKenApp):
     @set_ev_cls(ofp_event.EventOFPErrorMsg, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
     @guarded
     def on_error(self, event: Any) -> None:
-        """A switch refused a message."""
+        """Handle a switch's refusal of a message."""
         name = self._names.get(event.msg.datapath.id, "a switch")
         text = openflow.error_text(event.msg)
         _log.error("%s refused a message: %s", name, text)
@@ -197,7 +197,7 @@ class FabricApp(OSKenApp):
     @set_ev_cls(EventSteer)
     @guarded
     def on_steer(self, event: EventSteer) -> None:
-        """Another steering is requested."""
+        """Handle a request for another steering."""
         self._programs(event.request)  # raises ValueError before anything changes
         self._request, self._steered = event.request, set()
         self._update()

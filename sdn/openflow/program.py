@@ -30,7 +30,7 @@ _FIRST_SINGLE = 0x10000
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Send by one port."""
+    """An action: send the packet by one port."""
 
     port: int
 

@@ -77,7 +77,7 @@ def _answer(server: Server, token: str, line: bytes) -> dict[str, Any]:
     try:
         request = _requests.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        return {"error": f"this is no request: {error}"}
+        return {"error": f"this is not a request: {error}"}
     if not hmac.compare_digest(request.token.encode(), token.encode()):
         return {"error": "the token is not this path service's: give the --token-file that it was started with"}
     service = server.service

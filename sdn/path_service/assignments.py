@@ -15,7 +15,7 @@ from sdn.path_service.ports import Peer
 from sdn.path_service.routing import Routing
 
 Sends: TypeAlias = list[tuple[int, ServiceMessage]]
-"""Messages, each with its connection."""
+"""Messages to send, each with the connection that gets it."""
 
 _BATCH = 16  # pairs whose ports are looked up in one event after a failure; each lookup may hash for a while
 _RATE_STEP = 0.01  # a rate is sent again when it has changed by more than this part

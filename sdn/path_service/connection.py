@@ -51,7 +51,7 @@ class Connections(Protocol):
         ...
 
     def handle(self, now_s: float, number: int, lines: list[bytes]) -> None:
-        """Handles lines of a connection that has been greeted. Raises MessageError at the first that is no message."""
+        """Handle lines of a greeted connection. Raises MessageError at the first that is not a message."""
         ...
 
 

@@ -59,7 +59,7 @@ class Failover:
         self._changed.extend(pairs)
 
     def note_arrival(self, pair: Pair) -> None:
-        """One commodity has arrived."""
+        """Remember a commodity that has arrived, until `prepare` has checked it."""
         self._changed.append(pair)
 
     def age(self) -> None:
@@ -76,7 +76,7 @@ class Failover:
         return self._look_up_ports() or self._check_changes() or self._plans.step()
 
     def plan_for(self, links: list[LinkIndex]) -> Detours | None:
-        """The plan for the failure of exactly these links; None where it is no single failure, or not planned yet."""
+        """The plan for the failure of exactly these links; None where there is none."""
         failure = self._single_failure(links)
         return None if failure is None else self._plans.for_failure(failure)
 

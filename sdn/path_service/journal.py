@@ -173,7 +173,7 @@ def replay(path: Path, ecmp_hash: EcmpHash | None = None) -> Iterator[tuple[Path
 
 def _begun(head: Any, ecmp_hash: EcmpHash | None) -> PathService:
     if not isinstance(head, dict) or head.get("log") != VERSION:
-        raise ValueError(f"this is no event log of version {VERSION}")
+        raise ValueError(f"this is not an event log of version {VERSION}")
     topology = parse_yaml(head["topology"], TopologySpec, file="topology").topology
     return PathService(topology, Options(**head["options"]), ecmp_hash)
 

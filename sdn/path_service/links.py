@@ -24,5 +24,7 @@ def links_named(topology: Topology, name: str) -> tuple[Link, ...]:
     )
     if not found:
         example = f"{fabric[0].a} or {fabric[0].a.node}-{fabric[0].b.node}" if fabric else "none: it has no spine"
-        raise KeyError(f"{name!r} is no link between a leaf and a spine of {topology.name}; such a link is {example}")
+        raise KeyError(
+            f"{name!r} is not a link between a leaf and a spine of {topology.name}; such a link is {example}"
+        )
     return found

@@ -28,7 +28,7 @@ class Place:
 
     address: str
     port: int
-    """0: the kernel chooses."""
+    """The TCP port to listen on; 0 lets the kernel choose."""
     admin: Path
     """The operator's Unix socket."""
 

@@ -25,7 +25,7 @@ from sdn.path_service.service import PathService
 log = logging.getLogger(__name__)
 
 TICK_S = 0.05
-"""Between two calls of `PathService.tick`."""
+"""Seconds between two calls of `PathService.tick`."""
 _SWEEP_S = 0.5
 _IDLE_S = 0.02  # without a host's message for this time, the service is idle
 _IDLE_SHARE = 0.25  # part of the time spent on failover plans while idle
@@ -145,7 +145,7 @@ class Server:
         if not hmac.compare_digest(hello.token.encode(), self._token):  # takes the same time for every wrong token
             return "token", "the token is not this service's"
         if not self.service.knows(hello.device):
-            return "device", f"{hello.device} is no device of topology {self.service.topology.name}"
+            return "device", f"{hello.device} is not a device of topology {self.service.topology.name}"
         return None
 
     def greet(self, now_s: float, number: int, hello: Hello) -> None:
@@ -164,7 +164,7 @@ class Server:
     def handle(self, now_s: float, number: int, lines: list[bytes]) -> None:
         """Handles lines of a host that has said hello.
 
-        Raises MessageError at the first line that is no message; the lines before it have been handled.
+        Raises MessageError at the first line that is not a message; the lines before it have been handled.
         """
         self._heard_s = now_s
         messages: list[HostMessage] = []

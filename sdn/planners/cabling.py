@@ -14,7 +14,7 @@ from netmodel.flow import Addresses, address_array
 from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Ints, Plan
 
 LinkIndex = tuple[int, int, int]
-"""ToR, spine and parallel link."""
+"""A link by the numbers of its ToR, its spine, and the link among parallel ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class Cabling:
     nics: tuple[PortRef, ...]
     """The host port of each NIC."""
     addresses: Addresses
-    """The address of each NIC."""
+    """The IP address of each NIC, by the NIC's number."""
     tors: tuple[str, ...]
     spines: tuple[str, ...]
     tor_port: Ints

@@ -31,7 +31,7 @@ _EFFORT = 2_000  # paths examined per change when chains do not apply
 
 
 class Route(NamedTuple):
-    """The route of one commodity."""
+    """The links that one commodity takes."""
 
     commodity: int
     spine: int

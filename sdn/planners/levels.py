@@ -21,7 +21,7 @@ class Levels:
     """The levels of links of given rates for commodities of one demand."""
 
     rate_bps: Floats
-    """[ToR, spine, parallel link]."""
+    """The rate of each link in bit/s, by ToR, spine and parallel link."""
     demand: float
 
     def room(self, level: float | Floats) -> Counts:

@@ -40,7 +40,7 @@ class Clos:
     nic_tor: Ints
     """The ToR of each NIC, from 0."""
     nic_rate_bps: Floats
-    """Each NIC's rate, each way, in bit/s. Infinity: NICs are no limit, as in the analysis of Cohen et al."""
+    """Each NIC's rate, each way, in bit/s. Infinity: NICs are not a limit, as in the analysis of Cohen et al."""
     link_rate_bps: Floats
     """[ToR, spine, parallel link]: the rate each way in bit/s; 0 for a link that is dead or does not exist."""
 
@@ -123,9 +123,9 @@ class Commodities:
     """Commodities as arrays of equal length. Raises ValueError for unequal lengths and for demands not above 0."""
 
     src: Ints
-    """Source NIC."""
+    """The number of the NIC that sends."""
     dst: Ints
-    """Destination NIC."""
+    """The number of the NIC that receives."""
     demand: Floats
     """The relative weight of the commodity: 1, or bytes."""
     job: Ints
@@ -153,7 +153,7 @@ class Commodities:
     ) -> "Commodities":
         """From array-likes; scalars for the last three apply to all commodities.
 
-        Raises ValueError for a `src`, `dst`, `job` or `phase` that is no integer of 32 bits, whatever its type.
+        Raises ValueError for a `src`, `dst`, `job` or `phase` that is not an integer of 32 bits, whatever its type.
         """
         sources = np.atleast_1d(_whole(src, "src"))
         shape = sources.shape

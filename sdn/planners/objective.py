@@ -20,7 +20,7 @@ class Fairness:
     """Rates per unit of demand, in bit/s, layer by layer."""
 
     jobs: _Ints
-    """The jobs, ascending."""
+    """The numbers of the jobs, in ascending order."""
     job_rate: _Floats
     """The rate of each job: that of its slowest phase."""
     phases: _Ints

@@ -94,7 +94,7 @@ def _hops(size: int, strides: Sequence[int]) -> int:
 def ring(members: Sequence[int], stride: int) -> tuple[int, ...]:
     """The members in the order of the ring "+stride". Raises ValueError when it does not visit all."""
     if gcd(stride, len(members)) != 1:
-        raise ValueError(f"+{stride} is no ring of {len(members)} servers: they have a common divisor")
+        raise ValueError(f"+{stride} is not a ring of {len(members)} servers: they have a common divisor")
     return tuple(members[i * stride % len(members)] for i in range(len(members)))
 
 

@@ -39,12 +39,12 @@ class Way:
 
     @property
     def hops(self) -> int:
-        """The number of circuits."""
+        """The number of circuits that the way takes."""
         return len(self.ports)
 
     @property
     def relays(self) -> tuple[str, ...]:
-        """The relays, in order."""
+        """The hosts that forward packets on the way, in order."""
         return tuple(port.node for port in self.ports[1:])
 
 

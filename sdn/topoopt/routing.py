@@ -47,7 +47,7 @@ def coin_change(size: int, coins: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         frontier = list(reached)
     if len(found) < size:
         missing = min(set(range(size)) - found.keys())
-        raise Unreachable(f"a distance of {missing} among {size} servers is no sum of the strides {tuple(coins)}")
+        raise Unreachable(f"a distance of {missing} among {size} servers is not a sum of the strides {tuple(coins)}")
     return tuple(found[distance] for distance in range(size))
 
 

@@ -25,7 +25,7 @@ NETWORKS: tuple[NetworkName, ...] = get_args(NetworkName)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A leaf-spine without jobs."""
+    """The dimensions of a leaf-spine."""
 
     leaves: int
     spines: int
@@ -34,12 +34,12 @@ class Shape:
 
     @property
     def links(self) -> int:
-        """All links between leaves and spines, one per direction."""
+        """The number of links between leaves and spines, where each direction counts as one."""
         return 2 * self.leaves * self.spines
 
     @property
     def gpus(self) -> int:
-        """All GPUs."""
+        """The number of GPUs, each of which has a NIC."""
         return self.leaves * self.servers_per_leaf * self.gpus_per_server
 
 
@@ -49,7 +49,7 @@ class Flows:
 
     step: NDArray[np.intp]
     source: NDArray[np.intp]
-    """Its rank."""
+    """The rank that sends the flow."""
     leaf: NDArray[np.intp]
     far_leaf: NDArray[np.intp]
 
@@ -69,17 +69,17 @@ class Traffic:
     """What a job puts on links. Entries are sorted by step. Steps without a flow between leaves are left out."""
 
     links: NDArray[np.intp]
-    """By entry: the link."""
+    """The number of the link that each entry loads."""
     loads: NDArray[np.float64]
     """By entry: flows on the link, as a part of its capacity; a flow that takes m paths counts 1 / m on each."""
     starts: NDArray[np.intp]
-    """By step: its first entry."""
+    """The index of each step's first entry."""
     shares: NDArray[np.float64]
     """By step: its share of the collective's time without contention."""
     flows: Flows | None = None
     """The flows, where the path of every flow is planned."""
     paths: FlowPaths | None = None
-    """Where they were asked for."""
+    """The links of single flows; None unless `traffic_of` was called `with_paths`."""
 
     @property
     def quiet(self) -> float:

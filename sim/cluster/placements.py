@@ -35,7 +35,7 @@ def empty_cluster(shape: Shape, placement: PlacementName, optical_switches: int)
 
 
 def rule(placement: PlacementName, rng: np.random.Generator) -> Place:
-    """The function of a rule."""
+    """The function that places jobs by this rule."""
     if placement == "scattered":
         return partial(packing.scattered, rng)
     rules: dict[PlacementName, Place] = {

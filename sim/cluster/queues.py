@@ -32,7 +32,7 @@ class Queue:
         insort(self._waiting, (self._keys[number], number))
 
     def remove(self, number: int) -> None:
-        """A job waits no longer."""
+        """Take a job out of the queue."""
         self._waiting.remove((self._keys.pop(number), number))
 
     def __iter__(self) -> Iterator[int]:

@@ -18,7 +18,7 @@ from sim.cluster.preemption import make_room
 from sim.cluster.queues import Queue, QueueName
 
 State = Literal["ended", "running", "preempted", "waiting", "refused"]
-"""`preempted`: it has run before, and waits."""
+"""What has become of a job. One that is `preempted` has run before, and waits to go on."""
 
 _LEAST_S = 1e-9
 """The least remaining work, in seconds, of a job that is preempted just before its end."""
@@ -26,7 +26,7 @@ _LEAST_S = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """How a cluster treats jobs."""
+    """How a cluster places and runs jobs: its shape, and the strategy that is simulated."""
 
     shape: Shape
     placement: PlacementName = "packed"
@@ -34,11 +34,11 @@ class Scenario:
     queue: QueueName = "fifo"
     fidelity: FidelityName = "average"
     lanes: int = 8
-    """ParaLet's m, for network `paralet`."""
+    """The number of lanes of a connection (m), for network `paralet`."""
     rounds: int = 1
     """How often a job computes and communicates, for fidelities `steps` and `fair`."""
     optical_switches: int = 8
-    """For placement `ocs_vclos`."""
+    """The number of optical switches between leaves and spines, for placement `ocs_vclos`."""
     service_gpu_s: float = 20_000.0
     """For queue `las`: jobs that have had this service, in GPU-seconds, give way to others. The default is about the
     mean of the generator's jobs."""
@@ -75,28 +75,28 @@ class Outcome:
     leaves: int = 0
     """The number of leaves on which it was placed."""
     reason: str = ""
-    """Why it was refused."""
+    """One sentence that says why the job was refused; empty otherwise."""
     pauses: tuple[tuple[float, float], ...] = ()
     """From when to when it had no GPUs, having been preempted. The last pause of a preempted job has no end: inf."""
 
     @property
     def paused_s(self) -> float:
-        """All of its pauses."""
+        """The seconds for which the job was preempted, over all pauses."""
         return sum(to_s - from_s for from_s, to_s in self.pauses)
 
     @property
     def running_s(self) -> float | None:
-        """JRT: the time for which it had GPUs."""
+        """The job running time (JRT): the seconds for which the job had GPUs. None if it has not ended."""
         return None if self.end_s is None or self.start_s is None else self.end_s - self.start_s - self.paused_s
 
     @property
     def waiting_s(self) -> float | None:
-        """JWT, pauses included."""
+        """The job waiting time (JWT): seconds from arrival to start, plus all pauses. None if it has not started."""
         return None if self.start_s is None else self.start_s - self.job.arrival_s + self.paused_s
 
     @property
     def completion_s(self) -> float | None:
-        """JCT."""
+        """The job completion time (JCT): seconds from arrival to end. None if it has not ended."""
         return None if self.end_s is None else self.end_s - self.job.arrival_s
 
 
@@ -115,7 +115,7 @@ class Result:
     gpu_seconds: float
     """The integral over time of the GPUs for which running jobs have asked."""
     end_s: float
-    """When the simulation ended."""
+    """The simulated time, in seconds, at which the simulation ended."""
     idle_at_end: int
     paths_set: int = 0
     """How often the path of a flow has been planned; once per connection with `pinned`."""

@@ -34,7 +34,7 @@ class TraceShape:
     """Of size and duration, between -1 and 1: the parameter of the Gaussian copula."""
     shortest_s: float = 1_000.0
     longest_s: float = 100_000.0
-    """Durations are clipped to these."""
+    """Durations are clipped to `shortest_s` and `longest_s`, in seconds."""
     largest: int = 256
     """Jobs have at most so many GPUs."""
     pattern: Pattern | None = None
@@ -46,7 +46,7 @@ class TraceShape:
 
 
 def generate(shape: TraceShape, seed: int) -> list[Job]:
-    """Jobs by their arrivals."""
+    """Draw a trace of jobs, in the order of their arrivals."""
     rng = np.random.default_rng(seed)
     arrivals = np.cumsum(rng.exponential(shape.mean_gap_s, shape.jobs))
     by_size, noise = rng.standard_normal((2, shape.jobs))

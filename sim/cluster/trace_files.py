@@ -93,9 +93,9 @@ def _philly(path: Path) -> Iterator[_Row]:
     try:
         entries = json.loads(path.read_text())
     except ValueError as error:
-        raise TraceError(f"{path}: is no JSON file: {error}") from error
+        raise TraceError(f"{path}: is not a JSON file: {error}") from error
     if not isinstance(entries, list):
-        raise TraceError(f"{path}: is no list of jobs; give Philly's cluster_job_log")
+        raise TraceError(f"{path}: is not a list of jobs; give Philly's cluster_job_log")
     for number, job in enumerate(entries):
         where = f"{path}: entry {number}"
         try:
@@ -128,7 +128,7 @@ def _table(path: Path, delimiter: str, columns: tuple[str, ...]) -> Iterator[tup
                     raise TraceError(f"{where}: has fewer fields than the first line")
                 yield where, row
         except (csv.Error, UnicodeDecodeError) as error:
-            raise TraceError(f"{path}:{reader.line_num + 1}: is no line of a text table: {error}") from error
+            raise TraceError(f"{path}:{reader.line_num + 1}: is not a line of a text table: {error}") from error
 
 
 def _number(where: str, row: Mapping[str, str], key: str) -> float:

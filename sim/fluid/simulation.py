@@ -27,7 +27,7 @@ class Messages:
     delay_s: npt.ArrayLike = 0.0
     """Time from the last bit sent until delivery."""
     release_s: npt.ArrayLike = 0.0
-    """Earliest start."""
+    """The earliest time, in seconds, at which each message may start."""
     milestone: npt.ArrayLike = False
     """Whether `Simulation.advance` returns when the message is delivered."""
 

@@ -26,7 +26,7 @@ class Options:
     """Parameters of switches, NICs and packets."""
 
     link_delay_s: float = 1e-6
-    """Propagation delay of each link."""
+    """The propagation delay of every link, in seconds and one way."""
     switch_buffer_bytes: int = 9_000_000
     """Buffer of each switch, shared by its ports."""
     port_buffer_bytes: int | None = None
@@ -36,7 +36,7 @@ class Options:
     pfc: bool = False
     """Priority flow control: switches pause their neighbours before their buffer overflows."""
     payload_bytes: int = 4096
-    """Payload of a full packet."""
+    """The payload of a full packet, which is the path MTU."""
     header_bytes: int = 58
     """Headers of every packet, link layer included."""
     ack_bytes: int = 62

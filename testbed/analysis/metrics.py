@@ -35,7 +35,7 @@ class Uplink:
 
     @property
     def label(self) -> str:
-        """Text for reports."""
+        """The name of the uplink as reports write it."""
         return f"{self.port.node} to {self.spine}"
 
 
@@ -62,17 +62,17 @@ class PolicyResult:
 
     @property
     def completions_s(self) -> list[float]:
-        """Completion time of each run."""
+        """The completion time of each run in seconds, by seed."""
         return [run.completion_s for run in self.runs]
 
     @property
     def mean_s(self) -> float:
-        """Mean completion time."""
+        """The mean of the completion times of all runs, in seconds."""
         return fmean(self.completions_s)
 
     @property
     def worst_s(self) -> float:
-        """Longest completion time."""
+        """The longest completion time of any run, in seconds."""
         return max(self.completions_s)
 
     @property

@@ -73,12 +73,12 @@ class LinkLoad(_Record):
     tx_packets: int
     dropped: int
     lost: int = 0
-    """By a fault that the spec declares."""
+    """Packets that a fault of this port, declared in the spec, has lost."""
     corrupted: int = 0
     marked: int = 0
-    """With an ECN mark of this port."""
+    """Packets that this port has marked (ECN)."""
     late: int = 0
-    """By a declared fault that reorders."""
+    """Packets that a fault of this port, declared in the spec, has held back."""
 
 
 class Sample(_Record):
@@ -94,7 +94,7 @@ class LinkHistory(_Record):
     ports: list[str]
     at_s: list[float]
     tx_bytes: list[list[int]]
-    """By moment, then by port."""
+    """Bytes that each port has sent: a list for each moment of `at_s`, with a number for each of `ports`."""
 
 
 class SeenFlow(_Record):
@@ -133,7 +133,7 @@ class HappenedEvent(_Record):
 
 
 class RunRecord(_Record):
-    """One run: one policy with one seed."""
+    """One run: a policy with a seed."""
 
     policy: str
     m: int
@@ -141,7 +141,7 @@ class RunRecord(_Record):
     completion_s: float
     wrong_bytes: int
     step_finished_s: list[list[float]]
-    """By rank, then by step."""
+    """Seconds from the start of the run until each step has ended: a list for each rank."""
     flows: list[PairFlow]
     lanes: list[RankLane]
     discards: dict[str, int]
@@ -150,7 +150,7 @@ class RunRecord(_Record):
     links: list[LinkLoad]
     samples: list[Sample]
     history: LinkHistory | None = None
-    """For runs of the first seed."""
+    """The loads of links over time; None but for runs of the first seed."""
     seen: list[SeenFlow]
     jobs: list[JobRecord] = []
     events: list[HappenedEvent] = []
@@ -159,7 +159,7 @@ class RunRecord(_Record):
     path_clients: dict[str, int] = {}
     """Sums of the counters of the devices' path clients."""
     service: dict[str, Any] = {}
-    """The path service's status after the run."""
+    """The status of the path service after the run; empty without one."""
 
 
 class Observations(_Record):
@@ -168,7 +168,7 @@ class Observations(_Record):
     runs: list[RunRecord]
 
     def save(self, path: Path) -> None:
-        """Write to `path`."""
+        """Write all runs to the file `path` as JSON, so that `load` reads them."""
         path.write_text(self.model_dump_json())
 
     @classmethod

@@ -221,7 +221,7 @@ def write_tables(
 
 
 def write_summary(folder: Path, contents: dict[str, Any]) -> None:
-    """Write `summary.json`."""
+    """Write `summary.json`, the outcome for programs, into the result folder."""
     (folder / SUMMARY).write_text(json.dumps(contents, indent=2) + "\n")
 
 

@@ -43,7 +43,7 @@ def report(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
 def _experiment(folder: Path) -> Experiment:
     for name in (results.SPEC, results.OBSERVATIONS):
         if not (folder / name).is_file():
-            raise InputError(f"{folder} is no result folder of a finished run: it has no {name}")
+            raise InputError(f"{folder} is not a result folder of a finished run: it has no {name}")
     return spec.load(folder / results.SPEC)
 
 

@@ -87,7 +87,7 @@ def stat(
     pids = tuple(int(one) for one in named if one.isdecimal())
     files = [Path(one) for one in named if not one.isdecimal()]
     if 0 in pids:
-        raise click.UsageError("0 is no process id")
+        raise click.UsageError("0 is not a process id")
     if why:
         if as_prometheus or listen is not None or interval_s is not None or count is not None:
             raise click.UsageError("--why looks once: leave out --prometheus, --listen, --interval and --count")
@@ -97,7 +97,7 @@ def stat(
         )
         context.exit(_STUCK if diagnosis.stuck else 0)
     if files:
-        raise click.UsageError(f"{files[0]} is no process id; dumps are for --why")
+        raise click.UsageError(f"{files[0]} is not a process id; dumps are for --why")
     if after_s is not None:
         raise click.UsageError("--after needs --why")
     if listen is not None:
@@ -112,7 +112,7 @@ def stat(
     if as_prometheus and (interval_s is not None or count is not None):
         raise click.UsageError("--prometheus prints once: leave out --interval and --count")
     if interval_s is not None and isnan(interval_s):  # FloatRange accepts NaN
-        raise click.UsageError("--interval nan is no number of seconds")
+        raise click.UsageError("--interval nan is not a number of seconds")
     first = _look(pids)
     _require(first, pids)
     for sentence in first.unreadable:

@@ -114,7 +114,7 @@ def top(
             _stream(watch, interval_s, count)
         return
     if picture is None and not sys.stdout.isatty():
-        raise TestbedError("standard output is no terminal: use --json, --serve or `paralet stat`")
+        raise TestbedError("standard output is not a terminal: use --json, --serve or `paralet stat`")
     from testbed.cli.top_screen import TopScreen
 
     counters = None
@@ -138,7 +138,7 @@ def top(
 
 
 def exists(pid: int) -> bool:
-    """Whether this process runs."""
+    """Whether a process with this id runs on this machine."""
     return Path("/proc", str(pid)).exists()
 
 

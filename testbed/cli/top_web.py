@@ -53,7 +53,7 @@ class Feed:
             return True
 
     def leave(self) -> None:
-        """The opposite of `join`."""
+        """Count one viewer fewer, since a browser has left."""
         with self._changed:
             self._viewers -= 1
 

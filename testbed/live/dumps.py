@@ -35,4 +35,4 @@ def from_json(text: bytes, name: str) -> Dump:
     try:
         return msgspec.json.decode(text, type=Dump)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{name} is no output of `paralet stat --json`: {error}") from error
+        raise InputError(f"{name} is not the output of `paralet stat --json`: {error}") from error

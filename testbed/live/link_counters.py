@@ -141,13 +141,13 @@ def _known(name: str, labels: Mapping[str, str], value: Any, time_s: float | Non
 def _number(value: Any) -> float:
     """gNMI encodes 64-bit integers as strings (RFC 7951, section 6.1)."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"{json.dumps(value)[:40]} is no number")
+        raise ValueError(f"{json.dumps(value)[:40]} is not a number")
     try:
         number = float(value)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{str(value)[:40]!r} is no number") from error
+        raise ValueError(f"{str(value)[:40]!r} is not a number") from error
     if not isfinite(number) or number < 0:
-        raise ValueError(f"{value} is no count")
+        raise ValueError(f"{value} is not a count")
     return number
 
 

@@ -14,7 +14,7 @@ from testbed.live.link_counters import PortRates
 from testbed.live.nccl_operations import OperationState
 
 HISTORY = 16
-"""Rates kept of each lane."""
+"""The number of past rates that are kept of each lane."""
 
 
 @dataclass(frozen=True, eq=False)

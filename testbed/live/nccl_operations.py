@@ -38,7 +38,7 @@ class Waiting:
     on: str
     """``gpu``: this rank's kernel; ``peer``: the peer has posted no receive; ``network``: data that are on the way."""
     since_s: float
-    """On the monotonic clock."""
+    """When the wait began, in seconds of the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class SlowestFlowlet:
     duration_s: float
     lane: int
     peer: str
-    """Address."""
+    """The address to which the flowlet went."""
     port: int
-    """UDP source port."""
+    """The UDP source port of the lane that carried the flowlet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +71,21 @@ class Operation:
     sequence: int
     """Counts the collectives with this function in the communicator."""
     count: int
-    """Elements."""
+    """The number of elements of the operation."""
     number: int
     """Counts all operations of the process."""
     peer: int
     """Of a send or receive; -1 of a collective."""
     enqueued_s: float
     began_s: float
-    """First transfer over the network."""
+    """When the operation's first transfer over the network began."""
     ended_s: float
     """Last transfer so far; 0 while one is under way."""
     sent_bytes: int
     received_bytes: int
     flowlets: int
     flowlets_s: float
-    """Durations of the flowlets together."""
+    """The sum of the durations of all of its flowlets, in seconds."""
     slowest: SlowestFlowlet | None
     waits: tuple[Waiting, ...]
     """Those that have waited longest first; none once the operation has ended."""
@@ -142,7 +142,7 @@ class OperationState:
 
     @property
     def sentence(self) -> str:
-        """The state in a sentence."""
+        """The state of the operation in one sentence: how far it is, and what it waits for."""
         time = f"{'running' if self.running else 'done'} {_duration(self.seconds)}"
         said = f"{self.title}: {time}, {self.sent_bytes / 1e6:,.1f} MB sent"
         if self.late:

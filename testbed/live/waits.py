@@ -71,7 +71,7 @@ class Diagnosis:
 
     @property
     def stuck(self) -> bool:
-        """Whether anything waits too long."""
+        """Whether any process waits for longer than the limit."""
         return bool(self.causes)
 
 

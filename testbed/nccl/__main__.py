@@ -280,7 +280,7 @@ def _one_of(names: tuple[str, ...]) -> Callable[[str], str]:
 def _from(least: int) -> Callable[[str], int]:
     def number(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= 1024:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to 1024")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to 1024")
         return int(text)
 
     return number

@@ -79,13 +79,13 @@ class Cuda:
         self._call("cudaSetDevice", device)
 
     def malloc(self, size: int) -> int:
-        """Memory of the GPU."""
+        """Allocate memory of the GPU, and return its address."""
         address = _pointer()
         self._call("cudaMalloc", ctypes.byref(address), size)
         return address.value or 0
 
     def free(self, address: int) -> None:
-        """Give memory back."""
+        """Release memory that `malloc` has returned."""
         self._call("cudaFree", address)
 
     def write(self, address: int, data: bytes) -> None:
@@ -118,7 +118,7 @@ class Cuda:
         return True
 
     def destroy_stream(self, stream: int) -> None:
-        """Give a stream back."""
+        """Destroy a stream. Work that is still in it is done first."""
         self._call("cudaStreamDestroy", stream)
 
     def event(self) -> int:
@@ -138,7 +138,7 @@ class Cuda:
         return milliseconds.value / 1e3
 
     def destroy_event(self, event: int) -> None:
-        """Give an event back."""
+        """Destroy an event that `event` has returned."""
         self._call("cudaEventDestroy", event)
 
     def _call(self, name: str, *arguments: Any) -> None:

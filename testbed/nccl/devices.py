@@ -95,7 +95,7 @@ def _named(nccl: str | None) -> Path | None:
             raise InputError(f"--nccl: NCCL {nccl} is not installed (installed: {have}); `make nccl` installs it")
         return found[nccl]
     if not Path(nccl).is_file():
-        raise InputError(f"--nccl: there is no file {nccl}, and it is no version such as 2.27.7")
+        raise InputError(f"--nccl: there is no file {nccl}, and it is not a version such as 2.27.7")
     return Path(nccl).resolve()
 
 

@@ -27,7 +27,7 @@ class Verdict:
     wrong: int
     """Wrong elements of the result, and of the guard behind it."""
     sentence: str = ""
-    """The first of them."""
+    """One sentence about the first wrong element."""
 
 
 class Arena:

@@ -75,7 +75,7 @@ class Transfer(NamedTuple):
 
 
 def version_text(version: int) -> str:
-    """`2.32.3` of 23203."""
+    """The version as text: `2.32.3` for NCCL's code 23203."""
     return f"{version // 10_000}.{version // 100 % 100}.{version % 100}"
 
 

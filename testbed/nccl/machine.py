@@ -20,7 +20,7 @@ class Machine:
 
 
 def this() -> Machine:
-    """This machine."""
+    """A description of the machine on which this process runs."""
     return Machine(
         processor=_found(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo")),
         cores=len(os.sched_getaffinity(0)),

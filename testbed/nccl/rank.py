@@ -48,7 +48,7 @@ class Rank:
 
     @property
     def operations(self) -> Operations:
-        """The operations of a rank."""
+        """The operations that a rank of this process starts."""
         return {
             "unique_id": self.unique_id,
             "join": self.join,

@@ -63,7 +63,7 @@ def _row(release: str, found: Mapping[str, Any], cells: Sequence[str]) -> str:
 
 
 def table(rows: Sequence[str]) -> str:
-    """The table with these rows."""
+    """The Markdown table with these rows."""
     lines = ["| NCCL | interface | cases |", "| --- | --- | ---: |", *rows]
     return "".join(f"{line}\n" for line in lines)
 

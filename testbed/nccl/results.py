@@ -33,9 +33,9 @@ class Timing:
     """Times of one operation over one transport, in seconds. Of every operation the slowest rank counts."""
 
     repetitions_s: tuple[float, ...]
-    """Mean of each repetition."""
+    """The mean time of an operation in each repetition, in seconds."""
     operations_s: tuple[float, ...]
-    """Every operation of all repetitions."""
+    """The time of every operation of all repetitions, in seconds."""
     wrong: int
     """Wrong elements of all ranks and repetitions, those of guards behind buffers included."""
 
@@ -58,7 +58,7 @@ class Case:
     operation: Operation
     in_place: bool
     timings: Mapping[str, Timing]
-    """By transport."""
+    """What was measured, by transport."""
 
     @property
     def ratio(self) -> float | None:
@@ -74,7 +74,7 @@ class Results:
     """One run, finished or not."""
 
     when: str
-    """UTC, ISO 8601."""
+    """The time at which the run began, in UTC and ISO 8601."""
     machine: Machine
     found: Found
     ranks: int
@@ -97,7 +97,7 @@ class Results:
 
     @property
     def wrong(self) -> int:
-        """Wrong elements of all cases."""
+        """The number of wrong elements in all cases."""
         return sum(timing.wrong for case in self.cases for timing in case.timings.values())
 
 

@@ -40,14 +40,14 @@ class Listener(Protocol):
         """The handle that a peer needs to connect."""
 
     def accept(self, timeout_s: float | None = None) -> Connection:
-        """The next connection."""
+        """Wait for the next connection, for at most `timeout_s` seconds."""
 
 
 class Device(Protocol):
     """The part of `hostlib.Device` that is used here."""
 
     def listen(self) -> Listener:
-        """A new listener."""
+        """Make a listener, whose handle peers connect to."""
 
     def connect(self, handle: bytes, timeout_s: float = 10.0) -> Connection:
         """A connection to a listener of a peer."""
@@ -63,7 +63,7 @@ class Transport(Protocol):
     """The part of the module `hostlib` that is used here."""
 
     def open(self, config: messages.DeviceConfig) -> Device:
-        """A device."""
+        """Open a device on a local address."""
 
     def wait_any(self, requests: Sequence[Request], timeout_s: float) -> int:
         """Index of a finished request, or TimeoutError."""

@@ -29,17 +29,17 @@ class Request(Protocol):
     """The interface of the objects that `hostlib.Connection.send` and `recv` return."""
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Bytes moved."""
+        """Wait until the request is done. Returns the number of bytes that were moved."""
 
 
 class Connection(Protocol):
     """The part of `hostlib.Connection` that is used here."""
 
     def send(self, buffer: Elements, tag: int = 0) -> Request:
-        """Start sending."""
+        """Start to send `buffer`. Returns at once; the data must not change until the request is done."""
 
     def recv(self, buffer: Elements, tag: int = 0) -> Request:
-        """Post a receive."""
+        """Post memory for one message. Returns at once; the memory is filled when the request is done."""
 
 
 WaitAny = Callable[[Sequence[Request], float], int]

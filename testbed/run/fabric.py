@@ -18,11 +18,11 @@ class Counters(Protocol):
 
     @property
     def tx_bytes(self) -> int:
-        """Bytes of Ethernet frames."""
+        """The bytes of the Ethernet frames that the port has sent."""
 
     @property
     def tx_packets(self) -> int:
-        """Frames."""
+        """The frames that the port has sent."""
 
     @property
     def rx_bytes(self) -> int:
@@ -30,7 +30,7 @@ class Counters(Protocol):
 
     @property
     def rx_packets(self) -> int:
-        """Frames that came in."""
+        """The frames that the port has received."""
 
     @property
     def dropped(self) -> int:
@@ -42,11 +42,11 @@ class Faults(Protocol):
 
     @property
     def lost(self) -> int:
-        """Packets lost."""
+        """The packets that the port's declared fault has lost."""
 
     @property
     def corrupted(self) -> int:
-        """Packets damaged."""
+        """The packets that the port's declared fault has damaged."""
 
     @property
     def marked(self) -> int:
@@ -68,7 +68,7 @@ class Fabric(Protocol):
         """Start a command on a host."""
 
     def link_counters(self) -> Mapping[PortRef, Counters]:
-        """Counters of every switch port."""
+        """Read the counters of every switch port."""
 
     def observed_ports(self, switch_name: str) -> Mapping[Flow, int]:
         """The port by which the switch sent each flow that had several next hops."""

@@ -96,7 +96,7 @@ class NativeRun:
         return messages.Prepared(handles=self._handles)
 
     def connect(self, command: messages.Connect) -> messages.Connected:
-        """Connect and warm up."""
+        """Connect to the peers, and send one message over each connection."""
         for driver in self._drivers:
             driver.connect(command)
         for driver in self._drivers:
@@ -104,7 +104,7 @@ class NativeRun:
         return messages.Connected()
 
     def start(self, command: messages.Start) -> messages.Finished:
-        """Run the collective."""
+        """Run the collective once. Returns when it is done."""
         for driver in self._drivers:
             driver.send(command)
         reports = [driver.finished() for driver in self._drivers]

@@ -79,7 +79,7 @@ class StrategyRecord(_Model):
 
 
 class Record(_Model):
-    """A whole replay."""
+    """What a replay has measured, by strategy."""
 
     strategies: list[StrategyRecord]
 

@@ -53,11 +53,11 @@ class ReplayJob(_Model):
 
     name: str
     hosts: list[str]
-    """By rank."""
+    """The host of each rank."""
     uplinks: list[str]
     """The leaf ports of its links, where links are reserved."""
     start_s: float
-    """Not before this."""
+    """The earliest time, in seconds from the start of the replay, at which the job may start."""
     after: list[int]
     """Earlier jobs of this strategy, by place, that have some of its hosts or links and must have ended."""
     ports: dict[int, dict[int, list[int]]]

@@ -20,7 +20,7 @@ from testbed.spec import STEERED, Experiment, Policy
 from testbed.workloads import Transfer
 
 ELEPHANT_BYTES = 1 << 20
-"""The engine's default of `elephant_bytes`."""
+"""The least size of an elephant in bytes: the engine's default of `elephant_bytes`."""
 
 _IDLE_S = 0.5
 """An idle peer ends an elephant after this time (`kLeastIdle` in hostlib/native/src/path_client/elephants.cpp)."""

@@ -48,7 +48,7 @@ def header_bytes(experiment: Experiment) -> int:
 
 
 def ack_bytes(experiment: Experiment) -> int:
-    """An acknowledgement: headers and AETH."""
+    """The size of an acknowledgement on a link, in bytes: headers and AETH."""
     return header_bytes(experiment) + 4
 
 
@@ -164,12 +164,12 @@ class SimulatedJobs:
 
     traffic: Traffic
     delivered_s: _Floats
-    """By transfer."""
+    """When each transfer was delivered, in seconds."""
     computed_s: _Floats
     """By gate: when its computation has ended."""
     link_bits: _Floats
     samples: list[tuple[float, _Floats]]
-    """Time, and bits by link."""
+    """Moments in seconds, each with the bits that every link has carried until then."""
     happened: list[HappenedEvent]
     lanes: LaneTotals
 

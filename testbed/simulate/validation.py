@@ -134,7 +134,7 @@ def plot(found: Sequence[Agreement]) -> Figure:
 
 
 def table(found: Iterable[Agreement]) -> str:
-    """A line for every run."""
+    """A table with a line for every run."""
     lines = [f"{'spec':28} {'policy':12} {'seed':>4} {'mininet s':>10} {'fluid s':>8} {'ratio':>6}"]
     lines += [
         f"{one.spec:28} {one.policy:12} {one.seed:4} {one.mininet_s:10.3f} {one.fluid_s:8.3f} {one.ratio:6.3f}"

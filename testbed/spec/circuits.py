@@ -45,7 +45,7 @@ def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
         _check_direct(spec, found)
     else:
         if asked or (spec.optical is not None and spec.optical.routes != "one"):
-            said = f"topology {topology.name} is no direct-connect fabric; leave out strides, find and routes"
+            said = f"topology {topology.name} is not a direct-connect fabric; leave out strides, find and routes"
             found.add(Misfit(said, "optical"))
         if spec.placement.rule != "vclos":
             said = f"cables of topology {topology.name} end in optical switches: take rule vclos, which sets circuits"
@@ -108,7 +108,7 @@ def _check_rings(experiment: Experiment) -> None:
     """Checks that an all-reduce is shared out among the rings by which TopologyFinder joins its job. Raises Misfit."""
     asked = _rings_of(experiment.spec.workload)
     if asked is None:
-        return  # other circuits are no rings, and a matching of an odd shard leaves a rank out
+        return  # other circuits are not rings, and a matching of an odd shard leaves a rank out
     for job, layout in zip(experiment.jobs, experiment.layouts, strict=True):
         joined = sorted({dict(layer)[0] for layer in layout.layers})  # rings may be repeated
         if asked != joined:

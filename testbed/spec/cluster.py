@@ -33,11 +33,11 @@ class ClusterSection(Section):
     servers_per_leaf: int = Field(ge=1, le=4096)
     gpus_per_server: int = Field(ge=1, le=64)
     optical_switches: int = Field(default=8, ge=1, le=4096)
-    """For placement `ocs_vclos`."""
+    """The number of optical switches, for placement `ocs_vclos`."""
 
     @property
     def shape(self) -> Shape:
-        """As the simulation takes it."""
+        """The cluster as the simulation takes it."""
         return Shape(self.leaves, self.spines, self.servers_per_leaf, self.gpus_per_server)
 
 
@@ -62,7 +62,7 @@ class TraceSection(Section):
 
     @property
     def shape(self) -> TraceShape:
-        """As the generator takes it."""
+        """The trace as the generator takes it."""
         return TraceShape(**self.model_dump())
 
 
@@ -73,7 +73,7 @@ class TraceFileSection(Section):
     file: str
     format: TraceFormat
     most: int | None = Field(default=None, ge=1)
-    """Read only so many jobs."""
+    """Read at most this number of jobs."""
     pattern: Pattern | None = None
     communication: float | None = Field(default=None, ge=0, le=1)
     deadline_factor: float = Field(default=2.0, ge=1)
@@ -104,11 +104,11 @@ class ReplaySection(Section):
     speedup: float = Field(gt=0)
     """Simulated seconds that pass in a second."""
     rate: RateBps = 10_000_000
-    """Of every NIC and link."""
+    """The rate of every NIC and link of the emulated fabric."""
 
 
 class ClusterSpec(Section):
-    """A whole file."""
+    """A file for `paralet cluster`: a cluster, its jobs, and the strategies to compare."""
 
     name: str = Field(pattern=NAME, max_length=60)
     cluster: ClusterSection

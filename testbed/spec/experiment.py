@@ -109,7 +109,7 @@ class Experiment:
         return next(self.stranded_all(seed, dead_links), None)
 
     def stranded_all(self, seed: int, dead_links: frozenset[Link]) -> Iterator[Transfer]:
-        """All of these transfers."""
+        """Every transfer for which there is no way while these links are dead."""
         if self.setting is not None:
             return
         placed, groups = self.at(seed), forwarding(self.topology, dead_links).groups
@@ -121,7 +121,7 @@ class Experiment:
                 yield transfer
 
     def killed_links(self, switches: Collection[str]) -> list[Link]:
-        """The links of these switches."""
+        """The links that have an end at one of these switches."""
         return [link for link in self.topology.links if {link.a.node, link.b.node} & set(switches)]
 
     def detours(self, dead: Collection[str]) -> Detours:
@@ -172,7 +172,7 @@ class Experiment:
 
     @property
     def ranks(self) -> int:
-        """Number of ranks."""
+        """The number of ranks of all jobs."""
         return len(self.hosts)
 
     def address(self, rank: int, nic: int | None = None) -> str:
@@ -219,5 +219,5 @@ class Experiment:
 
 
 def leaf_names(experiment: Experiment) -> tuple[str, ...]:
-    """The leaf of every rank."""
+    """The name of each rank's leaf."""
     return tuple(leaf_of(experiment.topology, host) for host in experiment.hosts)

@@ -125,7 +125,7 @@ def port_named(text: str, topology: Topology, *where: str | int) -> PortRef:
         topology.switch(port.node)
         topology.link_at(port)
     except (ValueError, KeyError):
-        raise Misfit(f"{text!r} is no connected switch port; write it like 'leaf1:5'", *where) from None
+        raise Misfit(f"{text!r} is not a connected switch port; write it like 'leaf1:5'", *where) from None
     return port
 
 
@@ -136,6 +136,7 @@ def sending_port_named(text: str, topology: Topology, *where: str | int) -> Port
         topology.link_at(port)
     except (ValueError, KeyError):
         raise Misfit(
-            f"{text!r} is no connected port; write a switch's like 'leaf1:5', or a host's first NIC like 'h1:1'", *where
+            f"{text!r} is not a connected port; write a switch's like 'leaf1:5', or a host's first NIC like 'h1:1'",
+            *where,
         ) from None
     return port

@@ -32,17 +32,21 @@ def _reader(units: Mapping[str, int | Decimal], kind: type[int] | type[float], s
 
 Share = Annotated[
     float,
-    BeforeValidator(_reader({"%": Decimal("0.01")}, float, "no probability: write it like '1 %' or 0.01")),
+    BeforeValidator(_reader({"%": Decimal("0.01")}, float, "not a probability: write it like '1 %' or 0.01")),
     Field(ge=0, le=1),
 ]
 """A probability from 0 to 1."""
 
 Bytes = Annotated[
-    int, BeforeValidator(_reader(_SIZES, int, "no size: write it like '40 KB', '64 KiB' or 40000 (bytes)")), Field(ge=0)
+    int,
+    BeforeValidator(_reader(_SIZES, int, "not a size: write it like '40 KB', '64 KiB' or 40000 (bytes)")),
+    Field(ge=0),
 ]
 """A size in bytes; KB and MB are decimal."""
 
 Seconds = Annotated[
-    float, BeforeValidator(_reader(_TIMES, float, "no time: write it like '50 us', '2 ms' or 0.002 (s)")), Field(ge=0)
+    float,
+    BeforeValidator(_reader(_TIMES, float, "not a time: write it like '50 us', '2 ms' or 0.002 (s)")),
+    Field(ge=0),
 ]
 """A time in seconds."""

@@ -80,7 +80,7 @@ class LinkSettings(Section):
 
     @property
     def what(self) -> str:
-        """The settings in words."""
+        """The settings in words, for reports and messages."""
         said = [f"{name} {100 * part:g} %" for name in ("loss", "corruption") if (part := getattr(self, name))]
         if self.mark_above is not None:
             said.append(f"marks above {self.mark_above:,} B")
@@ -128,7 +128,7 @@ class Event(Section):
 
     @property
     def what(self) -> str:
-        """The event in words."""
+        """The event in words, for reports and messages."""
         if self.path_service is not None:
             return f"{self.path_service} path service"
         if self.links is not None:

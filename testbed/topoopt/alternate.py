@@ -24,7 +24,7 @@ class Design:
     strategy: Strategy
     fabric: Fabric
     estimated_s: float
-    """By `Estimator`."""
+    """The time of an iteration in seconds, by `Estimator`."""
     simulated_s: float | None
     """On the fluid model; None where nothing was simulated."""
     history_s: tuple[float, ...]

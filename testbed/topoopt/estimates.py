@@ -264,7 +264,7 @@ def block(servers: int, degree: int, first: int) -> Placement:
 
 
 def data_parallel(job: Job) -> Strategy:
-    """Every layer on every server."""
+    """The strategy that puts every layer on every server."""
     return (block(job.servers, job.servers, 0),) * len(job.network.layers)
 
 

@@ -29,7 +29,7 @@ class Reconfiguration:
     """How circuits change."""
 
     latency_s: float
-    """For which switches are dark."""
+    """The seconds for which all circuits are dark when they change."""
     period_s: float
     """From one reconfiguration to the next measurement."""
     forwarding: bool

@@ -26,7 +26,7 @@ class RingJob:
 
     name: str
     start_s: float
-    """When the first all-reduce begins."""
+    """When the first all-reduce of the job begins, in seconds."""
     compute_s: float
     """Between the end of an all-reduce and the next."""
     hop_bytes: int
@@ -81,7 +81,7 @@ def _ring(hops: dict[int, tuple[int, int]], stage: int, path: Path) -> tuple[int
         ring.append(found[0])
     if found is None or found[0] != first or len(ring) < len(hops):
         line = hops[ring[-1]][1] if ring[-1] in hops else hops[ring[-2]][1]
-        raise ValueError(f"{path}:{line}: the hops of stage {stage} are no ring of all its {len(hops)} nodes")
+        raise ValueError(f"{path}:{line}: the hops of stage {stage} are not a ring of all its {len(hops)} nodes")
     return tuple(ring)
 
 

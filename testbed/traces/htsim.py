@@ -114,7 +114,7 @@ class _Reader:
         values: dict[str, int] = {}
         for key, text in self.pairs(words[1:], ()):
             if key not in _FLOW_KEYS:
-                raise self.fail(f"{key!r} is no key of a flow; known are {', '.join(_FLOW_KEYS)}")
+                raise self.fail(f"{key!r} is not a key of a flow; known are {', '.join(_FLOW_KEYS)}")
             values[key] = self.number(text, key, 1 if key in ("id", "size", "trigger") else 0)
         if "size" not in values:
             raise self.fail("a flow needs a size; a task graph has no endless ones")
@@ -215,7 +215,7 @@ def _flattened(graph: TaskGraph) -> dict[int, frozenset[int]]:
     for number in graph.order():
         task = graph.tasks[number]
         if task.kind != "send" and (task.kind is not None or task.devices or task.delay_s):
-            raise ValueError(f"task {number} is no transfer; htsim has neither computing nor collectives")
+            raise ValueError(f"task {number} is not a transfer; htsim has neither computing nor collectives")
         found[number] = frozenset(
             flow
             for earlier in graph.after[number]

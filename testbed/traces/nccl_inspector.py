@@ -66,7 +66,7 @@ def _record(line: str, where: str, known: dict[str, _Communicator]) -> None:
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
-        raise ValueError(f"{where}: is no JSON object; each line must be one that NCCL Inspector wrote") from None
+        raise ValueError(f"{where}: is not a JSON object; each line must be one that NCCL Inspector wrote") from None
     name = _text(entry, "header", "id", where)
     ranks = _number(entry, "header", "n_ranks", where, 1, MOST_TASKS)
     rank = _number(entry, "header", "rank", where, 0, ranks - 1)

@@ -98,7 +98,7 @@ class Message:
             tag, value = varint(self.buffer, place, self.stop)
             number, kind = tag >> 3, tag & 7
             if not number or kind not in Wire.__members__.values():
-                raise ValueError(f"byte {place}: {tag} is no tag of a field")
+                raise ValueError(f"byte {place}: {tag} is not a tag of a field")
             wire, bits = Wire(kind), 0
             if wire == Wire.VARINT:
                 bits, stop = varint(self.buffer, value, self.stop)

@@ -82,7 +82,7 @@ def _groups(header: dict[str, int], ranks: int, path: Path) -> dict[str, Groups]
     tensor, expert = max(1, header.get("model_parallel_NPU_group", 1)), max(1, header.get("ep", 1))
     devices = header.get("all_gpus") or ranks
     if devices % (tensor * expert) or devices > MOST_TASKS:
-        raise ValueError(f"{path}:1: {devices} GPUs are no multiple of {tensor} (tensor) times {expert} (expert)")
+        raise ValueError(f"{path}:1: {devices} GPUs are not a multiple of {tensor} (tensor) times {expert} (expert)")
     blocks = devices // (tensor * expert)
 
     def rank(part: int, member: int, block: int) -> int:
@@ -112,7 +112,7 @@ def _pass(words: list[str], default: str, where: str) -> Pass:
     name, _, group = words[1].partition("_")
     if name not in _OPERATIONS or group not in ("", "EP", "DP_EP"):
         known = ", ".join(_OPERATIONS)
-        raise ValueError(f"{where}: {words[1][:40]!r} is no collective; known are NONE, {known}, with _EP or _DP_EP")
+        raise ValueError(f"{where}: {words[1][:40]!r} is not a collective; known are NONE, {known}, with _EP or _DP_EP")
     return seconds, _OPERATIONS[name], size, group or default
 
 

@@ -131,7 +131,7 @@ class IterationParts(Generic[_Value]):
 
     @property
     def iteration_s(self) -> _Value:
-        """The time of an iteration."""
+        """The time of an iteration in seconds: the sum of its parts."""
         return (
             self.compute_s
             + self.recompute_s

@@ -23,7 +23,7 @@ class Group:
     domains: int
     domain: Network
     fabric: Network | None = None
-    """None within a domain."""
+    """The fabric that joins the domains of the group; None within a domain."""
     leaf_members: int = 1
     """Members below a leaf switch, consecutive in the order of rings."""
     oversubscription: float = 1.0

@@ -79,7 +79,7 @@ class Accelerator:
     """The share of the peak that memory reaches, by the bytes of a kernel."""
 
     def seconds(self, work: Work) -> float:
-        """Time of one kernel."""
+        """How long one kernel takes, in seconds."""
         moves = 8 * work.bytes / (self.memory_bps * _reached(self.memory_steps, work.bytes))
         if work.product is None:
             return moves
@@ -99,11 +99,11 @@ class Network:
     """What a GPU sends into: its HB domain (NVLink) or the fabric (its NIC). Without congestion."""
 
     rate_bps: float
-    """Of one GPU, each way."""
+    """The rate of one GPU in bit/s, in each direction."""
     efficiency: float
     """The share of the rate that large messages reach."""
     latency_s: float
-    """Of one operation."""
+    """The latency of one operation in seconds."""
 
     def seconds(self, collective: Collective, members: int) -> float:
         """Time of a collective as rings among `members` GPUs, or of a `send` to one other GPU."""

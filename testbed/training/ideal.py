@@ -17,14 +17,14 @@ from testbed.training.tasks import Floats, Task, TaskGraph
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Times in seconds, by task."""
+    """The start and the end of every task, in seconds."""
 
     starts_s: Floats
     ends_s: Floats
 
     @property
     def seconds(self) -> float:
-        """When the last task ended."""
+        """The time at which the last task ended."""
         return float(self.ends_s.max(initial=0.0))
 
 

@@ -11,37 +11,37 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One operator of a network."""
+    """One operator of a network, with what it computes and keeps for one sample."""
 
     name: str
     flops: float
-    """Of the forward pass, for one sample."""
+    """Operations of the forward pass for one sample."""
     parameters: float
     outputs: float
-    """Numbers that it hands on, for one sample."""
+    """How many numbers the layer hands on for one sample."""
     after: tuple[int, ...] = ()
-    """Layers whose outputs it takes, by their number."""
+    """The numbers of the layers whose outputs this one takes."""
     table: bool = False
     """Whether it is an embedding table, of which a sample reads and changes one row only."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayeredModel:
-    """Layers, each after those whose outputs it takes."""
+    """A network as a list of layers, each after those whose outputs it takes."""
 
     name: str
     batch: int
-    """Samples for each GPU."""
+    """The samples that each GPU computes in an iteration."""
     layers: tuple[Layer, ...]
 
     @property
     def parameters(self) -> float:
-        """Of all layers."""
+        """The number of parameters of all layers together."""
         return sum(layer.parameters for layer in self.layers)
 
     @property
     def flops(self) -> float:
-        """Of the forward pass, for one sample."""
+        """Operations of the forward pass of all layers for one sample."""
         return sum(layer.flops for layer in self.layers)
 
 
@@ -158,5 +158,5 @@ def ncf(users: float = 1e6, items: float = 1e6, tables: int = 32) -> LayeredMode
 
 
 def networks() -> Iterator[LayeredModel]:
-    """All six."""
+    """The six networks of TopoOpt's evaluation."""
     yield from (vgg16(), resnet50(), bert(), dlrm(), candle(), ncf())

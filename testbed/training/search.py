@@ -81,7 +81,7 @@ class Found(NamedTuple):
     estimate: Estimate
     enumerated: int
     fitting: int
-    """Those that memory allows."""
+    """The number of strategies that fit into memory."""
 
 
 Estimates = IterationParts[Floats]
@@ -185,7 +185,7 @@ class Candidates:
         return len(self.tensor)
 
     def strategy(self, place: int) -> Strategy:
-        """One of them."""
+        """The strategy with this index."""
         return Strategy(
             tensor=int(self.tensor[place]),
             pipeline=int(self.pipeline[place]),

@@ -22,7 +22,7 @@ class Strategy:
     tensor: int = 1
     """GPUs that share each layer."""
     pipeline: int = 1
-    """Stages."""
+    """The number of pipeline stages."""
     data: int = 1
     """Copies of the model."""
     microbatches: int = 1
@@ -58,12 +58,12 @@ class Strategy:
 
     @property
     def gpus(self) -> int:
-        """GPUs of all copies."""
+        """The number of GPUs of all copies of the model."""
         return self.tensor * self.pipeline * self.data
 
     @property
     def batch(self) -> int:
-        """Sequences of an iteration."""
+        """The sequences of an iteration, over all copies and microbatches."""
         return self.data * self.microbatches * self.microbatch
 
 

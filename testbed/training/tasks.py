@@ -28,19 +28,19 @@ class Task:
     """The device that computes; sender and receiver of a `send`; members of a collective in the order of its ring."""
     delay_s: float = 0.0
     bytes: float = 0.0
-    """That each sender sends."""
+    """The bytes that each sender sends."""
     blocking: bool = False
     """Whether the engine of the receiver of a `send` is idle meanwhile."""
     name: str = ""
 
     @property
     def senders(self) -> tuple[int, ...]:
-        """Devices that send."""
+        """The devices that send; none for a task that computes."""
         return () if self.kind is None else self.devices[:1] if self.kind == "send" else self.devices
 
     @property
     def receivers(self) -> tuple[int, ...]:
-        """Devices that receive."""
+        """The devices that receive; none for a task that computes."""
         return () if self.kind is None else self.devices[1:] if self.kind == "send" else self.devices
 
     @property

@@ -55,7 +55,7 @@ class ClusterJob(VerifiedWorkload):
         return {number * len(self.shares): self.compute_s for number in range(self.rounds)}
 
     def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """The output is empty."""
+        """The input of the rank, and an output of zeros."""
         data = self.data(rank, seed)
         return Buffers(data, np.zeros_like(data))
 

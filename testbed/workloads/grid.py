@@ -17,7 +17,7 @@ class Grid:
     y: int
 
     def rank(self, domain: int, gpu: int) -> int:
-        """The rank of that GPU."""
+        """The rank of the GPU with this domain and number."""
         return domain * self.x + gpu
 
     def place(self, rank: int) -> tuple[int, int]:

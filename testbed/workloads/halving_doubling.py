@@ -4,7 +4,7 @@
 Ranks whose numbers differ in one bit, the lowest first, exchange halves of what they still have and add them up, until
 each holds 1 / n of the sum; then the parts go back the same way. A rank sends 2 (n - 1) / n of its input, as in a ring.
 
-Where n is no power of two, 2^k being the next below, each rank i from 2^k on first gives all it holds to rank i - 2^k,
+If n is not a power of two, 2^k being the next below, each rank i from 2^k on first gives all it holds to rank i - 2^k,
 and takes the sum from it in the end. On leaves of equal size, all ranks of a leaf then have their partners on one other
 leaf (X. Han et al., "Isolated Scheduling for Distributed Training Tasks in GPU Clusters", 2023, section 5.3).
 """

@@ -92,7 +92,7 @@ class HierarchicalAllgather(_Hierarchical):
         return Buffers(gathered, gathered)
 
     def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """The shards of all ranks."""
+        """The shards of all ranks, in the order of ranks."""
         gathered = np.zeros_like(self.data(rank, seed))
         for source in range(ranks):
             shard = self._shard(source, ranks)

@@ -27,7 +27,7 @@ class Permutation(VerifiedWorkload):
             raise Misfit(f"a shift by {self.shift} among {ranks} ranks makes every rank its own partner", "shift")
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """One step."""
+        """One step, in which every rank sends all that it holds to one other."""
         return tuple(
             Transfer(0, part, rank, partner, start, start, count)
             for rank, partner in enumerate(self.partners(ranks, seed))

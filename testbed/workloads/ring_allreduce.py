@@ -23,7 +23,7 @@ def check_strides(strides: Sequence[int], ranks: int) -> None:
     """Raises Misfit when a stride does not visit all ranks, or comes twice."""
     for index, stride in enumerate(strides):
         if not 1 <= stride < max(ranks, 2) or gcd(stride, ranks) != 1:
-            raise Misfit(f"+{stride} is no ring of {ranks} ranks: take one below and coprime", "strides", index)
+            raise Misfit(f"+{stride} is not a ring of {ranks} ranks: take one below and coprime", "strides", index)
         if stride in strides[:index]:
             raise Misfit(f"+{stride} is there twice", "strides", index)
 

@@ -76,7 +76,7 @@ def test_what_a_host_sends_meets_the_rules_behind_the_veth_that_cuts_it(
 
 @pytest.mark.parametrize("part", [-0.1, 1.1, float("nan")])
 def test_a_part_that_is_no_probability_is_refused(part: float) -> None:
-    with pytest.raises(ValueError, match="is no probability"):
+    with pytest.raises(ValueError, match="is not a probability"):
         LinkFault(corruption=part)
 
 

@@ -46,7 +46,7 @@ def test_what_is_written_is_read_again(leaves: int, spines: int, hosts: int, par
         ("Nodes 32", "Nodes many", "t.topo:2: Nodes needs one whole number"),
         ("Nodes 32", "Nodes 33", "t.topo:2: 33 nodes on leaves of 8, and 2 uplinks in bundles of 1, do not divide"),
         ("Radix_Down 4", "Radix_Down 5", "t.topo:16: spines have 5 ports down, and 4 leaves need 4"),
-        ("Radix_Up 2", "Radix_Upwards 2", "t.topo:9: Radix_Upwards is no key of a topology"),
+        ("Radix_Up 2", "Radix_Upwards 2", "t.topo:9: Radix_Upwards is not a key of a topology"),
         ("Radix_Up 2\n", "", "t.topo:6: tier 0 needs Radix_Up above 0"),
         ("Radix_Up 2", "Radix_Up 0", "t.topo:9: tier 0 needs Radix_Up above 0"),
         ("Nodes 32\n", "", "t.topo:5: a topology needs Nodes, Tier 0 and Tier 1"),
@@ -64,7 +64,7 @@ def test_a_bad_file_is_one_sentence(old: str, new: str, told: str) -> None:
 
 
 def test_other_topologies_are_not_written() -> None:
-    with pytest.raises(ValueError, match="is no leaf-spine of equal leaves"):
+    with pytest.raises(ValueError, match="is not a leaf-spine of equal leaves"):
         write_topo(rail_only(2, 2, 10**9, 10**9))
-    with pytest.raises(ValueError, match="no whole number of Gbit/s"):
+    with pytest.raises(ValueError, match="not whole numbers of Gbit/s"):
         write_topo(leaf_spine(2, 2, 2, 10**8))

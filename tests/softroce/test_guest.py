@@ -90,7 +90,7 @@ def test_a_missing_kernel_error_says_how_to_fetch_it(tmp_path: Path) -> None:
     with pytest.raises(GuestError, match=rf"not in {tmp_path}; fetch it with `make softroce`"):
         find_kernel(tmp_path)
     (tmp_path / "version").write_text("6.12.1-amd64\n")
-    with pytest.raises(GuestError, match="make softroce"):  # a version without its image is no kernel
+    with pytest.raises(GuestError, match="make softroce"):  # a version without its image is not a kernel
         find_kernel(tmp_path)
     (tmp_path / "boot").mkdir()
     (tmp_path / "boot" / "vmlinuz-6.12.1-amd64").touch()

@@ -59,7 +59,7 @@ def parse_wanted(text: str) -> tuple[Wanted, ...]:
 def of_library(library: Path, wanted: Sequence[Wanted]) -> Layout:
     """The layout of a `libnccl.so.2`, from the cache or from its debug information.
 
-    Raises InputError where the file is no NCCL with debug information, or has a layout that the device does not know.
+    Raises InputError if the file is not an NCCL with debug information, or has a layout that the device does not know.
     """
     try:
         with library.open("rb") as file:
@@ -73,7 +73,7 @@ def of_library(library: Path, wanted: Sequence[Wanted]) -> Layout:
     except OSError as error:
         raise InputError(f"{library} cannot be read: {error.strerror}") from error
     except ELFError as error:
-        raise InputError(f"{library} is no shared library: {error}") from error
+        raise InputError(f"{library} is not a shared library: {error}") from error
     except LookupError as error:
         raise InputError(f"{library} cannot run on the CPU device: {error.args[0]}") from error
     _keep(build, wanted, found)

@@ -40,7 +40,7 @@ class Structs(dict[str, Mapping[str, Member]]):
         launching = _unit_offset(elf, dwarf, _LAUNCH)
         if launching is None:
             raise LookupError(
-                f"it has no function {_LAUNCH}, so it is no NCCL or one that launches kernels in another way"
+                f"it has no function {_LAUNCH}, so it is not an NCCL or one that launches kernels in another way"
             )
         structs = cls()
         structs._read(dwarf, launching)

@@ -256,7 +256,7 @@ def test_a_degraded_link_has_its_part_of_the_rate_until_it_is_restored(tmp_path:
             times.setdefault(part, []).append(seconds())
         assert 3 < times[0.2][0] / max(times[1.0]) < 7
         assert fabric.link_counters()[UPLINK].dropped == 0
-        with pytest.raises(ValueError, match="is no part"):
+        with pytest.raises(ValueError, match="is not a part"):
             fabric.set_rate(link, 0.0)
 
 

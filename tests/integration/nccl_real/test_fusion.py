@@ -128,6 +128,6 @@ def test_what_the_plugin_refuses_to_fuse_stays_two_devices(tmp_path: Path) -> No
 def test_nccl_reaches_nics_that_have_no_place_in_its_topology(tmp_path: Path) -> None:
     """It takes them for ports of one card. Were they fused, it would find no way to them."""
     log, seen = all_reduces(tmp_path, places=TOPOLOGY.replace('"nic', '"other'))
-    assert "nic0 is no PCI device, and NCCL_TOPO_FILE does not name it" in log
+    assert "nic0 is not a PCI device, and NCCL_TOPO_FILE does not name it" in log
     assert "via NET/paralet/" in log
     assert not any(device.members for device in seen)

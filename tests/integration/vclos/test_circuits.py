@@ -95,7 +95,7 @@ def test_jobs_have_separate_circuits(fabric: MininetFabric) -> None:
         SubClos(name, hosts, tuple(PortRef(*port) for port in own[number]))
         for name, hosts, number in (("a", ("h1", "h3"), 3), ("b", ("h2", "h4"), 4))
     ]
-    with pytest.raises(ValueError, match="leaf1:3 is no leaf's port to a spine"):
+    with pytest.raises(ValueError, match="leaf1:3 is not a leaf's port to a spine"):
         fabric.steer(VirtualClos(tuple(jobs)))  # its circuits are not there yet
     fabric.set_circuits(patched(fabric, *own.values()))
     fabric.steer(VirtualClos(tuple(jobs)))
@@ -107,7 +107,7 @@ def test_jobs_have_separate_circuits(fabric: MininetFabric) -> None:
         assert any(after[port].tx_packets > before[port].tx_packets for port in job.uplinks)
     assert is_lost(fabric, "h1", "h4")
     assert {port: count for port, count in fabric.strays().items() if count} == {PortRef("leaf1", 1): 1}
-    with pytest.raises(ValueError, match="leaf1:4 is no leaf's port to a spine"):
+    with pytest.raises(ValueError, match="leaf1:4 is not a leaf's port to a spine"):
         fabric.set_circuits(patched(fabric, own[3]))  # it would take job b's circuit away
     assert arrives(fabric, "h2", "h4")
 

@@ -116,7 +116,7 @@ def test_a_steering_request_survives_serialization() -> None:
     ("jobs", "sentence"),
     [
         ((SubClos("a", ("h9",)),), "virtual Clos of 'a': topology .* has no host 'h9'"),
-        ((SubClos("a", ("h1",), (PortRef("leaf1", 1),)),), "leaf1:1 is no leaf's port to a spine"),
+        ((SubClos("a", ("h1",), (PortRef("leaf1", 1),)),), "leaf1:1 is not a leaf's port to a spine"),
         ((SubClos("a", ("h1",)), SubClos("b", ("h1",))), "h1 is given 2 times; a host or a link belongs to one job"),
         (
             (SubClos("a", ("h1",), (PortRef("leaf1", 3),)), SubClos("b", ("h2",), (PortRef("leaf1", 3),))),

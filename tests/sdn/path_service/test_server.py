@@ -429,7 +429,7 @@ def test_an_incomplete_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LogError, match=r":2: 1 events are missing here"):
         list(replay(path))
     (tmp_path / "other").write_text("{}\n")
-    with pytest.raises(LogError, match="no event log of version 1"):
+    with pytest.raises(LogError, match="not an event log of version 1"):
         list(replay(tmp_path / "other"))
 
 
@@ -469,7 +469,7 @@ def test_the_operators_socket(tmp_path: Path) -> None:
             assert (await ask(admin.LinkChange(TOKEN, "leaf1:3")))["links"] == ["leaf1:3 spine1:1"]
             for wrong, sentence in (
                 (admin.Status("guess"), "the token is not this path service's"),
-                (admin.LinkChange(TOKEN, "leaf9"), "'leaf9' is no link"),
+                (admin.LinkChange(TOKEN, "leaf9"), "'leaf9' is not a link"),
             ):
                 with pytest.raises(admin.AdminError, match=sentence):
                     await ask(wrong)

@@ -95,7 +95,7 @@ def test_bad_groups_are_refused_in_a_sentence() -> None:
         totient_perms(1)
     with pytest.raises(ValueError, match="degree of one or more"):
         select_permutations(8, 0, (1,))
-    with pytest.raises(ValueError, match=r"\+4 is no ring of 8 servers"):
+    with pytest.raises(ValueError, match=r"\+4 is not a ring of 8 servers"):
         ring(range(8), 4)
 
 

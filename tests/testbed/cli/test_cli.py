@@ -89,7 +89,7 @@ def test_without_arguments_help_is_printed() -> None:
         (["run", "none.yaml"], "none.yaml: cannot be read"),
         (["predict", "h1"], "Missing argument 'DST'"),
         (["predict", "h1", "h5", 70000, "--topology", "x"], "Invalid value for '[PORT]'"),
-        (["stat", "--interval", "nan"], "--interval nan is no number of seconds"),
+        (["stat", "--interval", "nan"], "--interval nan is not a number of seconds"),
         (["run", "x.yaml", "--seeds", 10**12], "Invalid value for '--seeds'"),
         (["bench", "everything"], "Invalid value for 'NAME'"),
     ],

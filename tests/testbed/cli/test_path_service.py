@@ -82,7 +82,7 @@ def test_a_running_service_answers_queries_and_accepts_a_link_failure(
         assert paralet("fail-link", flow["path"][1], "--up", "--token-file", token_file).exit_code == 0
         wrong = paralet("fail-link", "leaf9", "--token-file", token_file)
         assert (wrong.exit_code, wrong.stderr.count("\n")) == (1, 1)
-        assert "'leaf9' is no link between a leaf and a spine" in wrong.stderr
+        assert "'leaf9' is not a link between a leaf and a spine" in wrong.stderr
 
         second = paralet("run", "--topology", topology, "--token-file", token_file, "--listen", "127.0.0.1:0")
         assert second.exit_code == 1

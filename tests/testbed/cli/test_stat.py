@@ -332,7 +332,7 @@ def test_nothing_to_show_is_a_one_line_error(
         (("--listen", "9464"), "--listen 9464: write an IPv4 address and a port, as 127.0.0.1:9464"),
         (("--interval", 0), "Invalid value for '--interval'"),
         (("--count", 0), "Invalid value for '--count'"),
-        (("someone",), "someone is no process id; dumps are for --why"),
+        (("someone",), "someone is not a process id; dumps are for --why"),
     ],
 )
 def test_usage_errors(arguments: tuple[object, ...], sentence: str) -> None:

@@ -213,9 +213,9 @@ def test_a_chain_over_three_hosts(start: Callable[..., Rank], tmp_path: Path) ->
         (["--why", "--prometheus"], "--why looks once"),
         (["--why", "--count", "2"], "--why looks once"),
         (["--after", "3"], "--after needs --why"),
-        (["a.json"], "a.json is no process id; dumps are for --why"),
+        (["a.json"], "a.json is not a process id; dumps are for --why"),
         (["--why", "/nowhere/a.json"], "/nowhere/a.json cannot be used: No such file or directory"),
-        (["--why", "/dev/null"], "/dev/null is no output of `paralet stat --json`"),
+        (["--why", "/dev/null"], "/dev/null is not the output of `paralet stat --json`"),
     ],
 )
 def test_a_wrong_request_is_one_sentence(arguments: list[str], sentence: str) -> None:

@@ -253,7 +253,7 @@ def test_the_screen_shows_ports_and_says_which_lines_are_bad() -> None:
         (["--run", "x", "--topology", "y"], 2, "--run has a topology: leave out --topology"),
         (["--interval", 0], 2, "Invalid value for '--interval'"),
         (["--topology", "no-such.yaml"], 2, "no-such.yaml"),
-        ([], 1, "standard output is no terminal: use --json, --serve or `paralet stat`"),
+        ([], 1, "standard output is not a terminal: use --json, --serve or `paralet stat`"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(arguments: list[object], status: int, sentence: str) -> None:

@@ -266,4 +266,4 @@ def test_dumps_are_read_as_they_were_written() -> None:
 def test_a_file_that_is_no_dump_is_one_sentence(text: bytes, why: str) -> None:
     with pytest.raises(InputError, match=why) as caught:
         from_json(text, "a.json")
-    assert str(caught.value).startswith("a.json is no output of `paralet stat --json`: ")
+    assert str(caught.value).startswith("a.json is not the output of `paralet stat --json`: ")

@@ -240,14 +240,14 @@ def environ(pid: int) -> bytes:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--nccl", "absent.so"], "--nccl: there is no file absent.so, and it is no version such as 2.27.7"),
+        (["--nccl", "absent.so"], "--nccl: there is no file absent.so, and it is not a version such as 2.27.7"),
         (["--nccl", "1.2.3"], "--nccl: NCCL 1.2.3 is not installed"),
         (["--nccl", "pyproject.toml"], "pyproject.toml"),
         (["--nccl", "/bin/true"], "/bin/true"),
         (["--plugin", "absent.so"], "--plugin: there is no file absent.so"),
         (["--mps"], "--mps is for a GPU; this run is on the CPU device"),
         (["--cudart", "libcudart.so"], "--cudart is for a GPU"),
-        (["--ranks", "1"], "argument --ranks: '1' is no number from 2 to 1024"),
+        (["--ranks", "1"], "argument --ranks: '1' is not a number from 2 to 1024"),
         (["--sizes", "8,8"], "argument --sizes: '8,8' names something twice"),
         (["--transports", "tcp"], "argument --transports: 'tcp' is none of paralet, Socket, IB"),
         (["--collectives", "gather"], "argument --collectives: 'gather' is none of all_reduce, "),

@@ -110,12 +110,15 @@ def test_processes_of_nccls_driver_have_one_nic_each(tmp_path: Path, changes: di
     [
         ({"optical": None}, "topology: topology direct-connect-8x2 has optical switches only: say under optical"),
         ({"optical": {"strides": [1, 3, 5]}}, "optical.strides: a degree of 3 is impossible: host 'h1' has 2 NICs"),
-        ({"optical": {"strides": [2]}}, "optical.strides: +2 is no ring of 8 servers"),
+        ({"optical": {"strides": [2]}}, "optical.strides: +2 is not a ring of 8 servers"),
         (
             {"optical": {"strides": [1, {"stride": 1, "within": 3}]}},
             "optical.strides: 8 ranks do not divide into blocks of 3",
         ),
-        ({"optical": {"strides": [2, 4]}}, "optical.strides: a distance of 1 among 8 servers is no sum of the strides"),
+        (
+            {"optical": {"strides": [2, 4]}},
+            "optical.strides: a distance of 1 among 8 servers is not a sum of the strides",
+        ),
         ({"policies": [{"name": "p", "policy": "pinned"}]}, "policies[0].policy: over circuits a connection has"),
         (
             {"workload": {"kind": "nccl_ring_allreduce", "strides": [1, 5], "bytes": 800}},
@@ -150,7 +153,7 @@ def test_processes_of_nccls_driver_have_one_nic_each(tmp_path: Path, changes: di
         ),
         (
             {"workload": {"kind": "ring_allreduce", "strides": [1, 4], "bytes": 800}},
-            "workload.strides[1]: +4 is no ring of 8 ranks",
+            "workload.strides[1]: +4 is not a ring of 8 ranks",
         ),
         (
             {"topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 4, "host_rate": RATE}}},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work that a report takes: every figure is laid out once, and a cable is no element of its own."""
+"""The work that a report takes: every figure is laid out once, and a cable is not an element of its own."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_the_topology_contains_the_links_that_circuits_make(tmp_path: Path) -> N
             {"jobs": JOBS, "policies": [{"name": "c", "policy": "controller"}]},
             "policies[0].policy: the path service does not look through circuits",
         ),
-        (2, {"jobs": JOBS, "optical": {"strides": [1]}}, "optical: topology leaf-spine-4x4x4-optical is no direct-"),
+        (2, {"jobs": JOBS, "optical": {"strides": [1]}}, "optical: topology leaf-spine-4x4x4-optical is not a direct-"),
         (
             0,
             {

@@ -171,7 +171,7 @@ def test_what_a_task_graph_cannot_say_is_one_sentence_with_its_byte(
         (b"\x1f\x8b\x08", "byte 0: is compressed"),
         (b"\x05\x0a", "byte 0: a message of 5 bytes goes beyond the end, byte 2"),
         (b"\xff" * 12, "byte 0: a number of variable length does not end"),
-        (b"\x00\x02\x0f\x01", "byte 2: 15 is no tag of a field"),
+        (b"\x00\x02\x0f\x01", "byte 2: 15 is not a tag of a field"),
         (b"\x00\x02\x08\xff", "byte 3: a number of variable length does not end"),
         (b"\x00\x03\x12\x05a", "byte 4: field 2 ends beyond its message, whose end is byte 5"),
         (b"\x00\x03\x12\x01\xff", "byte 4: field 2 is not UTF-8 text"),

@@ -85,7 +85,7 @@ def test_barriers_of_many_flows_become_one_join() -> None:
         ("size 1000", "size 0", "t.cm:5: size must be 1 or more, not 0"),
         ("start 0 size", "size", "t.cm:5: a flow needs either a start or a trigger"),
         ("id 2", "id 1", "t.cm:6: flow id 1 is that of line 5 too"),
-        ("start 0", "begin 0", "t.cm:5: 'begin' is no key of a flow; known are start"),
+        ("start 0", "begin 0", "t.cm:5: 'begin' is not a key of a flow; known are start"),
         ("count 2", "count 3", "t.cm:9: trigger 1 needs 3 activations, and 2 flows have it"),
         ("count 2", "", "t.cm:9: a barrier's count must be a number, not ''"),
         ("trigger id 2 oneshot", "trigger id 1 oneshot", "t.cm:10: trigger 1 is that of line 9 too"),
@@ -106,11 +106,11 @@ def test_a_bad_line_is_one_sentence_with_its_number(old: str, new: str, told: st
 def test_what_htsim_cannot_say_is_refused() -> None:
     graph = ring(3, 1, 10)
     graph.compute(0, 1.0)
-    with pytest.raises(ValueError, match="task 3 is no transfer"):
+    with pytest.raises(ValueError, match="task 3 is not a transfer"):
         write_connections(graph)
     graph = TaskGraph(3)
     graph.collective(Collective("all_reduce", 8), (0, 1, 2))
-    with pytest.raises(ValueError, match="task 0 is no transfer"):
+    with pytest.raises(ValueError, match="task 0 is not a transfer"):
         write_connections(graph)
     graph = ring(3, 1, 10)
     graph.send(1, 2, 5, [0])

@@ -37,8 +37,8 @@ def test_a_jobs_collectives_take_as_long_as_by_hand() -> None:
         ('"AllReduce"', '"SendRecv"', ": 'SendRecv' is not read, as its peer is not recorded"),
         ("4000", "-1", ": coll_perf.coll_msg_size_bytes must be a whole number"),
         ("4000", "4008", ": collective 1 of communicator 0xa1 differs from what another rank recorded"),
-        ('{"header"', '"header"', ": is no JSON object"),
-        ('{"header"', "[" * 100_000, ": is no JSON object"),
+        ('{"header"', '"header"', ": is not a JSON object"),
+        ('{"header"', "[" * 100_000, ": is not a JSON object"),
     ],
 )
 def test_a_bad_line_is_one_sentence_with_its_number(tmp_path: Path, old: str, new: str, told: str) -> None:

@@ -90,7 +90,7 @@ def test_several_rings_share_an_all_reduce(kind: str, strides: list[int], extra:
 
 
 def test_strides_of_rings_are_coprime_and_different() -> None:
-    for strides, said in (([1, 2], "is no ring of 8 ranks"), ([3, 3], "is there twice")):
+    for strides, said in (([1, 2], "is not a ring of 8 ranks"), ([3, 3], "is there twice")):
         workload = KINDS["nccl_ring_allreduce"].model_validate({"bytes": 800, "strides": strides})
         with pytest.raises(Misfit, match=said):
             workload.check_ranks(8)

@@ -229,7 +229,7 @@ void set_conditions(Simulation& simulation, std::int64_t link, double propagatio
                     double loss) {
   check(link >= 0 && static_cast<std::size_t>(link) < simulation.network().links(), "the link does not exist");
   check(mark_bytes >= 0, "mark_bytes is negative");
-  check(loss >= 0 && loss <= 1, "the loss is no probability");
+  check(loss >= 0 && loss <= 1, "the loss is not a probability");
   simulation.network().set_conditions(static_cast<LinkId>(link), {time_of(propagation_s), mark_bytes, loss});
 }
 

@@ -98,7 +98,7 @@ def test_a_library_that_launches_no_kernels_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "libnccl.so.2"
     file.write_text("not a library")
-    with pytest.raises(InputError, match="is no shared library"):
+    with pytest.raises(InputError, match="is not a shared library"):
         of_library(file, WANTED)
     with pytest.raises(InputError, match="cannot be read: No such file"):
         of_library(tmp_path / "absent.so", WANTED)
