@@ -2,7 +2,8 @@
 """Task graphs of `testbed.training` on the fluid model: transfers share links, engines compute one task at a time.
 
 An engine is a channel over a link of its own, which sends its tasks one after the other; a second of computing is as
-many bits as the link carries in a second. A ring collective is a message to the next member from each.
+many bits as the link carries in a second. A ring collective is a message to the next member from each,
+an all-to-all one to each other member.
 """
 
 from collections.abc import Callable, Sequence
@@ -82,10 +83,9 @@ class LoadedGraph:
                 continue
             begins.append(add(NO_CHANNEL, 0.0, task.delay_s, ()))
             sent = []
-            for place, src in enumerate(task.senders):
-                dst = task.receivers[(place + 1) % len(task.receivers)] if task.kind != "send" else task.receivers[0]
+            for src, dst, size in task.messages():
                 paths.append(route(src, dst, len(transfers)))
-                sent.append(add(len(paths) - 1, 8 * task.bytes, 0.0, begins[-1:]))
+                sent.append(add(len(paths) - 1, 8 * size, 0.0, begins[-1:]))
                 transfers.append((src, dst, len(paths) - 1, sent[-1], begins[-1]))
             ends.append(add(NO_CHANNEL, 0.0, 0.0, sent) if sent else begins[-1])
         for number, earlier in enumerate(graph.after):

@@ -6,8 +6,9 @@ one GPU, or a tensor group whose GPUs do the same at the same time. Pipeline sch
 the backward pass, and ZeRO's gathers are edges; which communication is exposed follows from them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +48,19 @@ class Task:
     def engines(self) -> tuple[int, ...]:
         """Devices that compute, or do nothing else while they receive."""
         return self.devices if self.kind is None else self.receivers if self.blocking else ()
+
+    def messages(self) -> Iterator[tuple[int, int, float]]:
+        """Source, destination and bytes of what is sent: to the next member of the ring, or to all others."""
+        if self.kind is None or not self.bytes:
+            return
+        if self.kind == "send":
+            yield self.devices[0], self.devices[1], self.bytes
+        elif self.kind == "all_to_all":
+            for src, dst in permutations(self.devices, 2):
+                yield src, dst, self.bytes / (len(self.devices) - 1)
+        else:
+            for src, dst in zip(self.devices, self.devices[1:] + self.devices[:1], strict=True):
+                yield src, dst, self.bytes
 
     def seconds(self, rate_bps: float) -> float:
         """The time of the task alone, with NICs of that rate."""

@@ -7,7 +7,6 @@ of an ideal switch whose NICs have 100 Gbit/s; a blocking transfer counts as com
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -17,7 +16,7 @@ from pydantic import Field
 
 from testbed.misfit import Misfit
 from testbed.training.ideal import run
-from testbed.training.tasks import Task, TaskGraph
+from testbed.training.tasks import TaskGraph
 from testbed.workloads.base import Buffers, Elements, Order, Talk, Transfer, VerifiedWorkload
 
 _RATE_BPS = 100e9
@@ -129,28 +128,11 @@ class _Lowered:
 
 def largest_bytes(graph: TaskGraph) -> int:
     """The size of the largest message, in whole elements; one element if there is none."""
-    return ITEM_BYTES * max((_elements(size) for task in graph.tasks for _, _, size in _messages(task)), default=1)
+    return ITEM_BYTES * max((_elements(size) for task in graph.tasks for _, _, size in task.messages()), default=1)
 
 
 def _elements(size: float) -> int:
     return int(-(-size // ITEM_BYTES))
-
-
-def _messages(task: Task) -> Iterator[tuple[int, int, float]]:
-    """(source, destination, bytes) of the messages of a task."""
-    if task.kind is None or not task.bytes:
-        return
-    members = task.devices
-    if task.kind == "send":
-        yield members[0], members[1], task.bytes
-    elif task.kind == "all_to_all":
-        for src in members:
-            for dst in members:
-                if src != dst:
-                    yield src, dst, task.bytes / (len(members) - 1)
-    else:
-        for src, dst in zip(members, members[1:] + members[:1], strict=True):
-            yield src, dst, task.bytes
 
 
 def _engine_waits(graph: TaskGraph) -> list[list[int]]:
@@ -181,7 +163,7 @@ def _lower(graph: TaskGraph) -> _Lowered:
         task, earlier = graph.tasks[number], list(dict.fromkeys(waits[number]))
         begin = [end for one in earlier for end in ends[one]]
         level = max((depth[one] for one in earlier), default=0)
-        messages = list(_messages(task))
+        messages = list(task.messages())
         if task.delay_s or (len(begin) > 1 and len(messages) != 1):
             gate = (True, len(pauses))
             pauses.append(task.delay_s)

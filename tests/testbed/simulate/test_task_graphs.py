@@ -56,6 +56,18 @@ def test_a_collective_over_a_shared_uplink_takes_longer_than_on_the_ideal_switch
     assert run_fluid(graph, uplinks, route)[0] == pytest.approx(3.0)
 
 
+def test_an_all_to_all_sends_to_every_other_member() -> None:
+    """Two of each member's three blocks of 0.25 GB cross the uplinks, which two members share."""
+    graph = TaskGraph(4)
+    graph.collective(Collective("all_to_all", 1e9), (0, 1, 2, 3))
+    leaf = (0, 0, 1, 1)
+
+    def route(src: int, dst: int) -> tuple[int, ...]:
+        return (src, 4 + dst) if leaf[src] == leaf[dst] else (src, 8 + leaf[src], 10 + leaf[dst], 4 + dst)
+
+    assert run_fluid(graph, np.full(12, RATE_BPS), route)[0] == pytest.approx(1.0)
+
+
 def test_blocking_transfers_are_refused() -> None:
     graph = TaskGraph(2)
     graph.send(0, 1, 8, blocking=True)
