@@ -15,7 +15,7 @@ import numpy as np
 
 from sdn._planners import heaviest_matching
 from sdn.topoopt.demand import AllReduceGroup, Demand, Matrix
-from sdn.topoopt.permutations import Circuit, ring_circuits, select_permutations, shortest_permutations, totient_perms
+from sdn.topoopt.permutations import Circuit, ring_circuits, select_permutations, totient_perms
 from sdn.topoopt.routing import BalancedRoutes, Route, Routes, coin_change, coin_routes
 
 Layer = tuple[Circuit, ...]
@@ -60,9 +60,7 @@ def split_degree(degree: int, demand: Demand) -> tuple[int, int]:
     return for_reduce, degree - for_reduce
 
 
-def find_topology(
-    demand: Demand, degree: int, *, mp_routes: int = 2, primes_only: bool = False, shortest: bool = False
-) -> DirectTopology:
+def find_topology(demand: Demand, degree: int, *, mp_routes: int = 2, primes_only: bool = False) -> DirectTopology:
     """The topology and routes for a job whose servers have `degree` interfaces each.
 
     Pairs with model-parallel transfers use up to `mp_routes` of their shortest routes evenly, chosen so that circuits
@@ -71,8 +69,6 @@ def find_topology(
     some unused. When no group has all servers, a ring of all uses the first interface, so that every server is
     reachable. A group with fewer rings than interfaces repeats them, which makes parallel circuits; so a degree may
     exceed the number of other servers.
-
-    With `shortest`, rings are those of `shortest_permutations`, which has fewer hops than Algorithm 3.
 
     Raises ValueError for an impossible degree, and Unreachable when a group has no routes.
     """
@@ -83,7 +79,7 @@ def find_topology(
     if not any(set(group.members) == set(everybody) for group in groups):
         groups = (AllReduceGroup(everybody, 0.0), *groups)
     for_reduce, _ = split_degree(degree, demand)
-    layers, rings = _reduce_layers(groups, for_reduce, primes_only, shortest)
+    layers, rings = _reduce_layers(groups, for_reduce, primes_only)
     layers += _matching_layers(demand.mp, degree - len(layers))
     circuits = [circuit for layer in layers for circuit in layer]
     return DirectTopology(
@@ -94,13 +90,10 @@ def find_topology(
     )
 
 
-def _reduce_layers(
-    groups: Sequence[AllReduceGroup], degree: int, primes_only: bool, shortest: bool
-) -> tuple[list[Layer], list[Ring]]:
+def _reduce_layers(groups: Sequence[AllReduceGroup], degree: int, primes_only: bool) -> tuple[list[Layer], list[Ring]]:
     """Rings for every group, in proportion to its share of the traffic (Algorithm 1, lines 5 to 11)."""
     layers: list[Layer] = []
     rings: list[Ring] = []
-    select = shortest_permutations if shortest else select_permutations
     packs = _disjoint_packs(groups)
     unserved = sum(groups[g].sent_bytes for pack in packs for g in pack)
     for pack in packs:
@@ -111,7 +104,7 @@ def _reduce_layers(
         interfaces = min(left, max(1, ceil(left * sent / unserved - 1e-9))) if unserved else left
         unserved -= sent
         strides = {
-            g: select(len(members), interfaces, totient_perms(len(members), primes_only=primes_only))
+            g: select_permutations(len(members), interfaces, totient_perms(len(members), primes_only=primes_only))
             for g in pack
             for members in (groups[g].members,)
         }

@@ -58,7 +58,9 @@ def least_ring_load(size: int, strides: Sequence[int]) -> float:
 
     By symmetry one server's flow is enough, and all circuits of a stride have the same load. Raises Unreachable.
     """
-    each = Counter(stride % size for stride in strides)
+    each = Counter(stride % size for stride in strides if stride % size)
+    if not each:
+        raise Unreachable(f"the strides {tuple(strides)} join none of {size} servers")
     ends = [(server, (server + stride) % size) for stride in each for server in range(size)]
     kinds = np.repeat(np.arange(len(each)), size)
     transfers = np.ones((1, size))
@@ -83,7 +85,7 @@ def lightest(
     solver.changeColCost(0, 1.0)
     users: dict[Hashable, dict[int, float]] = {}
     columns: dict[_Pair, list[int]] = {}
-    most = max(sent.values(), default=1.0)
+    most = max(sent.values(), default=0.0) or 1.0
     for pair, several in ways.items():
         columns[pair] = [solver.getNumCol() + place for place in range(len(several))]
         for column, way in zip(columns[pair], several, strict=True):

@@ -141,6 +141,7 @@ class _Net:
         self.down = down
         self._far: dict[PortRef, PortRef] = {}
         self._near: dict[PortRef, PortRef] = {}
+        self._lit: dict[str, list[PortRef]] = {host: [] for host in hosts}  # ports with a circuit
         for host in sorted(hosts):
             for number in range(1, len(topology.host(host).nics) + 1):
                 port = PortRef(host, number)
@@ -148,6 +149,7 @@ class _Net:
                 if far is not None and far.node in hosts:
                     self._far[port] = far
                     self._near[far] = port
+                    self._lit[host].append(port)
         self._whole: nx.DiGraph[str] = nx.DiGraph()
         self._whole.add_nodes_from(hosts)
         self._whole.add_edges_from((port.node, far.node) for port, far in self._far.items())
@@ -195,7 +197,7 @@ class _Net:
         return [way for way in found if way is not None]
 
     def _nics(self, host: str) -> list[PortRef]:
-        return [port for port in self._far if port.node == host]
+        return self._lit[host]
 
     def _over(self, near: PortRef, host: str) -> list[Connection]:
         """The shortest connections from one NIC to each NIC of a host, where there is one."""
@@ -203,18 +205,20 @@ class _Net:
         return [Connection(there, back) for there, back in ends if there is not None and back is not None]
 
     def _way(self, route: Sequence[str]) -> Way:
-        ports = [min(port for port, far in self._far.items() if (port.node, far.node) == hop) for hop in _hops(route)]
+        ports = [
+            next(port for port in self._lit[host] if self._far[port].node == after) for host, after in pairwise(route)
+        ]
         return Way(tuple(ports), self._far[ports[-1]])
 
     def _between(self, start: PortRef, goal: PortRef) -> Way | None:
         """The shortest way from one port to another, not through either of the two hosts."""
-        ends = {start.node, goal.node}
+        avoided = {start.node, goal.node} | self.down
         if start not in self._far or goal not in self._near:
             return None
         if self._far[start] == goal:
             return Way((start,), goal)
         first, last = self._far[start].node, self._near[goal].node
-        if {first, last} & (ends | self.down):
+        if {first, last} & avoided:
             return None
         found: dict[str, tuple[PortRef, ...]] = {first: (start,)}
         queue = deque([first])
@@ -222,10 +226,11 @@ class _Net:
             at = queue.popleft()
             if at == last:
                 return Way((*found[at], self._near[goal]), goal)
-            for port, far in self._far.items():
-                if port.node == at and far.node not in found and far.node not in ends | self.down:
-                    found[far.node] = (*found[at], port)
-                    queue.append(far.node)
+            for port in self._lit[at]:
+                host = self._far[port].node
+                if host not in found and host not in avoided:
+                    found[host] = (*found[at], port)
+                    queue.append(host)
         return None
 
     def _why(self, a: str, b: str) -> Unreachable:
@@ -240,7 +245,3 @@ class _Net:
                 "set circuits that go round it"
             )
         return Unreachable(f"no circuits lead from {a} to {b} and back by the same interfaces")
-
-
-def _hops(route: Sequence[str]) -> list[tuple[str, str]]:
-    return list(pairwise(route))

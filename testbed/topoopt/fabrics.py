@@ -91,19 +91,31 @@ def switch(servers: int, rate_bps: float, name: str = "Ideal Switch") -> Fabric:
 
 
 def oversubscribed(servers: int, rate_bps: float, rack: int = 16, ratio: float = 2.0) -> Fabric:
-    """Racks of `rack` consecutive servers, whose links of `rate_bps` have 1 / `ratio` of their rate in uplinks."""
+    """Racks of `rack` consecutive servers, whose links of `rate_bps` have 1 / `ratio` of their rate in uplinks.
+
+    The last rack may have fewer servers, and as much less in uplinks.
+    """
     racks = -(-servers // rack)
+    in_rack = np.minimum(rack, servers - rack * np.arange(racks))
     rows = []
     for source, destination in _pairs(servers):
         up, down = source // rack, destination // rack
         between = [] if up == down else [2 * servers + up, 2 * servers + racks + down]
         rows.append([source, *between, servers + destination] if source != destination else [])
-    rates = np.concatenate([np.full(2 * servers, rate_bps), np.full(2 * racks, rack * rate_bps / ratio)])
+    rates = np.concatenate([np.full(2 * servers, rate_bps), np.tile(in_rack * rate_bps / ratio, 2)])
     return Fabric("Oversub. Fat-tree", servers, rates, _padded(rows))
 
 
 def expander(servers: int, degree: int, rate_bps: float, seed: int = 1) -> Fabric:
-    """A random regular graph with circuits both ways (A. Singla et al., "Jellyfish", NSDI 2012). Shortest routes."""
+    """A random regular graph with circuits both ways (A. Singla et al., "Jellyfish", NSDI 2012). Shortest routes.
+
+    Raises ValueError where there is no such graph.
+    """
+    if not 2 <= degree < servers or degree * servers % 2:
+        raise ValueError(
+            f"no expander joins {servers} servers with {degree} circuits each: take a degree of 2 or more, below the "
+            "number of servers, and an even one where that number is odd"
+        )
     for attempt in range(100):
         graph = nx.random_regular_graph(degree, servers, seed=seed + 1000 * attempt)
         if nx.is_connected(graph):

@@ -198,13 +198,8 @@ class Balanced {
       check(routes_.hops()[place + static_cast<std::size_t>(to[i])] >= 0, "a destination cannot be reached");
     }
     py::list answer(from.size());
-    std::vector<std::vector<std::int32_t>> found;
     for (std::size_t i = 0; i < from.size(); ++i) {
-      found.clear();
-      for (int k = 0; k < count; ++k) {
-        auto route = routes_.add(from[i], to[i], view(size)[i] / count);
-        if (std::find(found.begin(), found.end(), route) == found.end()) found.push_back(std::move(route));
-      }
+      const auto found = routes_.add(from[i], to[i], view(size)[i], count);
       py::tuple each(found.size());
       for (std::size_t k = 0; k < found.size(); ++k) each[k] = py::tuple(py::cast(found[k]));
       answer[i] = std::move(each);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "balanced_routes.hpp"
 
+#include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "index.hpp"
 
@@ -29,18 +31,48 @@ BalancedRoutes::BalancedRoutes(std::int32_t servers, std::span<const std::int32_
   }
 }
 
-std::vector<std::int32_t> BalancedRoutes::add(std::int32_t source, std::int32_t destination, double size) {
-  std::vector<std::int32_t> route{source};
-  for (auto at = source; at != destination; route.push_back(at)) {
+std::vector<std::vector<std::int32_t>> BalancedRoutes::add(std::int32_t source, std::int32_t destination, double size,
+                                                           int count) {
+  if (left(source, destination) < 0) return {};
+  std::vector<std::vector<Circuit*>> ways;
+  std::vector<int> times;  // by way
+  for (int k = 0; k < count; ++k) {
+    auto way = lightest(source, destination);
+    load(way, size / count);
+    const auto place = static_cast<std::size_t>(std::find(ways.begin(), ways.end(), way) - ways.begin());
+    if (place == ways.size()) {
+      ways.push_back(std::move(way));
+      times.push_back(0);
+    }
+    ++times[place];
+  }
+  const auto each = static_cast<int>(ways.size());
+  std::vector<std::vector<std::int32_t>> routes;
+  for (std::size_t place = 0; place < ways.size(); ++place) {
+    // What was found more often than another way still carries the same part.
+    if (times[place] * each != count) load(ways[place], size / each - times[place] * size / count);
+    routes.emplace_back(1, source);
+    for (const auto* circuit : ways[place]) routes.back().push_back(circuit->head);
+  }
+  return routes;
+}
+
+std::vector<BalancedRoutes::Circuit*> BalancedRoutes::lightest(std::int32_t source, std::int32_t destination) {
+  std::vector<Circuit*> way;
+  for (auto at = source; at != destination; at = way.back()->head) {
     Circuit* best = nullptr;
     for (auto& circuit : leaving_[index(at)]) {
       if (left(circuit.head, destination) != left(at, destination) - 1) continue;
       if (best == nullptr || circuit.load < best->load) best = &circuit;
     }
-    best->load += size / best->copies;
-    at = best->head;
+    if (best == nullptr) break;  // no way leads there
+    way.push_back(best);
   }
-  return route;
+  return way;
+}
+
+void BalancedRoutes::load(std::span<Circuit* const> way, double size) {
+  for (auto* circuit : way) circuit->load += size / circuit->copies;
 }
 
 std::int32_t BalancedRoutes::left(std::int32_t at, std::int32_t destination) const {

@@ -20,8 +20,9 @@ class BalancedRoutes {
   /// Circuits from each server to each other one, by source * servers + destination; -1 where no way leads.
   const std::vector<std::int32_t>& hops() const { return hops_; }
 
-  /// Adds a transfer of `size` and returns the servers of its route. Its destination must be reachable.
-  std::vector<std::int32_t> add(std::int32_t source, std::int32_t destination, double size);
+  /// Adds a transfer of `size` and returns its routes, each a list of servers: `count` of them, or fewer where they
+  /// repeat, none where no way leads. Each carries an equal part.
+  std::vector<std::vector<std::int32_t>> add(std::int32_t source, std::int32_t destination, double size, int count);
 
  private:
   struct Circuit {
@@ -30,6 +31,8 @@ class BalancedRoutes {
     double load;
   };
 
+  std::vector<Circuit*> lightest(std::int32_t source, std::int32_t destination);
+  static void load(std::span<Circuit* const> way, double size);
   std::int32_t left(std::int32_t at, std::int32_t destination) const;
 
   std::vector<std::vector<Circuit>> leaving_;  // by server

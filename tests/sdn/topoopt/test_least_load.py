@@ -23,6 +23,7 @@ from sdn.topoopt import (
     least_ring_load,
     ring_circuits,
 )
+from sdn.topoopt.least_load import lightest
 
 
 def loads_of(found: LeastLoad) -> Counter[Circuit]:
@@ -106,3 +107,13 @@ def test_shortest_routes_of_figure_14_are_not_the_least_loaded() -> None:
         both = [way for stride in strides for way in (stride, 128 - stride)]
         carried = Counter(stride for sums in coin_change(128, both)[1:] for stride in sums)
         assert max(carried.values()) / least_ring_load(128, both) == pytest.approx(excess, abs=0.01)
+
+
+def test_pairs_that_send_nothing_have_parts_too() -> None:
+    assert sum(lightest({("a", "b"): [["x"], ["y"]]}, {("a", "b"): 0.0})["a", "b"]) == 1.0
+
+
+def test_a_stride_round_the_whole_ring_joins_nobody() -> None:
+    with pytest.raises(Unreachable, match=r"^the strides \(4,\) join none of 4 servers$"):
+        least_ring_load(4, [4])
+    assert least_ring_load(4, [1, 4]) == pytest.approx(least_ring_load(4, [1]))

@@ -127,6 +127,19 @@ def test_racks_have_half_the_bandwidth_of_their_servers() -> None:
     assert (fabric.load(within.ravel()) / fabric.links_bps).max() == pytest.approx(1 / 10)
 
 
+def test_a_smaller_last_rack_has_fewer_uplinks() -> None:
+    fabric = fabrics.oversubscribed(5, 10.0, rack=2)
+    from_the_last_rack = np.zeros((5, 5))
+    from_the_last_rack[4, 0] = 1.0
+    assert (fabric.load(from_the_last_rack.ravel()) / fabric.links_bps).max() == pytest.approx(1 / 5)
+
+
+@pytest.mark.parametrize(("servers", "degree"), [(5, 3), (4, 4), (4, 1)])
+def test_an_impossible_expander_is_refused_in_a_sentence(servers: int, degree: int) -> None:
+    with pytest.raises(ValueError, match=rf"^no expander joins {servers} servers with {degree} circuits each: take a"):
+        fabrics.expander(servers, degree, 1e9)
+
+
 def test_a_strategy_that_does_not_fit_into_memory_is_not_chosen() -> None:
     job = Job(dlrm(), 8, 4 * 8 * 128, roofline(A100, 4), 4, 40 * 2**30)
     estimator = Estimator(job, fabrics.switch(8, RATE_BPS))
