@@ -1,15 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU memory through the C boundary, with a fake libibverbs: properties, registrations and flushes.
+// The plugin through the C boundary, with a fake libibverbs: warnings, and GPU memory (properties, registrations and
+// flushes).
 #include <doctest/doctest.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <cstdarg>
+#include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "abi.hpp"
 #include "comm.hpp"
 #include "eventually.hpp"
 #include "fake_verbs.hpp"
+
+namespace {
+
+std::atomic<bool> limited{false};  ///< as without privilege where net.core.rmem_max is small
+
+}  // namespace
+
+// In place of the C library's.
+extern "C" int setsockopt(int fd, int level, int option, const void* value, socklen_t length) noexcept {
+  if (limited && level == SOL_SOCKET && (option == SO_RCVBUF || option == SO_RCVBUFFORCE)) {
+    errno = EPERM;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_setsockopt, fd, level, option, value, length));
+}
 
 namespace paralet::plugin {
 namespace {
@@ -63,6 +87,35 @@ struct Pair {
 bool ends_well(void* request) {
   int done = 0;
   return eventually([&] { return abi::test(request, &done, nullptr) != ncclSuccess || done == 1; }) && done == 1;
+}
+
+int socket_warnings = 0;
+
+/// A logger.
+void count_socket_warnings(ncclDebugLogLevel level, unsigned long /*flags*/, const char* /*file*/, int /*line*/,
+                           const char* format, ...) {
+  std::array<char, 1000> text{};
+  std::va_list values;
+  va_start(values, format);
+  std::vsnprintf(text.data(), text.size(), format, values);
+  va_end(values);
+  if (level == NCCL_LOG_WARN && std::string(text.data()).find("rmem_max") != std::string::npos) ++socket_warnings;
+}
+
+TEST_CASE("a small limit of socket buffers is a warning with `soft`, and none with `verbs`, which has no such socket") {
+  fake_verbs::reset();
+  limited = true;
+  for (const bool soft : {true, false}) {
+    CAPTURE(soft);
+    ::setenv("PARALET_BACKEND", soft ? "soft" : "verbs", 1);
+    ::setenv("PARALET_ADDRESSES", "127.0.0.1", 1);
+    socket_warnings = 0;
+    void* context = nullptr;
+    REQUIRE(abi::init(&context, nullptr, count_socket_warnings, nullptr) == ncclSuccess);
+    CHECK(socket_warnings == (soft ? 1 : 0));
+    CHECK(abi::finalize(context) == ncclSuccess);
+  }
+  limited = false;
 }
 
 TEST_CASE("DMA buffers are in ptrSupport when the NIC can register them") {
