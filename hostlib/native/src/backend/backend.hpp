@@ -198,6 +198,8 @@ class Backend {
   [[nodiscard]] virtual Discards discards() const = 0;
   /// Whether the network port is down. False where the back end does not know.
   [[nodiscard]] virtual bool port_down() const { return false; }
+  /// Whether the NIC has failed for good. Any thread may ask.
+  [[nodiscard]] virtual bool lost() const { return false; }
   /// Trouble of the network port that explains the loss of a peer: that it is down, or was within the retry time. Empty
   /// without trouble, and where the back end does not know.
   [[nodiscard]] virtual std::string port_trouble(Nanos now) const {

@@ -397,8 +397,10 @@ void Device::housekeeping(Nanos t) {
       busy = working = true;
       any_silent = any_silent || silent(lane);
       // The policy is asked when a flowlet finishes. On a dead path none does, so timeouts ask it here. A lane of a
-      // fused device goes to another member then (watch_members).
-      const bool goes = has_other_path(*peer, member_of(lane.qp.qpn)) && past_timeout(lane.qp.qpn);
+      // fused device goes to another member then (leave_silent_members).
+      const unsigned member = member_of(lane.qp.qpn);
+      const bool goes =
+          has_other_path(*peer, member) && !peer->fusion->members[member].delivers() && past_timeout(lane.qp.qpn);
       if (!goes && backend_->statistics(lane.qp.qpn).counters.timeouts > lane.timeouts_seen) consult_policy(*peer, i);
       if (path_client_ != nullptr && lane.moving_to && silent(lane)) leave_dead_path(*peer, i);
     }

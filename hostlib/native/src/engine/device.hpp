@@ -535,6 +535,7 @@ class Device {
   void on_channel_event(int fd, std::uint32_t events) PARALET_REQUIRES(progress_lock_);
   void on_frames(Peer& peer, const std::vector<handshake::Frame>& frames) PARALET_REQUIRES(progress_lock_);
   void on_channel_closed(Peer& peer, unsigned member) PARALET_REQUIRES(progress_lock_);
+  void fail_unreachable(Peer& peer, Failure failure, const std::string& why) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] bool token_matches(std::uint32_t listener, const handshake::Token& token) const
       PARALET_REQUIRES(progress_lock_);
   Peer& add_peer(const IpAddress& address, const handshake::Guid& device, std::size_t lanes,
@@ -592,11 +593,16 @@ class Device {
   void acknowledge_frames(Peer& peer) PARALET_REQUIRES(progress_lock_);
   Peer* join(Incoming& incoming, const handshake::Join& frame) PARALET_REQUIRES(progress_lock_);
   void open_channel(Peer& peer, unsigned member, Nanos now) PARALET_REQUIRES(progress_lock_);
+  void on_not_opened(Peer& peer, unsigned member, const std::string& why) PARALET_REQUIRES(progress_lock_);
   void on_joined(Peer& peer, unsigned member) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] static bool has_other_path(const Peer& peer, unsigned member);
   void leave_member(Peer& peer, unsigned member, const std::string& why, bool tell) PARALET_REQUIRES(progress_lock_);
   static void note_member(Peer& peer, unsigned lane, const Completion& completion);
+  [[nodiscard]] bool unusable(unsigned member) const PARALET_REQUIRES(progress_lock_);
   void watch_members(Peer& peer, Nanos now) PARALET_REQUIRES(progress_lock_);
+  void leave_silent_members(Peer& peer, Nanos now) PARALET_REQUIRES(progress_lock_);
+  void ping_path(Peer& peer, unsigned member) PARALET_REQUIRES(progress_lock_);
+  bool works_beside(Peer& peer, unsigned suspect, std::span<const Nanos> silent_since) PARALET_REQUIRES(progress_lock_);
   void move_lanes(Peer& peer) PARALET_REQUIRES(progress_lock_);
 
   // Constant once the device is open.

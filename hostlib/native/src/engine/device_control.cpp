@@ -129,17 +129,16 @@ void Device::on_frames(Peer& peer, const std::vector<handshake::Frame>& frames) 
   if (peer.fusion && !peer.dead()) acknowledge_frames(peer);
 }
 
-/// The TCP channel runs over the same port. If the port has failed, the failure is reported as the port's.
 void Device::on_channel_closed(Peer& peer, unsigned member) {
   Channel* const channel = peer.channels()[member].get();
   if (channel == nullptr || !channel->closed()) return;  // replaced meanwhile
   const std::string reason = channel->reason();
   if (peer.fusion && peer.ready()) {
-    if (!peer.fusion->members[member].up) {  // it did not open: watch_members tries again
-      peer.channels()[member].reset();
+    if (!peer.fusion->members[member].up) {
+      on_not_opened(peer, member, reason);
       return;
     }
-    if (channel->lost() && peer.fusion->other(member) != member) {
+    if (channel->lost()) {
       leave_member(peer, member, reason, true);
       return;
     }
@@ -149,13 +148,19 @@ void Device::on_channel_closed(Peer& peer, unsigned member) {
       if (peer.dead()) return;
     }
   }
-  const std::string end = (peer.ready() ? format_address(peer.address) + " went away: "
-                                        : "cannot connect to " + format_address(peer.address) + ": ") +
-                          reason;
-  if (const std::string trouble = backend_->port_trouble(now()); !trouble.empty()) {
-    fail_peer(peer, Failure::kDevice, trouble + ", and " + end);
+  if (peer.ready()) {
+    fail_unreachable(peer, Failure::kClosed, format_address(peer.address) + " went away: " + reason);
   } else {
-    fail_peer(peer, peer.ready() ? Failure::kClosed : Failure::kTransport, end);
+    fail_unreachable(peer, Failure::kTransport, "cannot connect to " + format_address(peer.address) + ": " + reason);
+  }
+}
+
+/// TCP channels run over the same port. If the port has failed, the failure is reported as the port's.
+void Device::fail_unreachable(Peer& peer, Failure failure, const std::string& why) {
+  if (const std::string trouble = backend_->port_trouble(now()); !trouble.empty()) {
+    fail_peer(peer, Failure::kDevice, trouble + ", and " + why);
+  } else {
+    fail_peer(peer, failure, why);
   }
 }
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several NICs as one: lanes over all members, a TCP channel over each. A path between members is up while its channel
 // is open. Where it falls silent while another delivers, its lanes are renewed over the other (Renewal), and its
-// channel is closed. The connecting side opens it again after a while, and then the lanes return. docs/protocol.md,
-// section 6.
+// channel is closed. The connecting side opens it again after a while, and then the lanes return. A peer without any
+// path is given up after the retry time. docs/protocol.md, section 6.
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
+#include "backend/rc_timing.hpp"
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
 #include "engine/device.hpp"
@@ -16,10 +17,12 @@
 namespace paralet {
 namespace {
 
-constexpr Nanos kJoinTime = 1 * kSecond;   // for a channel to open, before another attempt
-constexpr Nanos kFirstRest = 1 * kSecond;  // before a path that fell silent is tried again
+constexpr Nanos kJoinTime = 1 * kSecond;     // for a channel to open, and before the second attempt
+constexpr Nanos kLongestWait = 8 * kSecond;  // between attempts
+constexpr Nanos kFirstRest = 1 * kSecond;    // before a path that fell silent is tried again
 constexpr Nanos kLongestRest = 32 * kSecond;
 constexpr Nanos kStable = 10 * kSecond;  // a path that was up for so long starts with the first rest again
+constexpr Nanos kPatience = 4;           // of the retry time, a part: for a lane that is silent where others are not
 
 }  // namespace
 
@@ -149,21 +152,25 @@ void Device::on(Peer& peer, const handshake::Join& /*frame*/) {
   fail_peer(peer, Failure::kTransport, "the peer joined on a channel that it uses");
 }
 
-/// A further channel of a peer. nullptr, and the channel is reset, where no peer with this token and address is.
+/// A further channel of a peer. nullptr where there is no peer with this token, which the other side learns, or where
+/// the channel may not be the peer's.
 Peer* Device::join(Incoming& incoming, const handshake::Join& frame) {
   for (const auto& peer : peers_) {
     if (!peer->ready() || !peer->fusion || peer->initiator || frame.member >= peer->fusion->members.size()) continue;
     std::byte difference{0};  // in constant time, as token_matches
     for (std::size_t i = 0; i < frame.token.size(); ++i) difference |= frame.token[i] ^ peer->fusion->token[i];
-    if (difference != std::byte{0} || peer->fusion->members[frame.member].address != incoming.address) continue;
+    if (difference != std::byte{0}) continue;
     // TCP may find another way into this host; the peer tries again later.
-    if (backend_->member(frame.member).port_down()) break;
+    if (peer->fusion->members[frame.member].address != incoming.address || unusable(frame.member)) {
+      incoming.channel->reset_at_end();
+      return nullptr;
+    }
     if (auto& old = peer->channels()[frame.member]) old->reset_at_end();
     peer->channels()[frame.member] = std::move(incoming.channel);
     on_joined(*peer, frame.member);
     return peer.get();
   }
-  incoming.channel->reset_at_end();
+  incoming.channel->send(handshake::Refuse{"it has ended this peer"});
   return nullptr;
 }
 
@@ -174,8 +181,22 @@ void Device::open_channel(Peer& peer, unsigned member, Nanos t) {
     auto& channel = peer.channels()[member];
     channel = std::make_unique<Channel>(own_address(member), path.address, path.tcp_port, options_.retry_time);
     watch(channel->fd(), true);
-  } catch (const TransportError&) {  // NOLINT(bugprone-empty-catch): no route now; join_at is the next attempt
+  } catch (const TransportError& error) {
+    on_not_opened(peer, member, error.what());
   }
+}
+
+/// Waits longer from attempt to attempt, except while no path is up.
+void Device::on_not_opened(Peer& peer, unsigned member, const std::string& why) {
+  Fusion& fusion = *peer.fusion;
+  Fusion::Member& path = fusion.members[member];
+  peer.channels()[member].reset();
+  if (path.wait == 0 && !path.down) {
+    options_.log("the path from " + format_address(own_address(member)) + " to " + format_address(path.address) +
+                 " does not open (" + why + "): its lanes wait, and it is tried again");
+  }
+  path.wait = fusion.lost_at != 0 ? kJoinTime : std::clamp(2 * path.wait, kJoinTime, kLongestWait);
+  path.join_at = now() + path.wait;
 }
 
 /// The channel of a member is open.
@@ -184,6 +205,7 @@ void Device::on_joined(Peer& peer, unsigned member) {
   Fusion::Member& path = fusion.members[member];
   path.up = true;
   path.up_since = now();
+  path.wait = 0;
   if (std::exchange(path.down, false)) {
     options_.log("the path to " + format_address(path.address) + " works again: its lanes return");
   }
@@ -203,7 +225,8 @@ bool Device::has_other_path(const Peer& peer, unsigned member) {
   return peer.fusion && peer.ready() && peer.fusion->other(member) != member;
 }
 
-/// Uses the path no longer, and moves its lanes to another one, which there must be.
+/// Uses the path no longer, and moves its lanes to another one. If there is none they stay, and all paths are tried at
+/// once.
 void Device::leave_member(Peer& peer, unsigned member, const std::string& why, bool tell) {
   Fusion& fusion = *peer.fusion;
   Fusion::Member& path = fusion.members[member];
@@ -212,11 +235,19 @@ void Device::leave_member(Peer& peer, unsigned member, const std::string& why, b
   path.join_at = t + path.rest;
   path.up = false;
   path.down = true;
+  const bool last = fusion.other(member) == member;
   options_.log("the path from " + format_address(own_address(member)) + " to " + format_address(path.address) +
-               " is down (" + why + "): its lanes go over another NIC");
+               " is down (" + why + "): " + (last ? "no other is up" : "its lanes go over another NIC"));
   if (auto& channel = peer.channels()[member]) {
     channel->reset_at_end();
     channel.reset();
+  }
+  if (last) {
+    const bool again = fusion.lost_at != 0;
+    if (!again) fusion.lost_at = t;
+    for (Fusion::Member& each : fusion.members) each.join_at = again ? t + kJoinTime : t;
+    next_housekeeping_ = 0;
+    return;
   }
   if (tell) send_on_all(peer, handshake::MemberDown{static_cast<std::uint8_t>(member)});
   for (Lane& lane : peer.lanes) {
@@ -232,10 +263,7 @@ void Device::on(Peer& peer, const handshake::MemberDown& frame) {
     return;
   }
   if (!peer.fusion->members[frame.member].up) return;
-  if (peer.fusion->other(frame.member) == frame.member) {
-    fail_peer(peer, Failure::kTransport, "the peer gave up the last path");
-    return;
-  }
+  if (peer.fusion->other(frame.member) == frame.member) return;  // it came over this path, which has opened again since
   leave_member(peer, frame.member, "the peer says so", false);
 }
 
@@ -268,31 +296,60 @@ void Device::note_member(Peer& peer, unsigned lane, const Completion& completion
       completion.kind == Completion::Kind::kReceivedSend || completion.kind == Completion::Kind::kReceivedWriteImm;
   const bool sent = completion.kind == Completion::Kind::kSent && completion.status == Status::kSuccess &&
                     completion.qpn == peer.lanes[lane].qp.qpn;  // taken-back requests prove nothing about a path
-  if (received || sent) peer.fusion->members[member_of(completion.qpn)].heard = true;
+  Fusion::Member& path = peer.fusion->members[member_of(completion.qpn)];
+  path.heard = path.heard || received || sent;
+  path.acknowledged = path.acknowledged || sent;
 }
 
-/// Leaves a path whose own port is down, or that has been silent for a timeout while something came over another. If no
-/// other path has traffic, a ping tests one.
+bool Device::unusable(unsigned member) const {
+  return backend_->member(member).port_down() || backend_->member(member).lost();
+}
+
+/// Opens channels, and leaves paths whose own port is down or that are silent.
 void Device::watch_members(Peer& peer, Nanos t) {
   Fusion& fusion = *peer.fusion;
   const auto count = static_cast<unsigned>(fusion.members.size());
   for (unsigned i = 0; i < count; ++i) {
     Fusion::Member& path = fusion.members[i];
     if (std::exchange(path.heard, false)) path.heard_at = t;
-    const bool port_down = backend_->member(i).port_down();
-    if (peer.initiator && !path.up && !port_down && t >= path.join_at) open_channel(peer, i, t);
+    if (std::exchange(path.acknowledged, false)) path.acknowledged_at = t;
+    if (peer.initiator && !path.up && !unusable(i) && t >= path.join_at) {
+      if (peer.channels()[i]) {
+        on_not_opened(peer, i, "no answer");
+      } else {
+        open_channel(peer, i, t);
+      }
+    }
     if (peer.channels()[i] && peer.channels()[i]->closed()) on_channel_closed(peer, i);
     if (peer.dead()) return;
-    if (!path.up || !port_down) continue;
+    if (!path.up || !unusable(i)) continue;
     // Idle lanes too: nothing else would show before the retry time that they are lost.
     const unsigned other = fusion.other(i);
-    if (other != i && !backend_->member(other).port_down()) leave_member(peer, i, "its port is down", true);
+    if (other != i && !unusable(other)) leave_member(peer, i, "its port is down", true);
     if (peer.dead()) return;
   }
+  if (std::ranges::none_of(fusion.members, &Fusion::Member::up)) {
+    if (t - fusion.lost_at >= options_.retry_time) {
+      fail_unreachable(peer, Failure::kTransport,
+                       "no path to " + format_address(peer.address) + " came back within the retry time");
+    }
+    return;
+  }
+  const auto stays = [t](const Fusion::Member& path) { return path.up && t - path.up_since >= kJoinTime; };
+  if (fusion.lost_at != 0 && std::ranges::any_of(fusion.members, stays)) fusion.lost_at = 0;
   if (fusion.numbers.unacknowledged().size() > FrameNumbers::kMost) {
     fail_peer(peer, Failure::kTransport, "the peer does not acknowledge control frames");
     return;
   }
+  leave_silent_members(peer, t);
+  if (!peer.dead()) move_lanes(peer);
+}
+
+/// Leaves a path on which a lane has been silent for a timeout, if another path has been seen to work since, and a
+/// timeout later still nothing sent over the silent one was acknowledged: the peer may have answered nothing for a
+/// while. If only single lanes are silent, their policy may find them other ports first. Pings on idle lanes ask.
+void Device::leave_silent_members(Peer& peer, Nanos t) {
+  Fusion& fusion = *peer.fusion;
   std::array<Nanos, kMaxMembers> silent_since{};
   for (const Lane& lane : peer.lanes) {
     if (lane.unfinished == 0 || !past_timeout(lane.qp.qpn)) continue;
@@ -300,21 +357,48 @@ void Device::watch_members(Peer& peer, Nanos t) {
     const Nanos last = t - backend_->estimate(lane.qp.qpn).smoothed_rtt;
     since = since == 0 ? last : std::min(since, last);
   }
-  for (unsigned i = 0; i < count; ++i) {
-    if (silent_since[i] == 0 || !fusion.members[i].up) continue;
-    for (unsigned other = 0; other < count; ++other) {
-      if (other == i || !fusion.members[other].up || silent_since[other] != 0) continue;
-      const auto on_other = [other](const Lane& lane) { return member_of(lane.qp.qpn) == other; };
-      if (fusion.members[other].heard_at > silent_since[i] || std::ranges::none_of(peer.lanes, on_other)) {
-        leave_member(peer, i, "it is silent", true);
-        break;
-      }
-      const auto idle = std::ranges::find_if(peer.lanes, [&](const Lane& l) { return on_other(l) && !l.leaving(); });
-      if (idle != peer.lanes.end() && idle->unfinished == 0) post(*idle, {.kind = WorkKind::kWrite});
+  for (unsigned i = 0; i < fusion.members.size() && !peer.dead(); ++i) {
+    Fusion::Member& path = fusion.members[i];
+    if (silent_since[i] == 0 || !path.up) {
+      path.suspected_at = path.proven_at = 0;
+      continue;
     }
-    if (peer.dead()) return;
+    if (path.suspected_at == 0) {
+      path.suspected_at = t;
+      ping_path(peer, i);
+    }
+    if (path.delivers() && t - silent_since[i] < options_.retry_time / kPatience) continue;
+    if (!works_beside(peer, i, silent_since)) continue;
+    if (path.proven_at == 0) {
+      path.proven_at = t;
+      for (const Lane& lane : peer.lanes) {
+        if (member_of(lane.qp.qpn) == i && lane.unfinished > 0) backend_->path_changed(lane.qp.qpn, t);
+      }
+    } else if (t - path.proven_at >= options_.min_timeout.value_or(kMinAckTimeout)) {
+      leave_member(peer, i, "it is silent", true);
+    }
   }
-  move_lanes(peer);
+}
+
+/// Whether another path has been seen to work since this one is suspected.
+bool Device::works_beside(Peer& peer, unsigned suspect, std::span<const Nanos> silent_since) {
+  const auto& members = peer.fusion->members;
+  for (unsigned i = 0; i < members.size(); ++i) {
+    if (i == suspect || !members[i].up || silent_since[i] != 0) continue;
+    if (members[i].heard_at > members[suspect].suspected_at) return true;
+    const auto here = [i](const Lane& lane) { return member_of(lane.qp.qpn) == i; };
+    if (std::ranges::none_of(peer.lanes, here)) return true;
+    ping_path(peer, i);
+  }
+  return false;
+}
+
+/// Posts an empty WRITE on a lane of the member, if there is an idle one.
+void Device::ping_path(Peer& peer, unsigned member) {
+  const auto idle = std::ranges::find_if(peer.lanes, [member](const Lane& lane) {
+    return member_of(lane.qp.qpn) == member && lane.unfinished == 0 && !lane.leaving();
+  });
+  if (idle != peer.lanes.end()) post(*idle, {.kind = WorkKind::kWrite});
 }
 
 }  // namespace paralet

@@ -48,19 +48,28 @@ struct Fusion {
     std::uint16_t udp_port = 0;
     std::uint16_t max_ip_id = kDefaultMaxIpId;
     Ece ece;
-    bool up = false;     ///< its channel is open: TCP has shown that the path works
-    bool down = false;   ///< lanes leave it
-    bool heard = false;  ///< something came over it since the last housekeeping
+    bool up = false;            ///< its channel is open: TCP has shown that the path works
+    bool down = false;          ///< lanes leave it
+    bool heard = false;         ///< something came over it since the last housekeeping
+    bool acknowledged = false;  ///< the same of the end of a request
     Nanos heard_at = 0;
+    Nanos acknowledged_at = 0;
+    Nanos suspected_at = 0;  ///< since when a lane on it has been silent for more than a timeout, 0: none has
+    Nanos proven_at = 0;     ///< when, after that, another path was seen to work, 0: not yet
     Nanos up_since = 0;
     Nanos join_at = 0;  ///< on the connecting side: when to open its channel, or to give up that it opens
+    Nanos wait = 0;     ///< the same: between the last two attempts that failed, 0: none has
     Nanos rest = 0;     ///< how long it stays unused the next time
+
+    /// Whether, beside the lane that is silent, others of the path are not.
+    [[nodiscard]] bool delivers() const { return suspected_at != 0 && acknowledged_at > suspected_at; }
   };
 
   std::vector<Member> members;
   std::vector<std::unique_ptr<Channel>> channels;  ///< by member; nullptr: not open
   handshake::Token token{};                        ///< for Join
   FrameNumbers numbers;
+  Nanos lost_at = 0;  ///< since when no path stays up, 0: one does
 
   /// The member that a lane on `member` goes to: the next one that is up. `member` itself where there is none.
   [[nodiscard]] unsigned other(unsigned member) const;

@@ -42,22 +42,25 @@ double FusedBackend::port_rate_bps() const {
 
 // -- memory ------------------------------------------------------------------------------------------------------
 
-/// Calls `with` for every member. The name of all their keys together; 0 where no member needs a registration.
+/// Calls `with` for every member, but those that have failed. The name of all their keys together; 0 where no member
+/// needs a registration.
 template <typename Register>
 std::uint32_t FusedBackend::register_with_all(Register with) {
   Keys keys{};
-  std::size_t done = 0;
+  std::optional<std::uint64_t> address;
   try {
-    for (; done < members_.size(); ++done) {
-      Backend& member = *members_[done];
-      keys[done] = with(member);
-      if (keys[done] != 0 && member.remote_address(keys[done]) != members_.front()->remote_address(keys[0])) {
-        ++done;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      Backend& member = *members_[i];
+      if (member.lost()) continue;
+      keys[i] = with(member);
+      if (keys[i] == 0) continue;
+      if (!address) address = member.remote_address(keys[i]);
+      if (member.remote_address(keys[i]) != *address) {
         throw DeviceError("the members of the fused device do not give memory one address");
       }
     }
   } catch (...) {
-    release(keys, done);
+    release(keys);
     throw;
   }
   if (keys == Keys{}) return 0;
@@ -67,9 +70,8 @@ std::uint32_t FusedBackend::register_with_all(Register with) {
   return next_key_++;
 }
 
-/// Deregisters the keys of the first `count` members.
-void FusedBackend::release(const Keys& keys, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
+void FusedBackend::release(const Keys& keys) {
+  for (std::size_t i = 0; i < members_.size(); ++i) {
     if (keys[i] != 0) members_[i]->deregister_memory(keys[i]);
   }
 }
@@ -95,7 +97,10 @@ std::uint32_t FusedBackend::register_device_memory(std::byte* base, std::uint64_
 }
 
 std::uint64_t FusedBackend::remote_address(std::uint32_t rkey) const {
-  return members_.front()->remote_address(keys_of(rkey)[0]);
+  const Keys keys = keys_of(rkey);
+  const auto registered = std::ranges::find_if(keys, [](std::uint32_t key) { return key != 0; });
+  if (registered == keys.end()) return 0;
+  return members_[static_cast<std::size_t>(registered - keys.begin())]->remote_address(*registered);
 }
 
 std::uint32_t FusedBackend::remote_key_on(unsigned member, std::uint32_t rkey) const {
@@ -108,7 +113,7 @@ bool FusedBackend::registers_concurrently() const {
 
 void FusedBackend::deregister_memory(std::uint32_t rkey) {
   const Keys keys = keys_of(rkey);
-  release(keys, members_.size());  // before its name may be given again
+  release(keys);  // before its name may be given again
   const MutexLock lock(mutex_);
   registrations_.erase(rkey);
 }
@@ -120,23 +125,38 @@ void FusedBackend::retire_memory(std::uint32_t rkey) {
   }
 }
 
-/// Data may have come through any member, and the fence of one says nothing of another's.
+bool FusedBackend::works(unsigned member) const { return !members_[member]->port_down() && !members_[member]->lost(); }
+
+/// Data may have come through any member, and the fence of one says nothing of another's. A member that is known to be
+/// down needs none: its last writes are long over, as it takes far longer to notice.
 void FusedBackend::post_fence(std::uint32_t rkey, std::uint64_t offset, std::uint64_t cookie) {
   const Keys keys = keys_of(rkey);
+  std::vector<unsigned> asked;
+  for (unsigned i = 0; i < members_.size(); ++i) {
+    if (keys[i] != 0 && works(i)) asked.push_back(i);
+  }
+  if (asked.empty()) {  // the fence fails with their reason
+    for (unsigned i = 0; i < members_.size(); ++i) asked.push_back(i);
+  }
   const std::uint64_t number = next_fence_++;
-  for (std::size_t i = 0; i < members_.size(); ++i) members_[i]->post_fence(keys[i], offset, number);
-  fences_.emplace(number, Fence{.cookie = cookie, .left = members()});
+  for (const unsigned i : asked) members_[i]->post_fence(keys[i], offset, number);
+  fences_.emplace(number, Fence{.cookie = cookie, .left = static_cast<unsigned>(asked.size())});
 }
 
-/// Whether the completion is the last of its fence; it is then made the fence's.
-bool FusedBackend::on_fenced(Completion& completion) {
+/// Whether the completion is the last of its fence; it is then made the fence's. Members that went down meanwhile need
+/// not answer well, if another does.
+bool FusedBackend::on_fenced(unsigned member, Completion& completion) {
   const auto found = fences_.find(completion.cookie);
   if (found == fences_.end()) return false;  // another member refused the fence
   Fence& fence = found->second;
-  if (completion.status != Status::kSuccess) fence.status = completion.status;
+  if (completion.status == Status::kSuccess) {
+    fence.done = true;
+  } else if (works(member)) {
+    fence.status = completion.status;
+  }
   if (--fence.left > 0) return false;
   completion.cookie = fence.cookie;
-  completion.status = fence.status;
+  if (fence.done || fence.status != Status::kSuccess) completion.status = fence.status;
   fences_.erase(found);
   return true;
 }
@@ -208,7 +228,7 @@ bool FusedBackend::progress(Nanos now, std::vector<Completion>& completions) {
     const auto from = static_cast<std::ptrdiff_t>(completions.size());
     any = members_[i]->progress(now, completions) || any;
     const auto kept = std::remove_if(completions.begin() + from, completions.end(), [&](Completion& completion) {
-      if (completion.kind == Completion::Kind::kFenced) return !on_fenced(completion);
+      if (completion.kind == Completion::Kind::kFenced) return !on_fenced(i, completion);
       completion.qpn |= i << 24;
       return false;
     });

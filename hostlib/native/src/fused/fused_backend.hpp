@@ -70,20 +70,22 @@ class FusedBackend final : public Backend {
 
  private:
   using Keys = std::array<std::uint32_t, kMaxMembers>;  ///< of one registration, by member
-  /// A fence on every member, under one number.
+  /// A fence on several members, under one number.
   struct Fence {
     std::uint64_t cookie;
-    unsigned left;  ///< members that have not answered
-    Status status = Status::kSuccess;
+    unsigned left;                     ///< members that have not answered
+    bool done = false;                 ///< on one member
+    Status status = Status::kSuccess;  ///< of members that work
   };
 
   [[nodiscard]] static std::uint32_t local(std::uint32_t qpn) { return qpn & 0xFFFFFF; }
   [[nodiscard]] Backend& of(std::uint32_t qpn) const { return *members_[member_of(qpn)]; }
   template <typename Register>
   std::uint32_t register_with_all(Register with);
-  void release(const Keys& keys, std::size_t count);
+  void release(const Keys& keys);
   [[nodiscard]] Keys keys_of(std::uint32_t rkey) const;
-  bool on_fenced(Completion& completion);
+  [[nodiscard]] bool works(unsigned member) const;
+  bool on_fenced(unsigned member, Completion& completion);
 
   std::vector<std::unique_ptr<Backend>> members_;
   FileDescriptor events_;  ///< an epoll set of the members'

@@ -82,6 +82,7 @@ class VerbsBackend final : public Backend {
   [[nodiscard]] QpStatistics statistics(std::uint32_t qpn) const override;
   [[nodiscard]] Discards discards() const override { return {}; }  // the NIC does not report them
   [[nodiscard]] bool port_down() const override { return sends_.port_down; }
+  [[nodiscard]] bool lost() const override { return lost_; }
   [[nodiscard]] std::string port_trouble(Nanos now) const override;
 
   [[nodiscard]] bool wants_work(Nanos) const override { return true; }
@@ -131,8 +132,7 @@ class VerbsBackend final : public Backend {
   bool poll(Nanos now);
   void take_events(Nanos now);
   void on_port(bool up, Nanos now);
-  void lose_all(Status why);
-  void lose_paths();
+  void lose_paths(Status why);
   [[nodiscard]] bool ends_now(Qp& qp);
   void end(Qp& qp);
   void finish_ending(Nanos now);
@@ -162,11 +162,11 @@ class VerbsBackend final : public Backend {
   mutable Mutex fresh_mutex_;
   /// Created and not adopted. Only the thread that sets it up uses such a queue pair.
   std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> fresh_ PARALET_GUARDED_BY(fresh_mutex_);
-  std::vector<Qp*> active_;     ///< with requests that the NIC does not have yet
-  std::vector<Qp*> stopping_;   ///< stop_qp
-  std::vector<Qp*> ending_;     ///< destroy_qp: in the error state, until the NIC has returned what it holds
-  bool tells_last_wqe_ = true;  ///< the driver raises IBV_EVENT_QP_LAST_WQE_REACHED
-  bool lost_ = false;           ///< the device has failed
+  std::vector<Qp*> active_;        ///< with requests that the NIC does not have yet
+  std::vector<Qp*> stopping_;      ///< stop_qp
+  std::vector<Qp*> ending_;        ///< destroy_qp: in the error state, until the NIC has returned what it holds
+  bool tells_last_wqe_ = true;     ///< the driver raises IBV_EVENT_QP_LAST_WQE_REACHED
+  std::atomic<bool> lost_{false};  ///< the device has failed
   Nanos port_down_at_ = 0;
   std::optional<Nanos> port_up_at_;  ///< when it came back last
   Nanos port_deadline_ = kNever;     ///< when the queue pairs of a port that is down fail
@@ -367,7 +367,7 @@ void VerbsBackend::adopt_qp(std::uint32_t qpn) {
   const MutexLock lock(fresh_mutex_);
   const auto found = fresh_.find(qpn);
   if (found == fresh_.end()) return;
-  if (lost_) found->second->sends.lose(Status::kDeviceLost);
+  if (lost_) found->second->sends.lose_path(Status::kDeviceLost);
   qps_.insert(fresh_.extract(found));
 }
 
@@ -459,7 +459,7 @@ void VerbsBackend::stop_qp(std::uint32_t qpn) {
 /// Reports the queue pairs that have returned everything after stop_qp.
 void VerbsBackend::finish_stopping(Nanos now) {
   std::erase_if(stopping_, [&](Qp* qp) {
-    if (!(drained(*qp) && qp->sends.stopped()) && now < qp->stop_by) return false;
+    if (!(drained(*qp) && qp->sends.stopped()) && !lost_ && now < qp->stop_by) return false;
     if (!qp->sends.stopped()) qp->sends.abandon();
     poll(now);  // receives that ended before the event
     completions_.push_back({.kind = Completion::Kind::kStopped,
@@ -558,17 +558,14 @@ std::string VerbsBackend::port_trouble(Nanos now) const {
   return {};
 }
 
-void VerbsBackend::lose_all(Status why) {
-  for (const auto& [qpn, qp] : qps_) qp->sends.lose(why);
-}
-
-/// The port did not come back. The queue pairs keep their requests, which may go over another NIC.
-void VerbsBackend::lose_paths() {
+/// The port did not come back, or the device has failed. The queue pairs keep their requests, which may go over another
+/// NIC.
+void VerbsBackend::lose_paths(Status why) {
   for (const auto& [qpn, qp] : qps_) {
     if (qpn == fence_qpn_) {
-      qp->sends.lose(Status::kPortDown);
+      qp->sends.lose(why);
     } else {
-      qp->sends.lose_path(Status::kPortDown);
+      qp->sends.lose_path(why);
     }
   }
 }
@@ -597,14 +594,13 @@ void VerbsBackend::take_events(Nanos now) {
       case IBV_EVENT_DEVICE_FATAL:
       case IBV_EVENT_CQ_ERR:
       case IBV_EVENT_SRQ_ERR:
-        lost_ = true;
+        if (!lost_.exchange(true)) lose_paths(Status::kDeviceLost);
         break;
       default:
         break;
     }
     library_.ack_async_event(&event);
     if (affected != nullptr) affected->sends.lose(Status::kDeviceLost);
-    if (lost_) lose_all(Status::kDeviceLost);
   }
 }
 
@@ -620,7 +616,7 @@ bool VerbsBackend::progress(Nanos now, std::vector<Completion>& completions) {
   if (!ending_.empty()) finish_ending(now);
   if (now >= port_deadline_) {
     port_deadline_ = kNever;
-    lose_paths();
+    lose_paths(Status::kPortDown);
   }
   if (!completions_.empty()) {
     completions.insert(completions.end(), completions_.begin(), completions_.end());

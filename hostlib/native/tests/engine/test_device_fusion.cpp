@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -262,6 +263,28 @@ TEST_CASE("a peer that dies with all members is given up after the retry time") 
   CHECK_MESSAGE(error.find("within the retry time") != std::string::npos, error);
 }
 
+TEST_CASE("a path that never opens is reported once, and messages go over the others") {
+  Deaths deaths{};
+  std::atomic<int> reports{0};
+  DeviceOptions connecting = fused_options(0, 2);
+  connecting.log = [&](const std::string& sentence) {
+    if (sentence.find("127.0.2.2 does not open") != std::string::npos) ++reports;
+  };
+  Device a(connecting, fused_backend(0, 2, deaths));
+  Device b(fused_options(1, 2), fused_backend(1, 2, deaths));
+  const auto listener = b.listen();
+  handshake::Handle handle = *handshake::decode_handle(listener->handle);
+  handle.further.front().tcp_port = 1;  // nobody listens there
+  const auto first = a.connect(handshake::encode(handle));
+  REQUIRE(open(first));
+  const Joined joined(a, b);  // the same peer
+  CHECK(eventually([&] { return reports == 1; }));
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(2500);  // two more attempts at least
+  while (std::chrono::steady_clock::now() < until) joined.check(100'000);
+  CHECK(reports == 1);
+  CHECK(flowlets_over(a, 1) == 0);
+}
+
 TEST_CASE("a close of the peer is noticed at once") {
   Deaths deaths{};
   auto b = std::make_unique<Device>(fused_options(1, 2), fused_backend(1, 2, deaths));
@@ -302,7 +325,8 @@ std::vector<handshake::Frame> answers(Channel& channel, std::size_t wanted) {
 /// A peer that speaks the protocol from 127.0.9.1 and 127.0.9.2 to a fused device, without QPs of its own.
 struct Stranger {
   static constexpr std::uint32_t kFrom = 0x7F000901;
-  Stranger() : victim(fused_options(1, 2), fused_backend(1, 2, deaths)), listener(victim.listen()) {
+  explicit Stranger(const DeviceOptions& options = fused_options(1, 2))
+      : victim(options, fused_backend(1, 2, deaths)), listener(victim.listen()) {
     handle = *handshake::decode_handle(listener->handle);
   }
   [[nodiscard]] handshake::Hello hello() const {
@@ -318,6 +342,13 @@ struct Stranger {
   std::unique_ptr<Channel> greet(const handshake::Hello& with) {
     auto channel = dial(kFrom, handle.address, handle.tcp_port);
     channel->send(with);
+    return channel;
+  }
+  /// A channel of a member, from its address.
+  [[nodiscard]] std::unique_ptr<Channel> join(std::uint8_t member) const {
+    auto channel = member == 0 ? dial(kFrom, handle.address, handle.tcp_port)
+                               : dial(kFrom + 1, handle.further.front().address, handle.further.front().tcp_port);
+    channel->send(handshake::Join{.token = hello().endpoint.join, .member = member});
     return channel;
   }
   /// Whether the victim refuses this hello.
@@ -376,6 +407,51 @@ TEST_CASE("only the peer joins, from the address of the member") {
   CHECK_FALSE(ends(Stranger::kFrom + 1, {.token = token, .member = 1}));
 }
 
+/// Resets these channels at once.
+void reset_all(std::initializer_list<std::unique_ptr<Channel>*> channels) {
+  for (auto* channel : channels) {
+    (*channel)->reset_at_end();
+    channel->reset();
+  }
+}
+
+/// Whether so many frames are acknowledged over the channel.
+bool acknowledges(Channel& channel, std::uint32_t frames) {
+  return eventually([&] {
+    return std::ranges::any_of(channel.on_readable(), [frames](const handshake::Frame& frame) {
+      const auto* numbered = std::get_if<handshake::Numbered>(&frame);
+      return numbered != nullptr && numbered->acknowledged == frames;
+    });
+  });
+}
+
+TEST_CASE("a peer that loses all paths joins again within the retry time, or is given up after it") {
+  DeviceOptions options = fused_options(1, 2);
+  for (const bool returns : {true, false}) {
+    CAPTURE(returns);
+    options.retry_time = returns ? 60 * kSecond : 200 * kMillisecond;
+    Stranger stranger(options);
+    auto first = stranger.greet(stranger.hello());
+    REQUIRE(answers(*first, 1).size() == 1);
+    auto second = stranger.join(1);
+    FrameNumbers numbers;
+    second->send(numbers.add(handshake::Close{1}));  // of a connection that there is not
+    REQUIRE(acknowledges(*second, 1));               // so the victim has read the join
+    reset_all({&first, &second});
+    if (!returns) {
+      CHECK(eventually([&] { return stranger.victim.counters().peers == 0; }));
+      continue;
+    }
+    second = stranger.join(1);
+    second->send(numbers.add(handshake::Close{1}));
+    CHECK(acknowledges(*second, 2));
+    first = stranger.join(0);
+    first->send(numbers.add(handshake::Close{1}));
+    CHECK(acknowledges(*first, 3));
+    CHECK(stranger.victim.counters().peers == 1);
+  }
+}
+
 TEST_CASE("frames of a fused peer that break the rules end the peer") {
   using handshake::Frame;
   const auto numbered = [](const Frame& frame) {
@@ -389,7 +465,6 @@ TEST_CASE("frames of a fused peer that break the rules end the peer") {
       handshake::Numbered{.number = 0, .acknowledged = 0, .body = garbage},
       numbered(numbered(handshake::Close{1})),
       numbered(handshake::Join{.token = {}, .member = 1}),
-      numbered(handshake::MemberDown{0}),
       numbered(handshake::MemberDown{2}),
       numbered(handshake::NewQp{.lane = 0, .qp = {.qpn = (2U << 24) | 5, .first_psn = 0}, .ece = {}}),
       numbered(handshake::NewQp{.lane = 2, .qp = {.qpn = 5, .first_psn = 0}, .ece = {}}),

@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -84,6 +85,7 @@ struct World {
   std::map<unsigned, fake_verbs::Path> gids;                   ///< by index of the own GID
   std::map<unsigned, std::pair<unsigned, unsigned>> routes;    ///< refuse_routes
   std::vector<ibv_context*> contexts;                          ///< that are open, oldest first
+  std::set<ibv_context*> failed;                               ///< of them: fail_nic
   std::map<ibv_srq*, Srq*> srqs;
   std::size_t received = 0;  ///< completions of receives that have not been polled
   std::uint32_t next_qpn = fake_verbs::kFirstQpn;
@@ -221,8 +223,12 @@ ibv_wc_status carry_out(Qp& from, const ibv_send_wr& request) {
   return receive(to, entry, nullptr);
 }
 
+/// Whether calls about the context fail, and its queue pairs send and return nothing.
+bool failed(ibv_context* context) { return world().failed.contains(context); }
+
 fake_verbs::Path path_of(const Qp& qp) {
   using enum fake_verbs::Path;
+  if (failed(qp.context)) return kDead;
   if (const auto found = world().gids.find(qp.gid); found != world().gids.end() && found->second != kGood) {
     return found->second;
   }
@@ -230,10 +236,10 @@ fake_verbs::Path path_of(const Qp& qp) {
   return found != world().paths.end() ? found->second : kGood;
 }
 
-/// Whether the other end is in the error state: no answer comes, as from a dead path.
+/// Whether the other end is in the error state, or on a failed NIC: no answer comes, as from a dead path.
 bool unreachable(const Qp& from) {
   const auto found = world().qps.find(from.peer);
-  return found != world().qps.end() && found->second->state == IBV_QPS_ERR;
+  return found != world().qps.end() && (found->second->state == IBV_QPS_ERR || failed(found->second->context));
 }
 
 /// Carries out a request, or keeps it where the path loses something. `arrived`: only its acknowledgement was lost.
@@ -288,6 +294,7 @@ void raise_event(ibv_context* context, const ibv_async_event& event) {
 
 /// The queue pair fails: what it holds comes back, the first of it with this status, and it takes no more receives.
 void flush(Qp& qp, ibv_wc_status first = IBV_WC_WR_FLUSH_ERR) {
+  if (failed(qp.context)) return;
   qp.flushes = world().holds_flushes;
   if (qp.flushes) return;
   for (const Lost& each : std::exchange(qp.lost, {})) {
@@ -349,6 +356,8 @@ int req_notify_cq(ibv_cq* queue, int /*solicited*/) {
 }
 
 ibv_mr* keep_region(ibv_pd* pd, std::byte* place, std::size_t length, std::uint64_t iova, int access) {
+  errno = EIO;
+  if (pd != nullptr && failed(pd->context)) return nullptr;  // the tests of SendQueue have none
   auto mr = std::make_unique<Mr>();
   mr->pd = pd;
   mr->length = length;
@@ -440,6 +449,13 @@ void happen_on(std::size_t context, int type, std::uint32_t number) {
   ibv_async_event event{};
   event.event_type = static_cast<ibv_event_type>(type);
   event.element.port_num = static_cast<int>(number);
+  raise_event(world().contexts.at(context), event);
+}
+void fail_nic(std::size_t context) {
+  const std::lock_guard lock(world().mutex);
+  world().failed.insert(world().contexts.at(context));
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_DEVICE_FATAL;
   raise_event(world().contexts.at(context), event);
 }
 void hold_registrations(std::size_t bytes) {
@@ -546,6 +562,7 @@ FAKE_VERBS_API int ibv_close_device(ibv_context* context) {
     const std::lock_guard lock(world().mutex);
     world().events.erase(context);
     std::erase(world().contexts, context);
+    world().failed.erase(context);
   }
   ::close(context->async_fd);
   delete context;  // NOLINT(cppcoreguidelines-owning-memory)
@@ -668,6 +685,8 @@ FAKE_VERBS_API int ibv_destroy_srq(ibv_srq* srq) {
 FAKE_VERBS_API ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   std::unique_lock lock(world().mutex);
   wait_while_held(fake_verbs::Call::kCreate, lock);
+  errno = EIO;
+  if (failed(pd->context)) return nullptr;
   auto qp = std::make_unique<Qp>();
   static_cast<ibv_qp&>(*qp) = {};
   qp->context = pd->context;
@@ -681,6 +700,7 @@ FAKE_VERBS_API ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
 FAKE_VERBS_API int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   std::unique_lock lock(world().mutex);
   if (attributes->qp_state == IBV_QPS_RTR) wait_while_held(fake_verbs::Call::kConnect, lock);
+  if (failed(qp->context)) return EIO;
   if (attributes->qp_state == IBV_QPS_RTR) {
     auto& [before, count] = world().routes[attributes->ah_attr.grh.sgid_index];
     if (before > 0) {

@@ -92,6 +92,9 @@ FAKE_VERBS_API void reset();
 FAKE_VERBS_API void happen(int event, std::uint32_t number);
 /// The same of a port, for one context only: the one that was opened as number `context` of those that are open.
 FAKE_VERBS_API void happen_on(std::size_t context, int event, std::uint32_t number);
+/// The NIC of this context, numbered as in happen_on, fails for good: it raises IBV_EVENT_DEVICE_FATAL, sends, takes
+/// and returns nothing more, and calls that need it fail.
+FAKE_VERBS_API void fail_nic(std::size_t context);
 /// Registrations of so many bytes do not return until the next call. 0: none is held.
 FAKE_VERBS_API void hold_registrations(std::size_t bytes);
 /// The same of deregistrations.

@@ -28,6 +28,7 @@ namespace {
 using fake_verbs::nic;
 using fake_verbs::record;
 using test::Bytes;
+using test::HeldCall;
 using test::VerbsPair;
 using State = Request::State;
 
@@ -213,62 +214,6 @@ TEST_CASE("adaptive lanes leave a dead path, and no flowlet is lost or counted t
   }
 }
 
-/// Members of a fused device's lanes.
-std::vector<unsigned> members_of(Device& device) {
-  std::vector<unsigned> out;
-  for (const LaneCounters& lane : device.counters().lanes) out.push_back(lane.member);
-  return out;
-}
-
-TEST_CASE("the lanes of a fused device leave a dead member and return, and no flowlet is lost or counted twice") {
-  constexpr std::array<unsigned, 2> kGids = {3, 5};
-  for (const auto path : {fake_verbs::Path::kDead, fake_verbs::Path::kMute}) {
-    for (const unsigned dead : {0U, 1U}) {
-      CAPTURE(static_cast<int>(path));
-      CAPTURE(dead);
-      fake_verbs::reset();
-      DeviceOptions options = test::verbs_options(4);
-      options.fused_with = {*parse_address("::1")};
-      options.min_timeout = 20 * kMillisecond;
-      options.flowlet_bytes = 10'000;
-      options.log = [](const std::string&) {};
-      VerbsPair pair(options);
-      std::vector<Bytes> out;
-      for (std::size_t i = 0; i < 16; ++i) out.push_back(test::random_fill(i, 30'000));
-      const auto exchange = [&] {
-        std::vector<Bytes> there(out.size(), Bytes(30'000));
-        std::vector<Bytes> back = there;
-        std::vector<std::shared_ptr<Request>> requests;
-        for (std::size_t i = 0; i < out.size(); ++i) {
-          requests.push_back(VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = there[i]}));
-          requests.push_back(VerbsPair::submit(pair.one, pair.to, Request::Kind::kReceive, {.bytes = back[i]}));
-          requests.push_back(VerbsPair::submit(pair.one, pair.to, Request::Kind::kSend, {.bytes = out[i]}));
-          requests.push_back(VerbsPair::submit(pair.two, pair.from, Request::Kind::kSend, {.bytes = out[i]}));
-        }
-        for (const auto& request : requests) REQUIRE_MESSAGE(VerbsPair::end(request) == State::kDone, request->error);
-        REQUIRE(there == out);
-        REQUIRE(back == out);
-      };
-      const auto all_on = [&](const std::vector<unsigned>& members) {
-        return test::eventually([&] {
-          exchange();
-          return members_of(pair.one) == members && members_of(pair.two) == members;
-        });
-      };
-      const auto used = [&] {
-        return std::ranges::all_of(pair.one.counters().lanes, [](const auto& lane) { return lane.flowlets > 0; });
-      };
-      REQUIRE(test::eventually([&] { return exchange(), used(); }));
-      CHECK(members_of(pair.one) == std::vector<unsigned>{0, 1, 0, 1});
-      fake_verbs::set_gid(kGids.at(dead), path);
-      CHECK(all_on(std::vector<unsigned>(4, 1 - dead)));
-      fake_verbs::set_gid(kGids.at(dead), fake_verbs::Path::kGood);
-      CHECK(all_on({0, 1, 0, 1}));
-      CHECK(test::eventually([&] { return record().queue_pairs == 8; }));  // replaced ones are gone
-    }
-  }
-}
-
 // test_send_queue.cpp has what adaptive lanes make of the times of such a mix.
 TEST_CASE("short and long messages pass together over adaptive lanes") {
   fake_verbs::reset();
@@ -372,18 +317,6 @@ TEST_CASE("a queue pair that the NIC never returns is destroyed after a deadline
 }
 
 // -- calls about queue pairs that take long ----------------------------------------------------------------------
-
-/// Holds a call about a queue pair, from construction until `release`, or destruction.
-struct HeldCall {
-  HeldCall(fake_verbs::Call call, unsigned before) { fake_verbs::hold_call(call, before); }
-  HeldCall(const HeldCall&) = delete;
-  HeldCall& operator=(const HeldCall&) = delete;
-  ~HeldCall() { fake_verbs::release_call(); }
-  static void release() { fake_verbs::release_call(); }
-  static bool holds() {
-    return test::eventually([] { return record().held == 1; });
-  }
-};
 
 bool open(const Connection& connection) { return connection.state == Connection::State::kOpen; }
 
@@ -1327,190 +1260,6 @@ TEST_CASE("when mlx5's call fails the lane keeps its port, and the counters show
   pair.check(100);
   CHECK(pair.one.counters().lanes.at(0).qp.port == before.qp.port);
   CHECK(pair.one.counters().lanes.at(0).moves == 0);
-}
-
-// -- fused devices -------------------------------------------------------------------------------------------------
-
-constexpr unsigned kSecondGid = 5;        // of member 1
-constexpr std::size_t kSecondMember = 1;  // the context of the first device's member 1
-
-DeviceOptions fused_options() {
-  DeviceOptions out = test::verbs_options(4);
-  out.fused_with = {*parse_address("::1")};
-  out.flowlet_bytes = 10'000;
-  out.log = [](const std::string&) {};
-  return out;
-}
-
-struct FusedVerbsPair : VerbsPair {
-  explicit FusedVerbsPair(const DeviceOptions& options = fused_options()) : VerbsPair(options) {
-    REQUIRE(test::eventually([&] { return exchange(), all_used(one) && all_used(two); }));
-  }
-  static bool all_used(Device& device) {
-    return std::ranges::all_of(device.counters().lanes, [](const auto& lane) { return lane.flowlets > 0; });
-  }
-  /// Begins messages in both directions.
-  void begin() {
-    out.clear();
-    requests.clear();
-    for (std::size_t i = 0; i < kMessages; ++i) out.push_back(test::random_fill(++seed, 30'000));
-    there.assign(kMessages, Bytes(30'000));
-    back = there;
-    for (std::size_t i = 0; i < kMessages; ++i) {
-      requests.push_back(submit(two, from, Request::Kind::kReceive, {.bytes = there[i]}));
-      requests.push_back(submit(one, to, Request::Kind::kReceive, {.bytes = back[i]}));
-      requests.push_back(submit(one, to, Request::Kind::kSend, {.bytes = out[i]}));
-      requests.push_back(submit(two, from, Request::Kind::kSend, {.bytes = out[i]}));
-    }
-  }
-  void finish() {
-    for (const auto& request : requests) REQUIRE_MESSAGE(end(request) == State::kDone, request->error);
-    REQUIRE(there == out);
-    REQUIRE(back == out);
-  }
-  void exchange() {
-    begin();
-    finish();
-  }
-  bool all_on(const std::vector<unsigned>& members) {
-    return test::eventually([&] {
-      exchange();
-      return members_of(one) == members && members_of(two) == members;
-    });
-  }
-  static constexpr std::size_t kMessages = 16;
-  std::size_t seed = 0;
-  std::vector<Bytes> out;
-  std::vector<Bytes> there;
-  std::vector<Bytes> back;
-  std::vector<std::shared_ptr<Request>> requests;
-};
-
-DeviceOptions short_retries() {
-  DeviceOptions out = fused_options();
-  out.retry_time = 300 * kMillisecond;
-  return out;
-}
-
-void pause_past_retries() { std::this_thread::sleep_for(std::chrono::milliseconds(600)); }
-
-TEST_CASE("the lanes of a fused device leave a port that goes down, idle ones too, and return") {
-  fake_verbs::reset();
-  FusedVerbsPair pair(short_retries());
-  for (int i = 0; i < 2; ++i) {
-    fake_verbs::happen_on(kSecondMember, IBV_EVENT_PORT_ERR, 1);
-    pause_past_retries();
-    pair.exchange();
-    CHECK(members_of(pair.one) == std::vector<unsigned>(4, 0));
-    CHECK(members_of(pair.two) == std::vector<unsigned>(4, 0));
-    fake_verbs::happen_on(kSecondMember, IBV_EVENT_PORT_ACTIVE, 1);
-    CHECK(pair.all_on({0, 1, 0, 1}));
-  }
-  CHECK(test::eventually([&] { return record().queue_pairs == 8; }));
-}
-
-TEST_CASE("a port stays down, and the lanes of a fused device cannot leave it before the retry time ends") {
-  for (const bool idle : {true, false}) {
-    CAPTURE(idle);
-    fake_verbs::reset();
-    FusedVerbsPair pair(short_retries());
-    if (!idle) {
-      fake_verbs::set_gid(kSecondGid, fake_verbs::Path::kDead);
-      pair.begin();
-    }
-    const HeldCall held(fake_verbs::Call::kCreate, 0);
-    fake_verbs::happen_on(kSecondMember, IBV_EVENT_PORT_ERR, 1);
-    pause_past_retries();
-    HeldCall::release();
-    if (!idle) pair.finish();
-    CHECK(pair.all_on(std::vector<unsigned>(4, 0)));
-  }
-}
-
-TEST_CASE("a NIC gives requests up, and the lanes of a fused device go over another") {
-  fake_verbs::reset();
-  DeviceOptions options = fused_options();
-  options.min_timeout = 60 * kSecond;  // the silence is not noticed before
-  FusedVerbsPair pair(options);
-  fake_verbs::set_gid(kSecondGid, fake_verbs::Path::kDead);
-  do {
-    pair.begin();
-    REQUIRE(test::eventually([&] {
-      return record().lost > 0 ||
-             std::ranges::none_of(pair.requests, [](const auto& each) { return each->state == State::kPending; });
-    }));
-  } while (record().lost == 0);
-  fake_verbs::end_retries(kSecondGid);
-  pair.finish();
-  CHECK(pair.all_on(std::vector<unsigned>(4, 0)));
-}
-
-TEST_CASE("a lane of an adaptive fused device leaves a member without a route") {
-  fake_verbs::reset();
-  DeviceOptions options = fused_options();
-  options.policy.kind = PolicyKind::kAdaptive;
-  options.min_timeout = 20 * kMillisecond;
-  FusedVerbsPair pair(options);
-  for (int i = 0; i < 2; ++i) {
-    fake_verbs::refuse_routes(kSecondGid, 0, 1'000'000);
-    fake_verbs::set_gid(kSecondGid, fake_verbs::Path::kDead);
-    CHECK(pair.all_on(std::vector<unsigned>(4, 0)));
-    fake_verbs::refuse_routes(kSecondGid, 0, 0);
-    fake_verbs::set_gid(kSecondGid, fake_verbs::Path::kGood);
-    CHECK(pair.all_on({0, 1, 0, 1}));
-  }
-}
-
-TEST_CASE("the lanes of a fused device return to a member that loses its route again") {
-  // The side that answers connects first.
-  for (const auto& routes : std::vector<std::pair<unsigned, unsigned>>{{0, 1}, {1, 1}, {0, 2}, {2, 1}, {3, 1}}) {
-    const unsigned before = routes.first;  // Clang 14 does not let CAPTURE use a structured binding
-    const unsigned count = routes.second;
-    CAPTURE(before);
-    CAPTURE(count);
-    fake_verbs::reset();
-    FusedVerbsPair pair(short_retries());
-    fake_verbs::happen_on(kSecondMember, IBV_EVENT_PORT_ERR, 1);
-    CHECK(pair.all_on(std::vector<unsigned>(4, 0)));
-    fake_verbs::refuse_routes(kSecondGid, before, count);
-    fake_verbs::happen_on(kSecondMember, IBV_EVENT_PORT_ACTIVE, 1);
-    CHECK(pair.all_on({0, 1, 0, 1}));
-    CHECK(test::eventually([&] { return record().queue_pairs == 8; }));
-  }
-}
-
-TEST_CASE("both sides of fused devices may ask for a fresh queue pair on different members") {
-  for (const bool initiator_moves : {true, false}) {
-    CAPTURE(initiator_moves);
-    fake_verbs::reset();
-    DeviceOptions options = fused_options();
-    options.min_timeout = 60 * kSecond;  // nobody leaves a member
-    FusedVerbsPair pair(options);
-    Device& moves = initiator_moves ? pair.one : pair.two;
-    Device& breaks = initiator_moves ? pair.two : pair.one;
-    const HeldCall held(fake_verbs::Call::kCreate, 0);
-    REQUIRE(moves.set_port(fake_verbs::kAddress, 1, 0xE333));
-    REQUIRE(HeldCall::holds());
-    const std::uint16_t port = breaks.counters().lanes.at(1).qp.port;
-    fake_verbs::set_path(port, fake_verbs::Path::kDead);
-    do {
-      pair.begin();
-      REQUIRE(test::eventually([&] {
-        return record().lost > 0 ||
-               std::ranges::none_of(pair.requests, [](const auto& each) { return each->state == State::kPending; });
-      }));
-    } while (record().lost == 0);
-    fake_verbs::break_queue_pairs(port);
-    fake_verbs::set_path(port, fake_verbs::Path::kGood);
-    CHECK(test::eventually([] { return record().queue_pairs == 9; }));
-    HeldCall::release();
-    pair.finish();
-    CHECK(test::eventually([&] {
-      pair.exchange();
-      return members_of(pair.one) == members_of(pair.two) && record().queue_pairs == 8;
-    }));
-    for (int i = 0; i < 20; ++i) pair.exchange();
-  }
 }
 
 }  // namespace

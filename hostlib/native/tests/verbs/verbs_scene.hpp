@@ -26,6 +26,18 @@ bool eventually(Condition condition) {
   return true;
 }
 
+/// Holds a call about a queue pair, from construction until `release`, or destruction.
+struct HeldCall {
+  HeldCall(fake_verbs::Call call, unsigned before) { fake_verbs::hold_call(call, before); }
+  HeldCall(const HeldCall&) = delete;
+  HeldCall& operator=(const HeldCall&) = delete;
+  ~HeldCall() { fake_verbs::release_call(); }
+  static void release() { fake_verbs::release_call(); }
+  static bool holds() {
+    return eventually([] { return fake_verbs::record().held == 1; });
+  }
+};
+
 inline DeviceOptions verbs_options(unsigned lanes) {
   DeviceOptions out;
   out.address = fake_verbs::kAddress;
