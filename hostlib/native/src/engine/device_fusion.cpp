@@ -22,7 +22,7 @@ constexpr Nanos kLongestWait = 8 * kSecond;  // between attempts
 constexpr Nanos kFirstRest = 1 * kSecond;    // before a path that fell silent is tried again
 constexpr Nanos kLongestRest = 32 * kSecond;
 constexpr Nanos kStable = 10 * kSecond;  // a path that was up for so long starts with the first rest again
-constexpr Nanos kPatience = 4;           // of the retry time, a part: for a lane that is silent where others are not
+constexpr Nanos kSilentLanePart = 4;     // of the retry time, a part: for a lane that is silent where others are not
 
 }  // namespace
 
@@ -367,7 +367,7 @@ void Device::leave_silent_members(Peer& peer, Nanos t) {
       path.suspected_at = t;
       ping_path(peer, i);
     }
-    if (path.delivers() && t - silent_since[i] < options_.retry_time / kPatience) continue;
+    if (path.delivers() && t - silent_since[i] < options_.retry_time / kSilentLanePart) continue;
     if (!works_beside(peer, i, silent_since)) continue;
     if (path.proven_at == 0) {
       path.proven_at = t;
