@@ -133,7 +133,7 @@ class Stage {
     for (int i = 0; i < rounds; ++i) victim_.poll();
     if (tcp_) listen_to(tcp_->receive());
     for (auto datagram = udp_.receive(); !datagram.empty(); datagram = udp_.receive()) hear(datagram);
-    settle_receives();
+    settle();
   }
 
   static std::shared_ptr<Request> request(const std::shared_ptr<Connection>& connection, Request::Kind kind,
@@ -187,8 +187,9 @@ class Stage {
 
   const std::shared_ptr<Connection>& pick(std::uint8_t by) const { return connections_[by / 3 % connections_.size()]; }
 
-  /// Closes the memory of finished receives.
-  void settle_receives() {
+  /// Frees finished sends, as an application may, and closes the memory of finished receives.
+  void settle() {
+    std::erase_if(sends_, [](const auto& send) { return send->state != State::kPending; });
     std::erase_if(receives_, [&](const Receive& receive) {
       const State state = receive.request->state;
       if (state == State::kPending) return false;
@@ -442,11 +443,9 @@ class Stage {
       while (auto connection = listener_->accept()) victim_.close_connection(connection);
       return std::ranges::all_of(connections_, [](const auto& c) { return c->state == Connection::State::kClosed; });
     }));
-    require(std::ranges::all_of(sends_, [](const auto& send) { return send->state != State::kPending; }));
-    settle_receives();
-    require(receives_.empty());
+    settle();
+    require(sends_.empty() && receives_.empty());
     connections_.clear();
-    sends_.clear();
     advertisements_.clear();
     names_known_.clear();
     sequence_ = 0;

@@ -512,6 +512,10 @@ void Device::on(Peer& peer, const handshake::Close& frame) {
 void Device::on(Peer& peer, const handshake::Closed& frame) {
   const auto connection = find_connection(peer, frame.connection);
   if (!connection) return;
+  if (!connection->close_sent) {  // its messages may still wait to be posted
+    fail_peer(peer, Failure::kTransport, "the peer says that a connection is closed which nobody has closed");
+    return;
+  }
   connection->peer_quiet = true;
   advance_close(*connection);
 }

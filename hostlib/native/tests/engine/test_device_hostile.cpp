@@ -10,10 +10,13 @@
 #include <array>
 #include <cerrno>
 #include <memory>
+#include <optional>
+#include <variant>
 #include <vector>
 
 #include "base/file_descriptor.hpp"
 #include "base/random.hpp"
+#include "engine/channel.hpp"
 #include "engine/device_fixture.hpp"
 #include "engine/handshake.hpp"
 #include "wire/wire.hpp"
@@ -117,6 +120,35 @@ TEST_CASE("a peer that claims another device's GUID gets none of its connections
   REQUIRE(eventually([&] { return pair.b.counters().peers == 1; }));
   CHECK(open(pair.b.connect(victim->handle)));
   CHECK(pair.b.counters().peers == 2);
+}
+
+TEST_CASE("a Closed that answers no Close ends the peer") {
+  DevicePair pair;
+  const auto listener = pair.b.listen();
+  const auto handle = *handshake::decode_handle(listener->handle);
+  Channel peer(kA, handle.address, handle.tcp_port, kSecond);
+  REQUIRE(eventually([&] {
+    peer.on_writable();
+    return !peer.connecting();
+  }));
+  peer.send(handshake::Hello{
+      .listener = handle.listener,
+      .token = handle.token,
+      .endpoint = {
+          .device = {}, .address = kA, .udp_port = 4791, .path_mtu = 1024, .qps = std::vector<QpIdentity>(8, {5, 6})}});
+  peer.send(handshake::Connect{.connection = 1, .listener = handle.listener, .token = handle.token});
+  std::optional<handshake::Accept> accept;
+  REQUIRE(eventually([&] {
+    for (const handshake::Frame& frame : peer.on_readable()) {
+      if (const auto* found = std::get_if<handshake::Accept>(&frame)) accept = *found;
+    }
+    return accept.has_value();
+  }));
+  peer.send(handshake::Closed{accept->peer_connection});
+  CHECK(eventually([&] {
+    static_cast<void>(peer.on_readable());
+    return peer.closed();
+  }));
 }
 
 /// Sends arbitrary datagrams to a device, from 127.0.0.`last`.
