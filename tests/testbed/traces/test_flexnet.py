@@ -18,7 +18,7 @@ from testbed.traces.flexnet import Released, read
 from testbed.training import ideal
 
 _GRAPHS = Path(__file__).parent / "flexnet"
-_PAGE = Path(__file__).parents[3] / "docs" / "training.md"
+_PAGE = Path(__file__).parents[3] / "docs" / "notes" / "model-accuracy.md"
 
 _RATES = (100, 200, 400, 800)
 """Columns of the page's table, in Gbit/s."""
