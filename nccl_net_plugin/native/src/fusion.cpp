@@ -32,7 +32,7 @@ void check(const std::vector<DeviceProperties>& devices, std::span<const int> me
     const DeviceProperties& device = devices[static_cast<std::size_t>(member)];
     if (!device.members.empty()) refuse(std::string(device.name) + " is fused already");
     if (!has_place(device, topology)) {
-      refuse(std::string(device.name) + " is no PCI device, and NCCL_TOPO_FILE does not name it");
+      refuse(std::string(device.name) + " is not a PCI device, and NCCL_TOPO_FILE does not name it");
     }
   }
   if (std::set(members.begin(), members.end()).size() != members.size()) refuse("one is there twice");

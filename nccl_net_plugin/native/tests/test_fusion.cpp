@@ -57,7 +57,8 @@ TEST_CASE("what cannot be fused is told in one sentence") {
 TEST_CASE("devices for which NCCL finds no place are fused only by a topology file that names them") {
   std::vector<DeviceProperties> devices = three();
   devices[1].pci_path = nullptr;
-  const char* const why = "these devices cannot be fused: eth1 is no PCI device, and NCCL_TOPO_FILE does not name it";
+  const char* const why =
+      "these devices cannot be fused: eth1 is not a PCI device, and NCCL_TOPO_FILE does not name it";
   CHECK(refusal(devices, {0, 1}) == why);
   CHECK(refusal(devices, {0, 1}, R"(<net name="eth10"/>)") == why);
   CHECK(refusal(devices, {0, 1}, R"(<net dev="1" name="eth1"/>)").empty());
