@@ -12,6 +12,7 @@
 
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -286,6 +287,12 @@ int __wrap_bind(int fd, const sockaddr* address, socklen_t length) {
   sockaddr_in local{};
   std::memcpy(&local, address, sizeof local);
   return paralet::fuzz::loopback().bind(fd, local);
+}
+
+int __real_epoll_ctl(int epoll, int operation, int fd, epoll_event* event);
+/// Our sockets wake nobody: a thread that sleeps looks for packets when its wait ends.
+int __wrap_epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
+  return paralet::fuzz::ours(fd) ? 0 : __real_epoll_ctl(epoll, operation, fd, event);
 }
 
 int __real_getsockname(int fd, sockaddr* address, socklen_t* length);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzzes a whole device through a malicious peer that has the device's handle, or whose handle the device has. The peer
 // knows all QPNs, PSNs and rkeys. It sends arbitrary frames over TCP, and arbitrary advertisements, flowlets and
-// acknowledgements in valid packets. Meanwhile the application receives, sends and closes.
+// acknowledgements in valid packets. Meanwhile the application receives, sends and closes. An input chooses between a
+// device with one NIC and a fused device with two.
 //
 // Invariants:
 // - memory is written only while a receive into it is open (AddressSanitizer; other memory is poisoned)
@@ -20,6 +21,7 @@
 #include "base/socket_address.hpp"
 #include "engine/channel.hpp"
 #include "engine/device.hpp"
+#include "engine/fusion.hpp"
 #include "engine/handshake.hpp"
 #include "guarded.hpp"
 #include "loopback.hpp"
@@ -34,30 +36,41 @@ using handshake::Frame;
 using wire::Opcode;
 using State = Request::State;
 
-constexpr std::uint32_t kVictimAddress = 0x7F5A0101;  // 127.90.1.1
-constexpr std::uint32_t kHonestAddress = 0x7F5A0102;
-constexpr std::uint32_t kHostileAddress = 0x7F5A0103;
+constexpr std::uint32_t kVictim = 1;  // the host part of its address, 127.90.MEMBERS.16 * MEMBER + 1
+constexpr std::uint32_t kHonest = 2;
+constexpr std::uint32_t kHostile = 3;
+constexpr unsigned kMostMembers = 2;
 constexpr std::uint32_t kPathMtu = 1024;
 constexpr std::size_t kLanes = 2;
 constexpr unsigned kMaxSteps = 48;
 constexpr unsigned kHonestEvery = 32;
 constexpr Nanos kTimeout = 50 * kSecond;
 
-DeviceOptions device_options(std::uint32_t address) {
+/// The address of a host's NIC `member` on the stage for devices with so many members.
+constexpr std::uint32_t address_of(std::uint32_t host, unsigned members, unsigned member = 0) {
+  return 0x7F5A0000 + members * 0x100 + member * 0x10 + host;
+}
+
+DeviceOptions device_options(std::uint32_t host, unsigned members) {
   DeviceOptions out;
-  out.address = address;
+  out.address = address_of(host, members);
+  for (unsigned i = 1; i < members; ++i) out.fused_with.emplace_back(address_of(host, members, i));
   out.policy.lanes = kLanes;
   out.path_mtu = kPathMtu;
   out.idle_peer = 10 * kMillisecond;
+  if (members > 1) out.retry_time = kSecond;  // a peer without any path is kept for so long
+  out.log = [](const std::string&) {};
   return out;
 }
 
-/// A TCP connection of the attacker. It ends with a reset.
+/// A TCP connection of the attacker. It ends with a reset, unless `finish` came before.
 class Tcp {
  public:
-  explicit Tcp(FileDescriptor connected) : socket_(std::move(connected)) {
-    const linger at_once{.l_onoff = 1, .l_linger = 0};
-    setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  explicit Tcp(FileDescriptor connected) : socket_(std::move(connected)) { linger_for({.l_onoff = 1, .l_linger = 0}); }
+  /// Ends the stream, which ends a fused peer. A reset ends only the path.
+  void finish() const {
+    linger_for({});
+    ::shutdown(socket_.get(), SHUT_WR);
   }
   void send(std::span<const std::byte> bytes) const {
     ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -82,25 +95,40 @@ class Tcp {
   }
 
  private:
+  void linger_for(const linger& how) const { setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &how, sizeof how); }
+
   FileDescriptor socket_;
   std::vector<std::byte> in_;
 };
 
-/// A QP of the attacker and the QP of the victim that it is connected to.
+/// A QP of the attacker and the QP of the victim that it is connected to. Both QPNs name the member.
 struct Lane {
   std::uint32_t qpn = 0;
   QpIdentity victim;
   std::uint32_t psn = 0;  ///< of the next request
+  bool asked = false;     ///< the attacker has asked for a fresh QP
+};
+
+/// A NIC of the attacker.
+struct Nic {
+  explicit Nic(std::uint32_t address) : udp(address), listening(listen_tcp(address, listen_port)) {}
+  UdpEndpoint udp;
+  std::uint16_t listen_port = 0;
+  FileDescriptor listening;
+  std::optional<Tcp> tcp;
+  std::uint16_t victim_udp_port = 0;  ///< of the victim's member of the same index
 };
 
 class Stage {
  public:
-  Stage()
-      : victim_(device_options(kVictimAddress)),
-        honest_(device_options(kHonestAddress)),
+  /// `members`: NICs of each device.
+  explicit Stage(unsigned members)
+      : members_(members),
+        victim_(device_options(kVictim, members)),
+        honest_(device_options(kHonest, members)),
         listener_(victim_.listen()),
-        handle_(*handshake::decode_handle(listener_->handle)),
-        listening_(listen_tcp(kHostileAddress, listen_port_)) {
+        handle_(*handshake::decode_handle(listener_->handle)) {
+    for (unsigned i = 0; i < members; ++i) nics_.emplace_back(address_of(kHostile, members, i));
     to_ = honest_.connect(listener_->handle);
     require(eventually([&] { return (back_ = listener_->accept()) != nullptr; }));
     require(eventually([&] { return to_->state == Connection::State::kOpen; }));
@@ -131,8 +159,11 @@ class Stage {
   /// Polls until the victim has handled what was sent: it reads its channels at least every 64 rounds.
   void sync(int rounds = 70) {
     for (int i = 0; i < rounds; ++i) victim_.poll();
-    if (tcp_) listen_to(tcp_->receive());
-    for (auto datagram = udp_.receive(); !datagram.empty(); datagram = udp_.receive()) hear(datagram);
+    if (!calls_) take_calls();
+    for (Nic& nic : nics_) {
+      if (nic.tcp) listen_to(nic.tcp->receive());
+      for (auto datagram = nic.udp.receive(); !datagram.empty(); datagram = nic.udp.receive()) hear(datagram);
+    }
     settle();
   }
 
@@ -201,11 +232,18 @@ class Stage {
 
   // -- the attacker ---------------------------------------------------------------------------------------------
 
+  [[nodiscard]] std::uint32_t hostile(unsigned member = 0) const { return address_of(kHostile, members_, member); }
+
   handshake::Endpoint endpoint() const {
     handshake::Endpoint out{
-        .device = guid_, .address = kHostileAddress, .udp_port = udp_.port(), .path_mtu = kPathMtu, .qps = {}};
+        .device = guid_, .address = hostile(), .udp_port = nics_.front().udp.port(), .path_mtu = kPathMtu, .qps = {}};
     for (const Lane& lane : lanes_) out.qps.push_back({.qpn = lane.qpn, .first_psn = lane.psn});
     out.ece = soft_ece(offers_);
+    if (!fused_) return out;
+    out.join = join_;
+    for (unsigned i = 1; i < members_; ++i) {
+      out.further.push_back({.address = hostile(i), .udp_port = nics_[i].udp.port(), .ece = out.ece});
+    }
     return out;
   }
 
@@ -217,31 +255,61 @@ class Stage {
     answers_ = (how & 4) == 0;
     offers_ = ((how & 8) == 0 ? kSelectiveRepeat : 0) | ((how & 16) == 0 ? kMarkCounts : 0) |
               ((how & 32) == 0 ? kHostDelays : 0);
+    fused_ = members_ > 1 && (how & 128) == 0;
     for (std::size_t i = 0; i < kLanes; ++i) {
-      lanes_[i] = {.qpn = 0x300 + static_cast<std::uint32_t>(i), .victim = {}, .psn = 0xFFFFFE};
+      // The victim may still send to the QPs of the play before.
+      lanes_[i] = {.qpn = 0x300 + static_cast<std::uint32_t>(i) + (plays_ % 256 << 12), .victim = {}, .psn = 0xFFFFFE};
+      if (fused_) lanes_[i].qpn |= static_cast<std::uint32_t>(i % members_) << 24;
     }
     wire::put_u64(guid_.data(), ++names_);
+    wire::put_u64(join_.data(), names_);
     if (calls_) {
-      FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      const SocketAddress from(kHostileAddress, 0);
-      const SocketAddress to(kVictimAddress, handle_.tcp_port);
-      require(::bind(fd.get(), from.get(), from.length()) == 0);
-      require(::connect(fd.get(), to.get(), to.length()) == 0);
-      tcp_.emplace(std::move(fd));
+      call(0, handle_.tcp_port);
       if (polite_) {
-        tcp_->send(handshake::Hello{.listener = handle_.listener, .token = handle_.token, .endpoint = endpoint()});
-        tcp_->send(connect(1));
+        tell(handshake::Hello{.listener = handle_.listener, .token = handle_.token, .endpoint = endpoint()});
+        sync(5);
+        tell(connect(1));
       }
     } else {
-      const handshake::Handle ours{
-          .address = kHostileAddress, .tcp_port = listen_port_, .device = guid_, .listener = 1, .token = {}};
+      handshake::Handle ours{
+          .address = hostile(), .tcp_port = nics_.front().listen_port, .device = guid_, .listener = 1, .token = {}};
+      for (unsigned i = 1; fused_ && i < members_; ++i) {
+        ours.further.push_back({.address = hostile(i), .tcp_port = nics_[i].listen_port});
+      }
       connections_.push_back(victim_.connect(handshake::encode(ours)));
       victim_.poll();
-      FileDescriptor fd(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (fd.valid()) tcp_.emplace(std::move(fd));
     }
     sync();
     while (auto connection = listener_->accept()) connections_.push_back(connection);
+  }
+
+  /// Opens a TCP connection to a member of the victim, from the member of the same index.
+  void call(unsigned member, std::uint16_t port) {
+    FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const SocketAddress from(hostile(member), 0);
+    const SocketAddress to(address_of(kVictim, members_, member), port);
+    require(::bind(fd.get(), from.get(), from.length()) == 0);
+    require(::connect(fd.get(), to.get(), to.length()) == 0);
+    nics_[member].tcp.emplace(std::move(fd));
+  }
+
+  /// Takes the connections that the victim has opened. The last one to a NIC counts.
+  void take_calls() {
+    for (Nic& nic : nics_) {
+      for (FileDescriptor fd = accept_from(nic); fd.valid(); fd = accept_from(nic)) nic.tcp.emplace(std::move(fd));
+    }
+  }
+  static FileDescriptor accept_from(const Nic& nic) {
+    return FileDescriptor(::accept4(nic.listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+
+  /// Sends a frame as an honest peer would: between fused devices with a number, over every channel that is open.
+  void tell(const Frame& frame) {
+    Frame out = frame;
+    if (numbers_.has_value()) out = numbers_->add(frame);
+    for (const Nic& nic : nics_) {
+      if (nic.tcp) nic.tcp->send(out);
+    }
   }
 
   handshake::Connect connect(std::uint32_t name) const {
@@ -249,59 +317,100 @@ class Stage {
   }
 
   void listen_to(const std::vector<Frame>& frames) {
-    for (const Frame& frame : frames) {
-      if (const auto* hello = std::get_if<handshake::Hello>(&frame)) {
-        learn(hello->endpoint);
-        if (polite_) tcp_->send(handshake::Welcome{endpoint()});
-      } else if (const auto* welcome = std::get_if<handshake::Welcome>(&frame)) {
-        learn(welcome->endpoint);
-      } else if (const auto* asked = std::get_if<handshake::Connect>(&frame)) {
-        names_known_.push_back(asked->connection);
-        if (polite_) tcp_->send(handshake::Accept{.connection = asked->connection, .peer_connection = 1});
-      } else if (const auto* accept = std::get_if<handshake::Accept>(&frame)) {
-        names_known_.push_back(accept->peer_connection);
-      }
+    for (const Frame& frame : frames) listen_to(frame);
+  }
+
+  void listen_to(const Frame& frame) {
+    if (const auto* numbered = std::get_if<handshake::Numbered>(&frame)) {
+      if (!numbers_.has_value() || numbers_->take(*numbered) != FrameNumbers::Verdict::kNew) return;
+      const auto inner = handshake::decode(numbered->body);
+      require(inner.has_value() && !std::holds_alternative<handshake::Numbered>(*inner));
+      listen_to(*inner);
+    } else if (const auto* hello = std::get_if<handshake::Hello>(&frame)) {
+      learn(hello->endpoint);
+      if (polite_) tell(handshake::Welcome{endpoint()});
+      if (fused_) numbers_.emplace();
+    } else if (const auto* welcome = std::get_if<handshake::Welcome>(&frame)) {
+      learn(welcome->endpoint);
+      if (!fused_) return;
+      numbers_.emplace();
+      for (unsigned i = 1; polite_ && i < members_; ++i) join(i);
+    } else if (const auto* asked = std::get_if<handshake::Connect>(&frame)) {
+      names_known_.push_back(asked->connection);
+      if (polite_) tell(handshake::Accept{.connection = asked->connection, .peer_connection = 1});
+    } else if (const auto* accept = std::get_if<handshake::Accept>(&frame)) {
+      names_known_.push_back(accept->peer_connection);
+    } else if (const auto* fresh = std::get_if<handshake::NewQp>(&frame)) {
+      renew(*fresh);
     }
   }
 
+  /// Opens a further channel as an honest peer would.
+  void join(unsigned member) {
+    call(member, handle_.further[member - 1].tcp_port);
+    nics_[member].tcp->send(handshake::Join{.token = join_, .member = static_cast<std::uint8_t>(member)});
+    for (const handshake::Numbered& frame : numbers_->unacknowledged()) nics_[member].tcp->send(frame);
+  }
+
+  /// Moves a lane to the victim's fresh QP, and to the member that it names.
+  void renew(const handshake::NewQp& fresh) {
+    require(fresh.lane < kLanes && member_of(fresh.qp.qpn) < members_);
+    if (fresh.qp.qpn == 0) return;  // it refuses
+    Lane& lane = lanes_[fresh.lane];
+    lane.victim = fresh.qp;
+    lane.qpn = (lane.qpn & wire::kPsnMask) + 0x10 + (member_of(fresh.qp.qpn) << 24);
+    if (!std::exchange(lane.asked, false) && polite_) {
+      tell(handshake::NewQp{.lane = fresh.lane, .qp = {.qpn = lane.qpn, .first_psn = lane.psn}, .ece = {}});
+    }
+    if (polite_) tell(handshake::QpReady{fresh.lane});
+  }
+
   void learn(const handshake::Endpoint& victim) {
-    victim_port_ = victim.udp_port;
+    nics_.front().victim_udp_port = victim.udp_port;
+    for (std::size_t i = 1; i < nics_.size() && i <= victim.further.size(); ++i) {
+      nics_[i].victim_udp_port = victim.further[i - 1].udp_port;
+    }
     for (std::size_t i = 0; i < std::min(kLanes, victim.qps.size()); ++i) lanes_[i].victim = victim.qps[i];
   }
 
   void hear(std::span<const std::byte> datagram) {
     wire::Packet packet;
     require(wire::parse(datagram, packet) == wire::ParseError::kNone);
-    const auto lane = std::ranges::find(lanes_, packet.dest_qpn, &Lane::qpn);
+    const auto lane =
+        std::ranges::find_if(lanes_, [&](const Lane& one) { return (one.qpn & wire::kPsnMask) == packet.dest_qpn; });
     if (lane == lanes_.end() || static_cast<Opcode>(packet.opcode) == Opcode::kAcknowledge) return;
     last_request_ = packet.psn;
     if (answers_) answer(*lane, packet.psn, wire::kAckNoCredits);
     if (packet.kind.write) return;
-    for (auto rest = packet.payload; rest.size() >= handshake::kAdvertisementBytes;
-         rest = rest.subspan(handshake::kAdvertisementBytes)) {
-      const auto advertisement = handshake::decode_advertisement(rest.first(handshake::kAdvertisementBytes));
+    const std::size_t each = handshake::advertisement_bytes(fused_);
+    for (auto rest = packet.payload; rest.size() >= each; rest = rest.subspan(each)) {
+      const auto advertisement = handshake::decode_advertisement(rest.first(each));
       require(advertisement.has_value());
       advertisements_.push_back(*advertisement);
     }
   }
 
   void answer(const Lane& lane, std::uint32_t psn, std::uint8_t syndrome, std::span<const std::byte> bitmap = {}) {
-    send(wire::ack_header(lane.victim.qpn, psn, syndrome, 0), bitmap);
+    send(member_of(lane.qpn), wire::ack_header(lane.victim.qpn & wire::kPsnMask, psn, syndrome, 0), bitmap);
   }
 
-  void send(const wire::Header& header, std::span<const std::byte> payload) {
+  void send(unsigned member, const wire::Header& header, std::span<const std::byte> payload) {
     packet_.assign(header.bytes.begin(), header.bytes.begin() + header.length);
     packet_.insert(packet_.end(), payload.begin(), payload.end());
     packet_.resize(packet_.size() + (4 - payload.size() % 4) % 4 + wire::kIcrcBytes);
-    udp_.seal(packet_, kVictimAddress, victim_port_);
-    udp_.send(kVictimAddress, victim_port_, packet_);
+    const Nic& nic = nics_[member % members_];
+    const std::uint32_t to = address_of(kVictim, members_, member % members_);
+    nic.udp.seal(packet_, to, nic.victim_udp_port);
+    nic.udp.send(to, nic.victim_udp_port, packet_);
   }
 
   void request(Lane& lane, Opcode opcode, std::span<const std::byte> payload, std::uint64_t address = 0,
                std::uint32_t rkey = 0, std::uint32_t imm = 0) {
     const auto pad = static_cast<std::uint8_t>((4 - payload.size() % 4) % 4);
     const auto length = static_cast<std::uint32_t>(payload.size());
-    send(wire::data_header(opcode, lane.victim.qpn, lane.psn, true, pad, address, rkey, length, imm), payload);
+    send(member_of(lane.qpn),
+         wire::data_header(opcode, lane.victim.qpn & wire::kPsnMask, lane.psn, true, pad, address, rkey, length, imm),
+         payload);
     lane.psn = (lane.psn + 1) & wire::kPsnMask;
   }
 
@@ -325,7 +434,8 @@ class Stage {
     const bool apart = (how & 32) != 0;
     if ((how & 128) != 0) lane.psn = (lane.psn + script.u8() % 8 - 3) & wire::kPsnMask;  // a gap, or the past
     request(lane, apart || (how & 16) != 0 ? Opcode::kWriteOnly : Opcode::kWriteOnlyImm, payload,
-            advertisement.address + offset, advertisement.rkeys[0], handshake::immediate(advertisement.slot, count));
+            advertisement.address + offset, advertisement.rkeys[member_of(lane.qpn)],
+            handshake::immediate(advertisement.slot, count));
     if (!apart) return;
     const std::uint32_t claimed = (how & 64) != 0 ? script.u8() * 64U : static_cast<std::uint32_t>(payload.size());
     const auto end = handshake::encode(handshake::FlowletEnd{
@@ -344,59 +454,139 @@ class Stage {
                                                      .sequence = (how & 0x40) != 0 ? sequence : sequence_++,
                                                      .tag = sequence % 3U,
                                                      .slot = sequence,
-                                                     .rkeys = {1},
+                                                     .rkeys = {1, 1},
                                                      .address = script.u8(),
                                                      .length = (how & 0x80) != 0 ? script.u64() : source_.size()},
-                            false);
-      payload.insert(payload.end(), advertisement.begin(), advertisement.begin() + handshake::kAdvertisementBytes);
+                            fused_);
+      payload.insert(payload.end(), advertisement.begin(),
+                     advertisement.begin() + static_cast<std::ptrdiff_t>(handshake::advertisement_bytes(fused_)));
     }
     request(lanes_[how & 1], Opcode::kSendOnly, payload);
   }
 
-  void send_frame(Script& script) {
+  /// What the attacker sends over TCP: a frame that decodes, or bytes.
+  std::variant<Frame, std::vector<std::byte>> something(Script& script) {
     switch (script.u8() % 13) {
       case 0:
-        return tcp_->send(connect(script.u8()));
+        return connect(script.u8());
       case 1:
-        return tcp_->send(handshake::Accept{.connection = name(script), .peer_connection = script.u8()});
+        return handshake::Accept{.connection = name(script), .peer_connection = script.u8()};
       case 2:
-        return tcp_->send(handshake::Reject{.connection = name(script), .reason = "because"});
+        return handshake::Reject{.connection = name(script), .reason = "because"};
       case 3:
-        return tcp_->send(handshake::Close{name(script)});
+        return handshake::Close{name(script)};
       case 4:
-        return tcp_->send(handshake::Closed{name(script)});
+        return handshake::Closed{name(script)};
       case 5:
-        return tcp_->send(
-            handshake::Overrun{.connection = name(script), .slot = script.u8(), .message_bytes = script.u64()});
+        return handshake::Overrun{.connection = name(script), .slot = script.u8(), .message_bytes = script.u64()};
       case 6:
-        return tcp_->send(handshake::Welcome{endpoint()});
+        return handshake::Welcome{endpoint()};
       case 7:
-        return tcp_->send(
-            handshake::Hello{.listener = handle_.listener, .token = handle_.token, .endpoint = endpoint()});
+        return handshake::Hello{.listener = handle_.listener, .token = handle_.token, .endpoint = endpoint()};
       case 8: {
         std::vector<std::byte> frame(4);
         const auto body = script.bytes(script.u8());
         wire::put_u32(frame.data(), static_cast<std::uint32_t>(body.size()));
         frame.insert(frame.end(), body.begin(), body.end());
-        return tcp_->send(frame);
+        return frame;
       }
-      case 9:
-        return tcp_->send(handshake::NewQp{.lane = script.u8(), .qp = {.qpn = script.u8(), .first_psn = 0}, .ece = {}});
+      case 9: {
+        const std::uint8_t lane = script.u8();
+        lanes_[lane % kLanes].asked = true;
+        return handshake::NewQp{.lane = lane, .qp = {.qpn = fresh_qpn(script.u8()), .first_psn = 0}, .ece = {}};
+      }
       case 10:
-        return tcp_->send(handshake::QpReady{script.u8()});
+        return handshake::QpReady{script.u8()};
       case 11:
-        return (script.u8() & 1) != 0 ? tcp_->send(handshake::QpDrained{script.u8()})
-                                      : tcp_->send(handshake::QpStopped{.lane = script.u8(), .arrived = script.u8()});
-      default:
-        return tcp_->send(script.bytes(script.u8()));
+        if ((script.u8() & 1) != 0) return handshake::QpDrained{script.u8()};
+        return handshake::QpStopped{.lane = script.u8(), .arrived = script.u8()};
+      default: {
+        const auto bytes = script.bytes(script.u8());
+        return std::vector<std::byte>(bytes.begin(), bytes.end());
+      }
     }
   }
 
+  /// With the member in the lower bits of `by`, where devices are fused.
+  [[nodiscard]] std::uint32_t fresh_qpn(std::uint8_t by) const {
+    return fused_ && by != 0 ? (by % (members_ + 1U)) << 24 | by : by;
+  }
+
+  void send_something(Script& script) {
+    const auto sent = something(script);
+    if (const auto* frame = std::get_if<Frame>(&sent)) {
+      tell(*frame);
+    } else if (Nic& nic = nics_.front(); nic.tcp) {
+      nic.tcp->send(std::get<std::vector<std::byte>>(sent));
+    }
+  }
+
+  /// What only fused devices do with their paths, and what breaks their rules.
+  void change_paths(Script& script) {
+    const std::uint8_t how = script.u8();
+    const unsigned member = (how >> 3) % members_;
+    Nic& nic = nics_[member];
+    switch (how % 8) {
+      case 0:
+        return tell(handshake::MemberDown{static_cast<std::uint8_t>(member)});
+      case 1:  // a reset: the path is down. A victim that connected waits for a second after the next one.
+        if (calls_ || !std::exchange(reset_, true)) nic.tcp.reset();
+        return;
+      case 2:  // the end of the stream: the peer is gone
+        if (nic.tcp) nic.tcp->finish();
+        return;
+      case 3:
+        if (calls_ && numbers_.has_value() && member > 0) join(member);
+        return;
+      case 4:  // with a token or member that may be wrong
+        if (!calls_) return;
+        call(member, member == 0 ? handle_.tcp_port : handle_.further[member - 1].tcp_port);
+        join_.back() = static_cast<std::byte>(script.u8() % 2);
+        return nic.tcp->send(handshake::Join{.token = join_, .member = script.u8()});
+      case 5:  // with any number
+        if (nic.tcp) {
+          const std::uint8_t number = script.u8();
+          const std::uint8_t acknowledged = script.u8();
+          const auto sent = something(script);
+          const auto* frame = std::get_if<Frame>(&sent);
+          nic.tcp->send(handshake::Numbered{.number = number,
+                                            .acknowledged = acknowledged,
+                                            .body = frame != nullptr ? body_of(*frame) : std::vector<std::byte>{}});
+        }
+        return;
+      case 6:  // without a number
+        if (nic.tcp) {
+          const auto sent = something(script);
+          if (const auto* frame = std::get_if<Frame>(&sent)) nic.tcp->send(*frame);
+        }
+        return;
+      default: {
+        const std::uint8_t lane = script.u8() % kLanes;
+        lanes_[lane].asked = true;
+        lanes_[lane].qpn += 0x10;
+        return tell(handshake::NewQp{.lane = lane,
+                                     .qp = {.qpn = (lanes_[lane].qpn & wire::kPsnMask) | member << 24, .first_psn = 0},
+                                     .ece = {}});
+      }
+    }
+  }
+
+  static std::vector<std::byte> body_of(const Frame& frame) {
+    const auto encoded = handshake::encode(frame);
+    return {encoded.begin() + 4, encoded.end()};
+  }
+
   void act(Script& script) {
-    switch (script.u8() % 10) {
+    const std::uint8_t what = script.u8();
+    if (members_ > 1 && what >= 0xC0) {
+      change_paths(script);
+      sync(2);
+      return;
+    }
+    switch (what % 10) {
       case 0:
       case 1:
-        if (tcp_) send_frame(script);
+        send_something(script);
         break;
       case 2:
       case 3:
@@ -433,29 +623,48 @@ class Stage {
 
   void end() {
     for (const auto& connection : connections_) victim_.close_connection(connection);
-    tcp_.reset();
-    for (;;) {  // the victim may try to connect again
-      FileDescriptor fd(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (!fd.valid()) break;
-      const Tcp ended(std::move(fd));
-    }
+    Nanos again = 0;
     require(eventually([&] {
+      if (calls_ && fused_ && now() >= again) {
+        // A fused peer whose paths are all down would live on for the retry time.
+        join_.back() ^= std::byte{1};  // change_paths may have changed it before the hello
+        call(0, handle_.tcp_port);
+        nics_.front().tcp->send(handshake::Join{.token = join_, .member = 0});
+        sync(140);  // it accepts the connection the first time, and reads the join the second time
+        again = now() + 20 * kMillisecond;  // a progress thread may have held the progress lock meanwhile
+      }
+      if (!calls_) take_calls();  // the victim may try to connect again
+      for (Nic& nic : nics_) {
+        if (!nic.tcp) continue;
+        if (members_ == 1) {
+          nic.tcp.reset();
+        } else {
+          nic.tcp->finish();
+          nic.tcp->receive();  // closing a socket with unread bytes would send a reset
+        }
+      }
       while (auto connection = listener_->accept()) victim_.close_connection(connection);
       return std::ranges::all_of(connections_, [](const auto& c) { return c->state == Connection::State::kClosed; });
     }));
+    for (Nic& nic : nics_) nic.tcp.reset();
     settle();
     require(sends_.empty() && receives_.empty());
     connections_.clear();
     advertisements_.clear();
     names_known_.clear();
     sequence_ = 0;
-    victim_port_ = 0;
-    while (!udp_.receive().empty()) continue;
+    numbers_.reset();
+    reset_ = false;
+    for (Nic& nic : nics_) {
+      nic.victim_udp_port = 0;
+      while (!nic.udp.receive().empty()) continue;
+    }
   }
 
   static constexpr std::size_t kSlots = 16;
   static constexpr std::size_t kSlotStride = 512;
 
+  unsigned members_;
   Guarded memory_{(kSlots + 1) * kSlotStride};
   std::vector<std::byte> source_ = std::vector<std::byte>(5000, std::byte{0x77});
   Device victim_;
@@ -466,18 +675,18 @@ class Stage {
   std::shared_ptr<Connection> back_;
   unsigned plays_ = 0;
 
-  UdpEndpoint udp_{kHostileAddress};
-  std::uint16_t listen_port_ = 0;
-  FileDescriptor listening_;
-  std::optional<Tcp> tcp_;
+  std::vector<Nic> nics_;  ///< by member
   handshake::Guid guid_{};
+  handshake::Token join_{};
   std::uint64_t names_ = 0;
   bool calls_ = true;   ///< the attacker connects; otherwise the victim does
+  bool reset_ = false;  ///< the attacker has reset a channel
   bool polite_ = true;  ///< completes the handshake
   std::uint32_t offers_ = 0;
-  bool answers_ = true;  ///< acknowledges what the victim sends
+  bool answers_ = true;                  ///< acknowledges what the victim sends
+  bool fused_ = false;                   ///< the attacker says that it has several NICs too
+  std::optional<FrameNumbers> numbers_;  ///< of frames between fused devices, after the welcome
   std::array<Lane, kLanes> lanes_;
-  std::uint16_t victim_port_ = 0;
   std::uint32_t last_request_ = 0;
   std::uint32_t sequence_ = 0;
   std::vector<handshake::Advertisement> advertisements_;
@@ -493,7 +702,9 @@ class Stage {
 }  // namespace paralet::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static auto& stage = *new paralet::fuzz::Stage;  // never destroyed: its threads outlive static destructors
-  stage.play({data, size});
+  using paralet::fuzz::Stage;
+  static auto& plain = *new Stage(1);  // never destroyed: their threads outlive static destructors
+  static auto& fused = *new Stage(paralet::fuzz::kMostMembers);
+  (size > 0 && (data[0] & 64) != 0 ? fused : plain).play({data, size});
   return 0;
 }
