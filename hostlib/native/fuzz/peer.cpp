@@ -116,6 +116,7 @@ struct Nic {
   std::uint16_t listen_port = 0;
   FileDescriptor listening;
   std::optional<Tcp> tcp;
+  std::vector<Tcp> finished;
   std::uint16_t victim_udp_port = 0;  ///< of the victim's member of the same index
 };
 
@@ -293,10 +294,17 @@ class Stage {
     nics_[member].tcp.emplace(std::move(fd));
   }
 
-  /// Takes the connections that the victim has opened. The last one to a NIC counts.
+  /// Takes the connections that the victim has opened. The last one to a NIC counts. Those before end without a reset:
+  /// another peer of the victim may wait for a path that a reset has ended.
   void take_calls() {
     for (Nic& nic : nics_) {
-      for (FileDescriptor fd = accept_from(nic); fd.valid(); fd = accept_from(nic)) nic.tcp.emplace(std::move(fd));
+      for (FileDescriptor fd = accept_from(nic); fd.valid(); fd = accept_from(nic)) {
+        if (nic.tcp) {
+          nic.tcp->finish();
+          nic.finished.push_back(std::move(*nic.tcp));
+        }
+        nic.tcp.emplace(std::move(fd));
+      }
     }
   }
   static FileDescriptor accept_from(const Nic& nic) {
@@ -641,12 +649,16 @@ class Stage {
         } else {
           nic.tcp->finish();
           nic.tcp->receive();  // closing a socket with unread bytes would send a reset
+          for (Tcp& each : nic.finished) each.receive();
         }
       }
       while (auto connection = listener_->accept()) victim_.close_connection(connection);
       return std::ranges::all_of(connections_, [](const auto& c) { return c->state == Connection::State::kClosed; });
     }));
-    for (Nic& nic : nics_) nic.tcp.reset();
+    for (Nic& nic : nics_) {
+      nic.tcp.reset();
+      nic.finished.clear();
+    }
     settle();
     require(sends_.empty() && receives_.empty());
     connections_.clear();

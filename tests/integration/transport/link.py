@@ -6,8 +6,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from emul.virtual_queue import VirtualQueue, mount_bpffs
 
 from . import sink
 
@@ -75,9 +78,16 @@ class Link:
             *("burst", str(burst), "limit", str(queue_bytes)),
         )
 
+    def mark(self, rate_bps: int, above_bytes: int, bpffs: Path) -> VirtualQueue:
+        """Marks what leaves the near end while a queue of an ideal link of that rate would be longer."""
+        mount_bpffs(bpffs)
+        queue = VirtualQueue(NEAR, bpffs)
+        queue.mark(rate_bps, above_bytes, QUEUE_BYTES)
+        return queue
+
     def queue(self) -> dict[str, Any]:
         """The near end's queueing discipline: bytes, packets, drops, backlog."""
-        (qdisc,) = json.loads(run("tc", "-s", "-j", "qdisc", "show", "dev", NEAR))
+        (qdisc,) = [one for one in json.loads(run("tc", "-s", "-j", "qdisc", "show", "dev", NEAR)) if one.get("root")]
         assert isinstance(qdisc, dict)
         return qdisc
 
