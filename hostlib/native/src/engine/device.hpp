@@ -255,12 +255,17 @@ struct Peer {
   [[nodiscard]] std::span<std::unique_ptr<Channel>> channels() {
     return fusion ? std::span(fusion->channels) : std::span(&channel, 1);
   }
+  /// The channel over which it is set up.
+  [[nodiscard]] Channel& first_channel() { return *channels()[fusion ? fusion->start.member : 0]; }
+  /// The member on which a lane starts.
+  [[nodiscard]] unsigned first_member(std::size_t lane) const { return fusion ? fusion->first_member(lane) : 0; }
   /// Before the QPs are set up: both devices are fused.
-  Fusion& fuse(unsigned members) {
+  Fusion& fuse(unsigned members, const Fusion::Start& start) {
     fusion = std::make_unique<Fusion>();
+    fusion->start = start;
     fusion->members.resize(members);
     fusion->channels.resize(members);
-    fusion->channels.front() = std::move(channel);
+    fusion->channels[start.member] = std::move(channel);
     return *fusion;
   }
   [[nodiscard]] bool ready() const { return state == State::kReady; }
@@ -548,6 +553,7 @@ class Device {
   void fail_peer(Peer& peer, Failure failure, const std::string& error) PARALET_REQUIRES(progress_lock_);
   void reap_peers(Nanos now) PARALET_REQUIRES(progress_lock_);
   void start_connect(const std::shared_ptr<Connection>& connection) PARALET_REQUIRES(progress_lock_);
+  Peer* start_peer(Connection& connection) PARALET_REQUIRES(progress_lock_);
   void send_connect(Peer& peer, const Connection& connection) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] std::shared_ptr<Connection> find_connection(const Peer& peer, std::uint32_t id) const
       PARALET_REQUIRES(progress_lock_);
@@ -581,9 +587,12 @@ class Device {
 
   // device_fusion.cpp: several NICs as one
   [[nodiscard]] const IpAddress& own_address(unsigned member) const;
-  [[nodiscard]] static unsigned first_member(const Peer& peer, std::size_t lane);
+  [[nodiscard]] Fusion::Start first_start() const PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] std::optional<Fusion::Start> next_start(const Fusion::Start& failed, bool opened) const
+      PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] static bool fits(const Peer& peer, const handshake::Endpoint& remote);
-  [[nodiscard]] std::string misfit_of(const handshake::Endpoint& remote) const PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] std::string misfit_of(const handshake::Endpoint& remote, const Fusion::Start& start) const
+      PARALET_REQUIRES(progress_lock_);
   static void take_members(Peer& peer, const handshake::Endpoint& remote);
   [[nodiscard]] std::vector<handshake::Endpoint::Member> further_members(const Peer& peer) const
       PARALET_REQUIRES(progress_lock_);

@@ -46,7 +46,7 @@ void Device::send_frame(Peer& peer, const handshake::Frame& frame) {
     send_on_all(peer, frame);
     return;
   }
-  Channel& channel = *peer.channels().front();
+  Channel& channel = peer.first_channel();
   channel.send(frame);
   watch(channel.fd(), channel.wants_write());
 }
@@ -251,6 +251,8 @@ Peer* Device::find_peer(const handshake::Handle& target, unsigned lanes) const {
   for (const auto& peer : peers_) {
     // Compare the address too: a peer may claim any GUID.
     if (peer->dead() || peer->device != target.device || peer->address != target.address) continue;
+    // Its hello may have come from another member than 0, whose address it only claimed.
+    if (peer->fusion && !peer->initiator && !peer->fusion->address_proven()) continue;
     // A peer that the other side opened can be used too, unless it is the accepting half of this device's connection to
     // itself.
     if (peer->lanes.size() >= lanes && (peer->initiator || target.device != guid_)) return peer.get();
@@ -264,22 +266,26 @@ Peer* Device::welcome(Incoming& incoming, const handshake::Hello& hello) {
     incoming.channel->send(handshake::Refuse{"nobody listens there any more, or the handle is wrong"});
     return nullptr;
   }
-  if (hello.endpoint.address != incoming.address) {
+  const auto& further = hello.endpoint.further;
+  const auto from = std::ranges::find(further, incoming.address, &handshake::Endpoint::Member::address);
+  if (hello.endpoint.address != incoming.address && from == further.end()) {
     incoming.channel->send(handshake::Refuse{"the address in the hello is not the one it comes from"});
     return nullptr;
   }
-  const std::string misfit = misfit_of(hello.endpoint);
+  Fusion::Start start;
+  if (hello.endpoint.address != incoming.address) start.member = static_cast<unsigned>(from - further.begin()) + 1;
+  const auto on_start = [&start](const QpIdentity& qp) { return member_of(qp.qpn) == start.member; };
+  start.spread = !std::ranges::all_of(hello.endpoint.qps, on_start);
+  const std::string misfit = misfit_of(hello.endpoint, start);
   if (!misfit.empty()) {
     incoming.channel->send(handshake::Refuse{misfit});
     return nullptr;
   }
   Peer& peer =
-      add_peer(incoming.address, hello.endpoint.device, hello.endpoint.qps.size(), std::move(incoming.channel));
-  if (!hello.endpoint.further.empty()) {
-    peer.fuse(backend_->members()).token = hello.endpoint.join;
-  }
+      add_peer(hello.endpoint.address, hello.endpoint.device, hello.endpoint.qps.size(), std::move(incoming.channel));
+  if (!further.empty()) peer.fuse(backend_->members(), start).token = hello.endpoint.join;
   const auto welcomed = [this, &peer]() PARALET_REQUIRES(progress_lock_) {
-    Channel& channel = *peer.channels().front();
+    Channel& channel = peer.first_channel();
     channel.send(handshake::Welcome{endpoint(peer)});
     watch(channel.fd(), channel.wants_write());
   };
@@ -306,6 +312,11 @@ void Device::drop_qps(const Peer& peer) {
 void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
   if (peer.dead()) return;
   const bool was_ready = peer.ready();
+  std::optional<Fusion::Start> next;
+  if (peer.fusion && peer.initiator && !was_ready && failure != Failure::kClosed) {
+    const auto& channel = peer.channels()[peer.fusion->start.member];
+    next = next_start(peer.fusion->start, !channel || !channel->lost());
+  }
   peer.state = Peer::State::kDead;
   // Tell the peer, so that its requests fail at once. If the frame is lost, they time out.
   for (const auto& channel : peer.channels()) {
@@ -321,9 +332,10 @@ void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
   for (const auto& [id, connection] : std::map(connections_.begin(), connections_.end())) {
     if (connection->peer != &peer) continue;
     const bool connecting = connection->state == Connection::State::kConnecting;
-    if (connecting && was_ready && !connection->retried) {
-      // The peer dropped its idle QPs while our connect was on its way. Try again.
-      connection->retried = true;
+    const bool dropped = was_ready && !connection->retried;  // it was idle, and our connect was on its way
+    if (connecting && (dropped || next)) {
+      connection->retried = connection->retried || dropped;
+      connection->start = next;
       connection->peer = nullptr;
       again.push_back(connection);
       continue;
@@ -371,29 +383,48 @@ Nanos Device::heard_at(const Connection& connection) {
   return peer->heard ? now() : peer->heard_at;
 }
 
+/// Adds the peer of a connection's handle, and opens a channel to it. nullptr, and the connection fails, when none can
+/// be opened.
+Peer* Device::start_peer(Connection& connection) {
+  const handshake::Handle& target = *connection.target;
+  const unsigned members = backend_->members();
+  std::vector<handshake::Handle::Member> there = target.further;
+  there.insert(there.begin(), {.address = target.address, .tcp_port = target.tcp_port});
+  const bool fused = members > 1 && there.size() == members;
+  if (fused && !connection.start) connection.start = first_start();
+  std::unique_ptr<Channel> channel;
+  while (!channel) {
+    const unsigned member = fused ? connection.start->member : 0;
+    try {
+      channel = std::make_unique<Channel>(own_address(member), there[member].address, there[member].tcp_port,
+                                          options_.retry_time);
+    } catch (const TransportError& error) {
+      connection.start = fused ? next_start(*connection.start, false) : std::nullopt;
+      if (!connection.start) {
+        abandon(connection, Failure::kTransport, error.what());
+        return nullptr;
+      }
+    }
+  }
+  Peer& peer = add_peer(target.address, target.device, connection.lanes, std::move(channel));
+  peer.initiator = true;
+  if (fused) {
+    Fusion& fusion = peer.fuse(members, *connection.start);
+    for (unsigned i = 0; i < members; ++i) {
+      fusion.members[i].tcp_port = there[i].tcp_port;
+      fusion.members[i].address = there[i].address;
+    }
+    random_bytes(fusion.token);
+  }
+  return &peer;
+}
+
 void Device::start_connect(const std::shared_ptr<Connection>& connection) {
   const handshake::Handle target = *connection->target;
   Peer* peer = find_peer(target, connection->lanes);
   const bool fresh = peer == nullptr;
-  if (fresh) {
-    try {
-      auto channel = std::make_unique<Channel>(options_.address, target.address, target.tcp_port, options_.retry_time);
-      peer = &add_peer(target.address, target.device, connection->lanes, std::move(channel));
-    } catch (const TransportError& error) {
-      abandon(*connection, Failure::kTransport, error.what());
-      return;
-    }
-    peer->initiator = true;
-    if (const unsigned members = backend_->members(); members > 1 && target.further.size() + 1 == members) {
-      Fusion& fusion = peer->fuse(members);
-      fusion.members[0].tcp_port = target.tcp_port;
-      for (unsigned i = 1; i < members; ++i) {
-        fusion.members[i].tcp_port = target.further[i - 1].tcp_port;
-        fusion.members[i].address = target.further[i - 1].address;
-      }
-      random_bytes(fusion.token);
-    }
-  }
+  if (fresh) peer = start_peer(*connection);
+  if (peer == nullptr) return;
   connection->peer = peer;
   ++peer->connections;
   if (peer->ready()) {

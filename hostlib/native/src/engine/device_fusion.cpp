@@ -30,21 +30,42 @@ const IpAddress& Device::own_address(unsigned member) const {
   return member == 0 ? options_.address : options_.fused_with[member - 1];
 }
 
-/// The member on which a lane starts, and to which it returns.
-unsigned Device::first_member(const Peer& peer, std::size_t lane) {
-  return peer.fusion ? static_cast<unsigned>(lane % peer.fusion->members.size()) : 0;
+// -- set-up ------------------------------------------------------------------------------------------------------
+//
+// Over member 0, with lanes on all members. Where a NIC of either side has failed, all lanes start on one member; the
+// connecting side tries one after another. Lanes go to their members later, when these have joined.
+
+/// The first attempt to set up a peer.
+Fusion::Start Device::first_start() const {
+  Fusion::Start start;
+  for (unsigned i = backend_->members(); i-- > 0;) {
+    if (unusable(i)) {
+      start.spread = false;
+    } else {
+      start.member = i;
+    }
+  }
+  return start;
 }
 
-// -- set-up ------------------------------------------------------------------------------------------------------
+/// The attempt after this one, nullopt when it was the last. `opened`: its channel is not lost.
+std::optional<Fusion::Start> Device::next_start(const Fusion::Start& failed, bool opened) const {
+  if (failed.spread && opened) return Fusion::Start{.member = failed.member, .spread = false};
+  for (unsigned i = failed.member + 1; i < backend_->members(); ++i) {
+    if (!unusable(i)) return Fusion::Start{.member = i, .spread = false};
+  }
+  return std::nullopt;
+}
 
-/// Why a hello does not fit this device; empty: it does.
-std::string Device::misfit_of(const handshake::Endpoint& remote) const {
+/// Why a hello does not fit this device and the start that it asks for; empty: it does.
+std::string Device::misfit_of(const handshake::Endpoint& remote, const Fusion::Start& start) const {
   if (remote.further.empty()) return {};
   const std::size_t members = remote.further.size() + 1;
   if (members != backend_->members()) return "the listening device has another number of members";
   if (remote.qps.size() < members) return "there are fewer lanes than members";
   for (std::size_t i = 0; i < remote.qps.size(); ++i) {
-    if (member_of(remote.qps[i].qpn) != i % members) return "a lane does not start on its member";
+    const std::size_t first = start.spread ? i % members : start.member;
+    if (member_of(remote.qps[i].qpn) != first) return "a lane does not start on its member";
   }
   for (unsigned i = 1; i < members; ++i) {
     if (remote.further[i - 1].address.is_ipv4() != own_address(i).is_ipv4()) {
@@ -62,7 +83,7 @@ bool Device::fits(const Peer& peer, const handshake::Endpoint& remote) {
     if (remote.further[i].address != peer.fusion->members[i + 1].address) return false;
   }
   for (std::size_t i = 0; i < remote.qps.size(); ++i) {
-    if (member_of(remote.qps[i].qpn) != first_member(peer, i)) return false;
+    if (member_of(remote.qps[i].qpn) != peer.first_member(i)) return false;
   }
   return true;
 }
@@ -73,7 +94,7 @@ std::vector<handshake::Endpoint::Member> Device::further_members(const Peer& pee
     out.push_back({.address = own_address(i),
                    .udp_port = backend_->member(i).udp_port(),
                    .max_ip_id = backend_->member(i).max_ip_id(),
-                   .ece = backend_->ece(peer.lanes[i].qp.qpn)});  // lane i starts on member i
+                   .ece = backend_->ece(peer.lanes[i].qp.qpn)});  // of the member on which lane i starts
   }
   return out;
 }
@@ -106,12 +127,13 @@ RemoteQp Device::remote_qp(const Peer& peer, const QpIdentity& qp, const Ece& ec
   return out;
 }
 
-/// The QPs are connected. Lanes of further members wait until a channel from the member's address shows that it is the
+/// The QPs are connected. Lanes of other members wait until a channel from the member's address shows that it is the
 /// peer's, and that the path works.
 void Device::begin_fusion(Peer& peer) {
   Fusion& fusion = *peer.fusion;
-  fusion.members.front().up = true;
-  fusion.members.front().up_since = now();
+  Fusion::Member& first = fusion.members[fusion.start.member];
+  first.up = true;
+  first.up_since = now();
   for (Lane& lane : peer.lanes) lane.shunned = !fusion.members[member_of(lane.qp.qpn)].up;
   next_housekeeping_ = 0;  // opens the channels
 }
@@ -283,7 +305,7 @@ void Device::move_lanes(Peer& peer) {
   if (!peer.initiator || renewing) return;
   for (unsigned i = 0; i < peer.lanes.size() && !peer.dead(); ++i) {
     const Lane& lane = peer.lanes[i];
-    const unsigned home = first_member(peer, i);
+    const unsigned home = peer.fusion->home(i);
     if (lane.changing_to || home == member_of(lane.qp.qpn) || !peer.fusion->members[home].up) continue;
     renew_lane(peer, i, lane.heading(), home);
     return;

@@ -79,12 +79,11 @@ void Device::create_qps(Peer& peer, std::function<void()> next) {
   };
   begin_setup(peer);
   const auto created = std::make_shared<Created>();
-  const std::size_t members = peer.fusion ? peer.fusion->members.size() : 1;
-  const auto work = [created, members, lanes = peer.lanes.size()](Backend& backend) {
+  std::vector<unsigned> members;
+  for (std::size_t i = 0; i < peer.lanes.size(); ++i) members.push_back(peer.first_member(i));
+  const auto work = [created, members = std::move(members)](Backend& backend) {
     try {
-      while (created->qps.size() < lanes) {
-        created->qps.push_back(backend.create_qp_on(static_cast<unsigned>(created->qps.size() % members)));
-      }
+      for (const unsigned member : members) created->qps.push_back(backend.create_qp_on(member));
     } catch (const DeviceError& error) {
       created->error = error.what();
     }
@@ -133,7 +132,7 @@ void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fun
     connecting->lanes.push_back(
         {.qpn = lane.qp.qpn,
          .remote =
-             remote_qp(peer, remote.qps[i], peer.fusion ? peer.fusion->members[first_member(peer, i)].ece : remote.ece),
+             remote_qp(peer, remote.qps[i], peer.fusion ? peer.fusion->members[peer.first_member(i)].ece : remote.ece),
          .port = lane.port});
   }
   const auto work = [connecting](Backend& backend) {

@@ -41,6 +41,11 @@ class FrameNumbers {
 };
 
 struct Fusion {
+  /// How a peer is set up.
+  struct Start {
+    unsigned member = 0;  ///< over the channel between these members
+    bool spread = true;   ///< lane i starts on member i mod k; else all lanes start on `member`
+  };
   /// The path between our member and the peer's of one index.
   struct Member {
     IpAddress address;           ///< of the peer's
@@ -65,12 +70,18 @@ struct Fusion {
     [[nodiscard]] bool delivers() const { return suspected_at != 0 && acknowledged_at > suspected_at; }
   };
 
+  Start start;
   std::vector<Member> members;
   std::vector<std::unique_ptr<Channel>> channels;  ///< by member; nullptr: not open
   handshake::Token token{};                        ///< for Join
   FrameNumbers numbers;
   Nanos lost_at = 0;  ///< since when no path stays up, 0: one does
 
+  /// The member to which a lane returns.
+  [[nodiscard]] unsigned home(std::size_t lane) const { return static_cast<unsigned>(lane % members.size()); }
+  [[nodiscard]] unsigned first_member(std::size_t lane) const { return start.spread ? home(lane) : start.member; }
+  /// Whether a channel has shown that the peer has the address of its member 0.
+  [[nodiscard]] bool address_proven() const { return members.front().up_since != 0; }
   /// The member that a lane on `member` goes to: the next one that is up. `member` itself where there is none.
   [[nodiscard]] unsigned other(unsigned member) const;
 };

@@ -17,6 +17,7 @@
 #include "base/ring.hpp"
 #include "engine/flowlet.hpp"
 #include "engine/flowlet_trace.hpp"
+#include "engine/fusion.hpp"
 #include "engine/handshake.hpp"
 
 namespace paralet {
@@ -134,6 +135,7 @@ struct Connection {
   unsigned lanes = 0;                         ///< QPs wanted by the connecting side
   std::unique_ptr<handshake::Handle> target;  ///< on the connecting side, until the connection is open
   bool retried = false;                       ///< started again because the peer had dropped its idle QPs
+  std::optional<Fusion::Start> start;         ///< the next attempt to set a fused peer up; nullopt: the first
   bool peer_quiet = false;                    ///< the peer posts no more flowlets on this connection
   bool close_sent = false;
   std::string overrun;              ///< the last message that was longer than its receive, as a sentence; empty: none

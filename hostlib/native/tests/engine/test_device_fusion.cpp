@@ -264,25 +264,37 @@ TEST_CASE("a peer that dies with all members is given up after the retry time") 
 }
 
 TEST_CASE("a path that never opens is reported once, and messages go over the others") {
-  Deaths deaths{};
-  std::atomic<int> reports{0};
-  DeviceOptions connecting = fused_options(0, 2);
-  connecting.log = [&](const std::string& sentence) {
-    if (sentence.find("127.0.2.2 does not open") != std::string::npos) ++reports;
-  };
-  Device a(connecting, fused_backend(0, 2, deaths));
-  Device b(fused_options(1, 2), fused_backend(1, 2, deaths));
-  const auto listener = b.listen();
+  for (const unsigned member : {0U, 1U}) {
+    CAPTURE(member);
+    Deaths deaths{};
+    std::atomic<int> reports{0};
+    DeviceOptions connecting = fused_options(0, 2);
+    connecting.log = [&](const std::string& sentence) {
+      if (sentence.find(format_address(address(1, member)) + " does not open") != std::string::npos) ++reports;
+    };
+    Device a(connecting, fused_backend(0, 2, deaths));
+    Device b(fused_options(1, 2), fused_backend(1, 2, deaths));
+    const auto listener = b.listen();
+    handshake::Handle handle = *handshake::decode_handle(listener->handle);
+    (member == 0 ? handle.tcp_port : handle.further.front().tcp_port) = 1;  // nobody listens there
+    const auto first = a.connect(handshake::encode(handle));
+    REQUIRE(open(first));
+    const Joined joined(a, b);  // the same peer
+    CHECK(eventually([&] { return reports == 1; }));
+    const auto until =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds(2500);  // two more attempts at least
+    while (std::chrono::steady_clock::now() < until) joined.check(100'000);
+    CHECK(reports == 1);
+    CHECK(flowlets_over(a, member) == 0);
+  }
+}
+
+TEST_CASE("no path opens, and the connection fails with the reason") {
+  FusedPair pair(2);
+  const auto listener = pair.b.listen();
   handshake::Handle handle = *handshake::decode_handle(listener->handle);
-  handle.further.front().tcp_port = 1;  // nobody listens there
-  const auto first = a.connect(handshake::encode(handle));
-  REQUIRE(open(first));
-  const Joined joined(a, b);  // the same peer
-  CHECK(eventually([&] { return reports == 1; }));
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(2500);  // two more attempts at least
-  while (std::chrono::steady_clock::now() < until) joined.check(100'000);
-  CHECK(reports == 1);
-  CHECK(flowlets_over(a, 1) == 0);
+  handle.tcp_port = handle.further.front().tcp_port = 1;  // nobody listens there
+  CHECK(connect_error(pair.a, handshake::encode(handle)).find("Connection refused") != std::string::npos);
 }
 
 TEST_CASE("a close of the peer is noticed at once") {
@@ -339,21 +351,24 @@ struct Stranger {
     out.endpoint.further = {{.address = kFrom + 1, .udp_port = 4791, .max_ip_id = kDefaultMaxIpId, .ece = {}}};
     return out;
   }
-  std::unique_ptr<Channel> greet(const handshake::Hello& with) {
-    auto channel = dial(kFrom, handle.address, handle.tcp_port);
+  /// A channel of a member, from its address.
+  [[nodiscard]] std::unique_ptr<Channel> open_channel(unsigned member) const {
+    return member == 0 ? dial(kFrom, handle.address, handle.tcp_port)
+                       : dial(kFrom + 1, handle.further.front().address, handle.further.front().tcp_port);
+  }
+  [[nodiscard]] std::unique_ptr<Channel> greet(const handshake::Hello& with, unsigned member = 0) const {
+    auto channel = open_channel(member);
     channel->send(with);
     return channel;
   }
-  /// A channel of a member, from its address.
   [[nodiscard]] std::unique_ptr<Channel> join(std::uint8_t member) const {
-    auto channel = member == 0 ? dial(kFrom, handle.address, handle.tcp_port)
-                               : dial(kFrom + 1, handle.further.front().address, handle.further.front().tcp_port);
+    auto channel = open_channel(member);
     channel->send(handshake::Join{.token = hello().endpoint.join, .member = member});
     return channel;
   }
   /// Whether the victim refuses this hello.
-  bool refused(const handshake::Hello& with) {
-    const auto channel = greet(with);
+  [[nodiscard]] bool refused(const handshake::Hello& with, unsigned member = 0) const {
+    const auto channel = greet(with, member);
     const auto got = answers(*channel, 1);
     return got.empty() || std::holds_alternative<handshake::Refuse>(got.front());
   }
@@ -381,6 +396,43 @@ TEST_CASE("a hello whose members do not fit is refused") {
   wrong = stranger.hello();
   wrong.endpoint.further.clear();  // QPs on members that there are not
   CHECK(stranger.refused(wrong));
+  wrong = stranger.hello();
+  for (auto& qp : wrong.endpoint.qps) qp.qpn |= 1U << 24;
+  CHECK(stranger.refused(wrong));  // all lanes on member 1, over the channel of member 0
+  CHECK_FALSE(stranger.refused(wrong, 1));
+  wrong.endpoint.further.front().address = Stranger::kFrom + 2;  // not where it comes from
+  CHECK(stranger.refused(wrong, 1));
+}
+
+TEST_CASE("a peer that a hello from a further member made is used for its handle once member 0 has joined") {
+  Stranger stranger;
+  auto hello = stranger.hello();
+  for (auto& qp : hello.endpoint.qps) qp.qpn |= 1U << 24;
+  hello.endpoint.device = {std::byte{7}};
+  const auto channel = stranger.greet(hello, 1);
+  REQUIRE(std::holds_alternative<handshake::Welcome>(answers(*channel, 1).at(0)));
+  handshake::Handle claimed = stranger.handle;
+  claimed.address = Stranger::kFrom;
+  claimed.tcp_port = claimed.further.front().tcp_port = 1;
+  claimed.further.front().address = Stranger::kFrom + 1;
+  claimed.device = hello.endpoint.device;
+  /// Whether a connection to that handle uses the peer, and does not fail otherwise.
+  const auto uses_peer = [&] {
+    const auto connection = stranger.victim.connect(handshake::encode(claimed), hello.endpoint.qps.size());
+    bool asked = false;
+    REQUIRE(eventually([&] {
+      asked = asked || std::ranges::any_of(channel->on_readable(), [](const handshake::Frame& frame) {
+                const auto* numbered = std::get_if<handshake::Numbered>(&frame);
+                const auto inner = numbered != nullptr ? handshake::decode(numbered->body) : std::nullopt;
+                return inner && std::holds_alternative<handshake::Connect>(*inner);
+              });
+      return asked || connection->state == Connection::State::kClosed;
+    }));
+    return asked;
+  };
+  CHECK_FALSE(uses_peer());
+  const auto home = stranger.join(0);
+  CHECK(eventually(uses_peer));
 }
 
 TEST_CASE("only the peer joins, from the address of the member") {

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -45,7 +46,9 @@ DeviceOptions fused_options() {
 }
 
 struct FusedVerbsPair : VerbsPair {
-  explicit FusedVerbsPair(const DeviceOptions& options = fused_options()) : VerbsPair(options) {
+  explicit FusedVerbsPair(
+      const DeviceOptions& options = fused_options(), const std::function<void()>& before = [] {})
+      : VerbsPair(options, before) {
     REQUIRE(test::eventually([&] { return exchange(), all_used(one) && all_used(two); }));
   }
   static bool all_used(Device& device) {
@@ -259,6 +262,46 @@ TEST_CASE("a NIC of a fused device fails, and the others carry on, fences and re
     pair.one.deregister_memory(before);
     pair.one.deregister_memory(after);
   }
+}
+
+TEST_CASE("a NIC of a fused device has failed, and new peers are connected over the others") {
+  for (const std::size_t context : {0U, 1U, 2U, 3U}) {  // two of the connecting device, two of the listening one
+    CAPTURE(context);
+    fake_verbs::reset();
+    FusedVerbsPair pair(fused_options(), [context] { fake_verbs::fail_nic(context); });
+    const std::vector<unsigned> lives(4, context % 2 == 0 ? 1 : 0);
+    CHECK(members_of(pair.one) == lives);
+    CHECK(members_of(pair.two) == lives);
+    for (int i = 0; i < 20; ++i) pair.exchange();
+    CHECK(test::eventually([&] { return record().queue_pairs == 8; }));  // those of other attempts are gone
+  }
+}
+
+TEST_CASE("a port of a fused device is down, new peers are connected over the others, and lanes go to it later") {
+  for (const std::size_t context : {0U, 1U}) {
+    CAPTURE(context);
+    fake_verbs::reset();
+    FusedVerbsPair pair(fused_options(), [context] {
+      fake_verbs::happen_on(context, IBV_EVENT_PORT_ERR, 1);
+      fake_verbs::refuse_routes(kGids.at(context), 0, 1'000'000);
+    });
+    CHECK(members_of(pair.one) == std::vector<unsigned>(4, context == 0 ? 1 : 0));
+    fake_verbs::refuse_routes(kGids.at(context), 0, 0);
+    fake_verbs::happen_on(context, IBV_EVENT_PORT_ACTIVE, 1);
+    CHECK(pair.all_on({0, 1, 0, 1}));
+  }
+}
+
+TEST_CASE("all NICs of a device have failed, and it connects to no peer") {
+  fake_verbs::reset();
+  Device one(fused_options());
+  Device two(fused_options());
+  fake_verbs::fail_nic(0);
+  fake_verbs::fail_nic(1);
+  const auto listener = two.listen();
+  const auto to = one.connect(listener->handle);
+  REQUIRE(test::eventually([&] { return to->state == Connection::State::kClosed; }));
+  CHECK_MESSAGE(to->failure == Failure::kDevice, to->error);
 }
 
 TEST_CASE("all NICs of a fused device fail, and its peers fail at once") {

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -55,8 +56,13 @@ struct Place {
 
 struct VerbsPair {
   explicit VerbsPair(unsigned lanes = 2) : VerbsPair(verbs_options(lanes)) {}
-  explicit VerbsPair(const DeviceOptions& options)
-      : one(options), two(options), listener(two.listen()), to(one.connect(listener->handle)) {
+  /// `before` runs when both devices are open, before they connect.
+  explicit VerbsPair(
+      const DeviceOptions& options, const std::function<void()>& before = [] {})
+      : one(options), two(options) {
+    before();
+    listener = two.listen();
+    to = one.connect(listener->handle);
     REQUIRE(eventually([&] { return to->state != Connection::State::kConnecting; }));
     REQUIRE_MESSAGE(to->state == Connection::State::kOpen, to->error);
     REQUIRE(eventually([&] {
