@@ -260,12 +260,20 @@ class Stage {
     for (std::size_t i = 0; i < kLanes; ++i) {
       // The victim may still send to the QPs of the play before.
       lanes_[i] = {.qpn = 0x300 + static_cast<std::uint32_t>(i) + (plays_ % 256 << 12), .victim = {}, .psn = 0xFFFFFE};
-      if (fused_) lanes_[i].qpn |= static_cast<std::uint32_t>(i % members_) << 24;
+    }
+    start_ = 0;
+    if (fused_ && calls_) {
+      // With a lane on each member, or all on the one whose channel opens first.
+      const std::uint8_t start = script.u8();
+      start_ = (start >> 1) % members_;
+      for (unsigned i = 0; i < kLanes; ++i) {
+        put_on(lanes_[i], (start & 1) == 0 ? i % members_ : start_);
+      }
     }
     wire::put_u64(guid_.data(), ++names_);
     wire::put_u64(join_.data(), names_);
     if (calls_) {
-      call(0, handle_.tcp_port);
+      call(start_);
       if (polite_) {
         tell(handshake::Hello{.listener = handle_.listener, .token = handle_.token, .endpoint = endpoint()});
         sync(5);
@@ -284,8 +292,11 @@ class Stage {
     while (auto connection = listener_->accept()) connections_.push_back(connection);
   }
 
+  static void put_on(Lane& lane, unsigned member) { lane.qpn = (lane.qpn & wire::kPsnMask) | member << 24; }
+
   /// Opens a TCP connection to a member of the victim, from the member of the same index.
-  void call(unsigned member, std::uint16_t port) {
+  void call(unsigned member) {
+    const std::uint16_t port = member == 0 ? handle_.tcp_port : handle_.further[member - 1].tcp_port;
     FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const SocketAddress from(hostile(member), 0);
     const SocketAddress to(address_of(kVictim, members_, member), port);
@@ -336,13 +347,18 @@ class Stage {
       listen_to(*inner);
     } else if (const auto* hello = std::get_if<handshake::Hello>(&frame)) {
       learn(hello->endpoint);
+      for (std::size_t i = 0; fused_ && i < std::min(kLanes, hello->endpoint.qps.size()); ++i) {
+        put_on(lanes_[i], member_of(hello->endpoint.qps[i].qpn));
+      }
       if (polite_) tell(handshake::Welcome{endpoint()});
       if (fused_) numbers_.emplace();
     } else if (const auto* welcome = std::get_if<handshake::Welcome>(&frame)) {
       learn(welcome->endpoint);
       if (!fused_) return;
       numbers_.emplace();
-      for (unsigned i = 1; polite_ && i < members_; ++i) join(i);
+      for (unsigned i = 0; polite_ && i < members_; ++i) {
+        if (i != start_) join(i);
+      }
     } else if (const auto* asked = std::get_if<handshake::Connect>(&frame)) {
       names_known_.push_back(asked->connection);
       if (polite_) tell(handshake::Accept{.connection = asked->connection, .peer_connection = 1});
@@ -355,7 +371,7 @@ class Stage {
 
   /// Opens a further channel as an honest peer would.
   void join(unsigned member) {
-    call(member, handle_.further[member - 1].tcp_port);
+    call(member);
     nics_[member].tcp->send(handshake::Join{.token = join_, .member = static_cast<std::uint8_t>(member)});
     for (const handshake::Numbered& frame : numbers_->unacknowledged()) nics_[member].tcp->send(frame);
   }
@@ -366,7 +382,8 @@ class Stage {
     if (fresh.qp.qpn == 0) return;  // it refuses
     Lane& lane = lanes_[fresh.lane];
     lane.victim = fresh.qp;
-    lane.qpn = (lane.qpn & wire::kPsnMask) + 0x10 + (member_of(fresh.qp.qpn) << 24);
+    lane.qpn += 0x10;
+    put_on(lane, member_of(fresh.qp.qpn));
     if (!std::exchange(lane.asked, false) && polite_) {
       tell(handshake::NewQp{.lane = fresh.lane, .qp = {.qpn = lane.qpn, .first_psn = lane.psn}, .ece = {}});
     }
@@ -474,7 +491,7 @@ class Stage {
 
   /// What the attacker sends over TCP: a frame that decodes, or bytes.
   std::variant<Frame, std::vector<std::byte>> something(Script& script) {
-    switch (script.u8() % 13) {
+    switch (script.u8() % 14) {
       case 0:
         return connect(script.u8());
       case 1:
@@ -508,6 +525,8 @@ class Stage {
       case 11:
         if ((script.u8() & 1) != 0) return handshake::QpDrained{script.u8()};
         return handshake::QpStopped{.lane = script.u8(), .arrived = script.u8()};
+      case 12:
+        return handshake::Refuse{"because"};
       default: {
         const auto bytes = script.bytes(script.u8());
         return std::vector<std::byte>(bytes.begin(), bytes.end());
@@ -544,11 +563,11 @@ class Stage {
         if (nic.tcp) nic.tcp->finish();
         return;
       case 3:
-        if (calls_ && numbers_.has_value() && member > 0) join(member);
+        if (calls_ && numbers_.has_value()) join(member);
         return;
       case 4:  // with a token or member that may be wrong
         if (!calls_) return;
-        call(member, member == 0 ? handle_.tcp_port : handle_.further[member - 1].tcp_port);
+        call(member);
         join_.back() = static_cast<std::byte>(script.u8() % 2);
         return nic.tcp->send(handshake::Join{.token = join_, .member = script.u8()});
       case 5:  // with any number
@@ -636,7 +655,7 @@ class Stage {
       if (calls_ && fused_ && now() >= again) {
         // A fused peer whose paths are all down would live on for the retry time.
         join_.back() ^= std::byte{1};  // change_paths may have changed it before the hello
-        call(0, handle_.tcp_port);
+        call(0);
         nics_.front().tcp->send(handshake::Join{.token = join_, .member = 0});
         sync(140);  // it accepts the connection the first time, and reads the join the second time
         again = now() + 20 * kMillisecond;  // a progress thread may have held the progress lock meanwhile
@@ -692,6 +711,7 @@ class Stage {
   handshake::Token join_{};
   std::uint64_t names_ = 0;
   bool calls_ = true;   ///< the attacker connects; otherwise the victim does
+  unsigned start_ = 0;  ///< the member whose channel the attacker opens first
   bool reset_ = false;  ///< the attacker has reset a channel
   bool polite_ = true;  ///< completes the handshake
   std::uint32_t offers_ = 0;
