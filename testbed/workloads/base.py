@@ -174,13 +174,14 @@ class VerifiedWorkload(Workload):
         """The workload of job `number` (from 0) among its own ranks."""
         return self
 
-    @abstractmethod
     def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """The rank's memory before the run."""
+        """The rank's memory before the run: by default one array, its `data`, so that it works in place."""
+        data = self.data(rank, seed)
+        return Buffers(data, data)
 
-    @abstractmethod
     def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """The rank's `result` after the run, computed without communication."""
+        """The rank's `result` after the run, computed without communication: by default the sum of all inputs."""
+        return self.total(ranks, seed)[self.result(rank, ranks)]
 
     def result(self, rank: int, ranks: int) -> slice:
         """The part of the output that `expected` covers: by default all of it."""

@@ -12,7 +12,7 @@ leaf (X. Han et al., "Isolated Scheduling for Distributed Training Tasks in GPU 
 from collections.abc import Iterator
 from typing import Literal
 
-from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
+from testbed.workloads.base import Transfer, VerifiedWorkload, cut
 
 
 class HalvingDoublingAllreduce(VerifiedWorkload):
@@ -27,15 +27,6 @@ class HalvingDoublingAllreduce(VerifiedWorkload):
             for step, src, dst, first, last, combine in _exchanges(ranks, self.elements)
             for part, start, count in cut(first, last, self.slices)
         )
-
-    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """One array: the reduction is done in place."""
-        data = self.data(rank, seed)
-        return Buffers(data, data)
-
-    def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """The sum of all ranks' inputs, the same on every rank."""
-        return self.total(ranks, seed)
 
 
 def _exchanges(ranks: int, elements: int) -> Iterator[tuple[int, int, int, int, int, bool]]:

@@ -108,18 +108,9 @@ class HierarchicalReduceScatter(_Hierarchical):
     def _rounds(self, ranks: int) -> list[tuple[bool, list[_Ring]]]:
         return _of_several([(True, self._domains(ranks)), (True, self._rails(ranks))])
 
-    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """One array: the reduction is done in place."""
-        data = self.data(rank, seed)
-        return Buffers(data, data)
-
     def result(self, rank: int, ranks: int) -> slice:
         """The rank's shard. The rest of the array holds partial sums."""
         return self._shard(rank, ranks)
-
-    def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """The rank's shard of the sum of all ranks' inputs."""
-        return self.total(ranks, seed)[self._shard(rank, ranks)]
 
 
 class HierarchicalAllreduce(_Hierarchical):
@@ -130,15 +121,6 @@ class HierarchicalAllreduce(_Hierarchical):
     def _rounds(self, ranks: int) -> list[tuple[bool, list[_Ring]]]:
         rails, domains = self._rails(ranks), self._domains(ranks)
         return _of_several([(True, domains), (True, rails), (False, rails), (False, domains)])
-
-    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """One array: the reduction is done in place."""
-        data = self.data(rank, seed)
-        return Buffers(data, data)
-
-    def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """The sum of all ranks' inputs, the same on every rank."""
-        return self.total(ranks, seed)
 
 
 def _of_several(rounds: list[tuple[bool, list[_Ring]]]) -> list[tuple[bool, list[_Ring]]]:

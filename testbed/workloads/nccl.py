@@ -39,15 +39,6 @@ class NcclAllreduce(VerifiedWorkload):
         """What the processes of a rank do, each with a device of its own: the stride of their ring, and their part."""
         return ((1, self),)
 
-    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """One array: the reduction is done in place."""
-        data = self.data(rank, seed)
-        return Buffers(data, data)
-
-    def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """The sum of all ranks' inputs, the same on every rank."""
-        return self.total(ranks, seed)
-
 
 class NcclRingAllreduce(NcclAllreduce):
     """`kind: nccl_ring_allreduce`. `slices` is how many messages a chunk, 1/n of the data, is cut into.
@@ -220,24 +211,20 @@ class NcclCollective(VerifiedWorkload):
 
     def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
         """One array: the ring works in place. NCCL itself has two."""
-        data = self.data(rank, seed)
-        if self.collective == "all_gather":
-            whole = np.zeros(ranks * self.elements, dtype=data.dtype)
-            whole[rank * self.elements : (rank + 1) * self.elements] = data
-            data = whole
-        return Buffers(data, data)
+        if self.collective != "all_gather":
+            return super().buffers(rank, ranks, seed)
+        whole = np.zeros(ranks * self.elements, dtype=self.dtype)
+        whole[rank * self.elements : (rank + 1) * self.elements] = self.data(rank, seed)
+        return Buffers(whole, whole)
 
     def expected(self, rank: int, ranks: int, seed: int) -> Elements:
         """The rank's `result` of one operation."""
         if self.collective == "all_gather":
             return np.concatenate([self.data(peer, seed) for peer in range(ranks)])
-        return self.total(ranks, seed)[self._share(rank, ranks)]
+        return super().expected(rank, ranks, seed)
 
     def result(self, rank: int, ranks: int) -> slice:
         """After a reduce-scatter the rank's share, otherwise all."""
-        return self._share(rank, ranks)
-
-    def _share(self, rank: int, ranks: int) -> slice:
         share = self.elements // ranks
         return slice(rank * share, (rank + 1) * share) if self.collective == "reduce_scatter" else slice(None)
 

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from testbed.misfit import Misfit
-from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
+from testbed.workloads.base import Elements, Transfer, VerifiedWorkload, cut
 
 
 class ParameterServer(VerifiedWorkload):
@@ -39,11 +39,6 @@ class ParameterServer(VerifiedWorkload):
             for part, start, count in cut(self._shard(server).start, self._shard(server).stop, self.slices)
         )
 
-    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """One array: sums are made and stored in place."""
-        data = self.data(rank, seed)
-        return Buffers(data, data)
-
     def result(self, rank: int, ranks: int) -> slice:
         """All of it; after an incast alone, a server's shard, and nothing of the others."""
         if self.phase != "incast":
@@ -53,7 +48,7 @@ class ParameterServer(VerifiedWorkload):
     def expected(self, rank: int, ranks: int, seed: int) -> Elements:
         """Sums, or, after a broadcast alone, what the servers had in their shards."""
         if self.phase != "broadcast":
-            return self.total(ranks, seed)[self.result(rank, ranks)]
+            return super().expected(rank, ranks, seed)
         return np.concatenate([self.data(server, seed)[self._shard(server)] for server in range(self.servers)])
 
     def _shard(self, server: int) -> slice:

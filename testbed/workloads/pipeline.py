@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
+from testbed.workloads.base import Transfer, VerifiedWorkload, cut
 
 
 class Pipeline(VerifiedWorkload):
@@ -38,12 +38,3 @@ class Pipeline(VerifiedWorkload):
             for step, src, dst, start, count, combine in sorted(moves)
             for part, piece, size in cut(start, start + count, self.slices)
         )
-
-    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """One array, for activations and then gradients."""
-        data = self.data(rank, seed)
-        return Buffers(data, data)
-
-    def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """The data after all stages have added to it."""
-        return self.total(ranks, seed)

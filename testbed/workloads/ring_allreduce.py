@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import Field
 
 from testbed.misfit import Misfit
-from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
+from testbed.workloads.base import Transfer, VerifiedWorkload, cut
 
 
 def check_strides(strides: Sequence[int], ranks: int) -> None:
@@ -52,12 +52,3 @@ class RingAllreduce(VerifiedWorkload):
             for chunk in [ring * ranks + (place - step) % ranks]
             for part, start, count in cut(bounds[chunk], bounds[chunk + 1], self.slices)
         )
-
-    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """One array: the reduction is done in place."""
-        data = self.data(rank, seed)
-        return Buffers(data, data)
-
-    def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """The sum of all ranks' inputs, the same on every rank."""
-        return self.total(ranks, seed)
