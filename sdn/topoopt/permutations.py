@@ -112,9 +112,10 @@ def double_binary_tree(size: int, stride: int = 1) -> tuple[Tree, Tree]:
     """Two binary trees over the same members; an inner node of one is a leaf of the other (appendix A).
 
     In the first tree even positions are inner nodes. The second is its mirror image, or for an odd size the first
-    shifted by one, so that no member is an inner node of both. `stride` permutes the labels: v becomes v * stride mod
-    size (figure 23), coprime as a ring's. With `size` odd one member is a leaf of both. Raises ValueError below two
-    members or for a common divisor.
+    shifted by one, so that no member is an inner node of both. With `size` odd one member is a leaf of both. `stride`
+    permutes the labels: v becomes v * stride mod size (figure 23), coprime as a ring's; with stride 1 the trees are
+    NCCL's (P. Sanders, J. Speck and J. L. Traff, Parallel Computing 35, 2009). Raises ValueError below two members or
+    for a common divisor.
     """
     if size < 2 or gcd(stride, size) != 1:
         raise ValueError(f"a double binary tree needs two servers and a coprime stride, not {size} and {stride}")

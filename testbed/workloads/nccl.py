@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from sdn.topoopt import double_binary_tree
 from testbed.misfit import Misfit
 from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
 from testbed.workloads.ring_allreduce import check_strides
@@ -229,34 +230,7 @@ class NcclCollective(VerifiedWorkload):
         return slice(rank * share, (rank + 1) * share) if self.collective == "reduce_scatter" else slice(None)
 
 
-def double_binary_tree(ranks: int) -> tuple[list[int | None], list[int | None]]:
-    """The parent of every rank in both of NCCL's trees; None at a root.
-
-    The first alternates leaves and inner nodes: the height of a rank is the place of its lowest bit that is set. The
-    second is the first mirrored, or, for an odd number of ranks, shifted by one, so that whoever is a leaf in one is an
-    inner node in the other.
-    """
-    first = [_parent(rank, ranks) for rank in range(ranks)]
-    second: list[int | None] = []
-    for rank in range(ranks):
-        if ranks % 2:
-            parent = first[(rank - 1) % ranks]
-            second.append(None if parent is None else (parent + 1) % ranks)
-        else:
-            parent = first[ranks - 1 - rank]
-            second.append(None if parent is None else ranks - 1 - parent)
-    return first, second
-
-
-def _parent(rank: int, ranks: int) -> int | None:
-    if rank == 0:
-        return None
-    bit = rank & -rank
-    near = rank ^ bit | bit << 1
-    return near if near < ranks else rank ^ bit
-
-
-def _tree_edges(parents: list[int | None]) -> Iterator[tuple[int, int, int, bool]]:
+def _tree_edges(parents: Sequence[int | None]) -> Iterator[tuple[int, int, int, bool]]:
     """Source, destination, step and whether to add, for every edge up and then down."""
     heights = [0] * len(parents)
     depths = []

@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from sdn.topoopt import double_binary_tree
 from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
-from testbed.workloads.nccl import double_binary_tree
 
 
 class Snapshot(VerifiedWorkload):

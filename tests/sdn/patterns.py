@@ -6,6 +6,8 @@ Each is a list of steps, each step a list of (source rank, destination rank).
 
 from __future__ import annotations
 
+from sdn import topoopt
+
 Step = list[tuple[int, int]]
 
 
@@ -40,18 +42,7 @@ def pairwise_alltoall(ranks: int) -> list[Step]:
 
 
 def double_binary_tree(ranks: int) -> list[Step]:
-    """Both trees of NCCL at once, up and down (P. Sanders, J. Speck and J. L. Traff, Parallel Computing 35, 2009)."""
-
-    def up(rank: int) -> int | None:
-        if rank == 0:
-            return None
-        bit = rank & -rank
-        parent = (rank ^ bit) | bit << 1
-        return parent if parent < ranks else rank ^ bit
-
-    def second(rank: int) -> int:
-        return (rank + 1) % ranks if ranks % 2 else ranks - 1 - rank
-
-    edges = [(rank, parent) for rank in range(ranks) if (parent := up(rank)) is not None]
-    edges += [(second(rank), second(parent)) for rank, parent in edges]
+    """Both trees at once, up and down."""
+    trees = topoopt.double_binary_tree(ranks)
+    edges = [(rank, parent) for tree in trees for rank, parent in enumerate(tree) if parent is not None]
     return [edges + [(parent, rank) for rank, parent in edges]]

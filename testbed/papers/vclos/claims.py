@@ -88,7 +88,7 @@ def _of_counts() -> Iterator[Claim]:
     yield Claim("5.3", "source routing: flows on a link, most", "", flows, leaves, 0, "less than", said)
     said = "The same, all hashes on one spine: (L - 1) S of L S."
     yield Claim("5.3", "ECMP: flows on a link, most", "", len(worst), leaves * per_leaf, 0, "less than", said)
-    tree = theory.double_binary_tree(2048)
+    tree = theory.to_parents(2048)
     back = [(parent, rank) for rank, parent in tree]
     phases = max(theory.most_flows(one, per_leaf) for one in (tree, back))
     said = "Up, then down."

@@ -12,6 +12,7 @@ import numpy as np
 from sdn.isolation import ocs_vclos, vclos
 from sdn.isolation.cluster import Cluster
 from sdn.isolation.ocs_cluster import OcsCluster
+from sdn.topoopt import double_binary_tree
 
 Pair = tuple[int, int]
 """Source and destination GPU."""
@@ -48,18 +49,10 @@ def all_to_one_leaf(leaves: int, per_leaf: int) -> list[Pair]:
     return [(gpu, gpu % per_leaf) for gpu in gpus]
 
 
-def double_binary_tree(ranks: int) -> list[Pair]:
-    """The flows of one phase: both trees, from each rank to its parent. `ranks` is even.
-
-    Rank r's parent has the lowest bit of r moved up by one; the second tree is the first in reverse order (P. Sanders,
-    J. Speck, J. L. Traff, Parallel Computing 35, 2009).
-    """
-    first = []
-    for rank in range(1, ranks):
-        bit = rank & -rank
-        parent = (rank ^ bit) | bit << 1
-        first.append((rank, parent if parent < ranks else rank ^ bit))
-    return first + [(ranks - 1 - rank, ranks - 1 - parent) for rank, parent in first]
+def to_parents(ranks: int) -> list[Pair]:
+    """The flows of one phase of a double binary tree: in both trees, from each rank to its parent."""
+    trees = double_binary_tree(ranks)
+    return [(rank, parent) for tree in trees for rank, parent in enumerate(tree) if parent is not None]
 
 
 def at_most(flows: int, ports: int, most: int) -> float:

@@ -90,6 +90,33 @@ def test_double_binary_trees_are_trees_and_no_member_is_an_inner_node_of_both(si
     assert inside[0].isdisjoint(inside[1])
 
 
+@given(ranks=st.integers(2, 300))
+def test_the_children_in_the_trees_match_nccl(ranks: int) -> None:
+    """NCCL's `src/graph/trees.cc` computes children separately: at half a rank's lowest set bit, or nearer."""
+
+    def children(rank: int) -> set[int]:
+        bit = rank & -rank if rank else 1 << (ranks - 1).bit_length()
+        half = bit >> 1
+        found = {rank - half} if rank and half else set()
+        while half and rank + half >= ranks:
+            half >>= 1
+        return found | {rank + half} if half else found
+
+    mirrored = {rank: {ranks - 1 - child for child in children(ranks - 1 - rank)} for rank in range(ranks)}
+    shifted = {rank: {(child + 1) % ranks for child in children((rank - 1) % ranks)} for rank in range(ranks)}
+    expected = ({rank: children(rank) for rank in range(ranks)}, shifted if ranks % 2 else mirrored)
+    for parents, of_nccl in zip(double_binary_tree(ranks), expected, strict=True):
+        assert {r: {c for c in range(ranks) if parents[c] == r} for r in range(ranks)} == of_nccl
+
+
+@given(ranks=st.integers(3, 300))
+def test_a_leaf_of_one_tree_is_an_inner_node_of_the_other(ranks: int) -> None:
+    inner = [{parent for parent in parents if parent is not None} for parents in double_binary_tree(ranks)]
+    leaves_of_both = set(range(ranks)) - inner[0] - inner[1]
+    # With an odd number of ranks the shifted tree has another rank in the root's place.
+    assert len(leaves_of_both) <= ranks % 2
+
+
 def test_bad_groups_are_refused_in_a_sentence() -> None:
     with pytest.raises(ValueError, match="two servers or more, not 1"):
         totient_perms(1)

@@ -44,20 +44,6 @@ def test_the_fullest_port_is_counted_as_by_enumeration(flows: int, ports: int) -
         assert theory.exactly(flows, ports, most) == pytest.approx(drawn[most] / ports**flows, abs=1e-12)
 
 
-def test_double_binary_trees_are_two_trees() -> None:
-    edges = theory.double_binary_tree(64)
-    for tree in (edges[:63], edges[63:]):
-        parents = dict(tree)
-        (root,) = set(range(64)) - set(parents)
-        for rank in parents:
-            steps = 0
-            while rank != root:
-                rank, steps = parents[rank], steps + 1
-                assert steps < 64
-    children = [Counter(parent for _, parent in tree) for tree in (edges[:63], edges[63:])]
-    assert all(rank not in children[0] or rank not in children[1] for rank in range(1, 63))
-
-
 def test_a_ring_by_source_routing_has_one_flow_on_a_link() -> None:
     assert theory.most_flows([(gpu, (gpu + 1) % 64) for gpu in range(64)], 8) == 1
     assert theory.most_flows(theory.all_to_one_leaf(8, 4), 4) == 7
