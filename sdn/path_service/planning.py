@@ -2,6 +2,7 @@
 """Planners kept up while commodities arrive and depart: one interface for all of `sdn.planners.PLANNERS`."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
@@ -179,12 +180,7 @@ def exchange(plan: LivePlan, departing: Iterable[int], arriving: Iterable[Ends])
 
 
 LIVE: MappingProxyType[str, Callable[[Clos], LivePlan]] = MappingProxyType(
-    {
-        "optimal": Incremental,
-        "greedy": lambda fabric: FullReplan(PLANNERS["greedy"], fabric),
-        "annealing": lambda fabric: FullReplan(PLANNERS["annealing"], fabric),
-        "ilp": lambda fabric: FullReplan(PLANNERS["ilp"], fabric),
-        "ecmp": AtRandom,
-    }
+    {name: partial(FullReplan, planner) for name, planner in PLANNERS.items()}
+    | {"optimal": Incremental, "ecmp": AtRandom}
 )
-"""By name: how to keep up each planner of `sdn.planners.PLANNERS`."""
+"""How to keep the plan of each planner up to date, by the planner's name in `sdn.planners.PLANNERS`."""

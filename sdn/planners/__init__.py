@@ -25,7 +25,7 @@ from sdn.planners.order import c4p, crux, largest_first
 from sdn.planners.rates import max_min_rates
 
 PLANNERS: MappingProxyType[str, Callable[[Clos, Commodities], Plan]] = MappingProxyType(
-    {"ecmp": ecmp, "greedy": greedy, "annealing": annealing, "ilp": ilp, "optimal": optimal}
+    {"optimal": optimal, "greedy": greedy, "annealing": annealing, "ilp": ilp, "ecmp": ecmp}
 )
 """Every planner by name."""
 

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 import click
 
+from sdn.planners import PLANNERS, cabling
 from testbed.cli.endpoints import address_and_port, endpoint_text
 from testbed.cli.fabric import fabric_of, hash_option, topology_option
 from testbed.cli.group import OneSentenceGroup
 from testbed.errors import InputError, TestbedError
 
 DEFAULT_PORT = 4792
-PLANNERS = ("optimal", "greedy", "annealing", "ilp", "ecmp")
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -59,7 +59,7 @@ def _json(command: _Command) -> _Command:
     help="Where hosts connect; with port 0 the kernel chooses one.",
 )
 @_token_file
-@click.option("--planner", type=click.Choice(PLANNERS), default="optimal", show_default=True, help="The planner.")
+@click.option("--planner", type=click.Choice(list(PLANNERS)), default="optimal", show_default=True, help="The planner.")
 @hash_option
 @click.option("--forecast", is_flag=True, help="Learn which elephants repeat, and assign their paths in advance.")
 @click.option("--rates", is_flag=True, help="Limit every elephant to its max-min fair rate.")
@@ -89,7 +89,6 @@ def run(
     from sdn.path_service.run import Place, serve
     from sdn.path_service.service import Options
     from sdn.path_service.token import TokenError, make_token, read_token
-    from sdn.planners import cabling
 
     address, port = address_and_port("--listen", listen, f"10.0.0.1:{DEFAULT_PORT} or [fd00::1]:{DEFAULT_PORT}")
     topology, _, ecmp_hash = fabric_of(topology_file, hash_name)

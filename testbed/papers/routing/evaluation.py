@@ -31,9 +31,9 @@ MODELS = (BLOOM, GPT3, LLAMA2)
 RINGS = (2, 4, 8)
 JOBS = (1, 2, 3, 4, 5)
 FAILED = (0, 1, 4, 8)
-PLANNERS = ("ecmp", "annealing", "greedy", "optimal", "ilp")
 NAMES = {"ecmp": "ECMP", "annealing": "annealing", "greedy": "greedy", "optimal": "edge colouring", "ilp": "ILP"}
 """Names of the planners in the paper, except greedy, which is the paper's own scheme."""
+PLANNERS = tuple(NAMES)
 ILP_LIMIT_S = 20.0
 
 
