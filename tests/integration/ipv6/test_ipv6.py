@@ -4,26 +4,18 @@
 from __future__ import annotations
 
 import csv
-import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.integration import paralet
 
 
 class Done:
     """`paralet run` of the spec beside this file."""
 
     def __init__(self, folder: Path) -> None:
-        argv = [sys.executable, "-c", "from testbed.cli import main; main()", "run", "--json"]
-        argv += [str(Path(__file__).with_name("spec.yaml")), "--results", str(folder)]
-        done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
-        assert done.returncode == 0, done.stderr
-        self.summary: dict[str, Any] = json.loads(done.stdout)
+        self.summary = paralet.run(Path(__file__).with_name("spec.yaml"), folder)
         self.policies = {policy["name"]: policy for policy in self.summary["policies"]}
         with (folder / "ipv6" / "predictions.csv").open(newline="") as file:
             self.flows = list(csv.DictReader(file))

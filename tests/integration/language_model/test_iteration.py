@@ -4,32 +4,17 @@
 from __future__ import annotations
 
 import csv
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 from testbed import spec
 from testbed.workloads import LanguageModel
+from tests.integration import paralet
 
-ROOT = Path(__file__).parents[3]
 SPEC = Path(__file__).with_name("spec.yaml")
 
 
 def test_processes_run_an_iteration(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        "from testbed.cli import main; main()",
-        "run",
-        SPEC,
-        "--results",
-        tmp_path,
-        "--json",
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
+    summary = paralet.run(SPEC, tmp_path)
     (policy,) = summary["policies"]
     assert policy["verified"]
     assert 0 < summary["predictions"]["checked"] == summary["predictions"]["matched"]

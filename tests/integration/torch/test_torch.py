@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import csv
-import json
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[3]
+from tests.integration import paralet
+
 SPEC = Path(__file__).with_name("spec.yaml")
-ARGV = [sys.executable, "-c", "from testbed.cli import main; main()", "run"]
 
 pytestmark = [
     pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed: run 'make torch'"),
@@ -26,11 +23,7 @@ pytestmark = [
 
 def run(results: Path, spec: Path = SPEC) -> dict[str, Any]:
     """The summary of a run of `spec`."""
-    argv = [*ARGV, spec, "--results", results, "--json"]
-    ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=560, check=False)
-    assert ended.returncode == 0, ended.stderr
-    summary: dict[str, Any] = json.loads(ended.stdout)
-    return summary
+    return paralet.run(spec, results, timeout_s=560)
 
 
 @pytest.fixture(scope="module")

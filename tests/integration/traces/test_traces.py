@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 import csv
-import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.integration import paralet
+
 HOST_RANKS = {"10.0.0.1": 0, "10.0.1.1": 1, "10.0.0.2": 2, "10.0.1.2": 3}
 """Ranks by address, on hosts of two leaves in turn."""
 TENSOR, DATA = 40_000 + 60_000 // 2, 40_000 + 80_000
@@ -36,20 +33,7 @@ class Done:
     """`paralet run` of the spec beside this file."""
 
     def __init__(self, folder: Path) -> None:
-        spec = Path(__file__).with_name("spec.yaml")
-        argv = [
-            sys.executable,
-            "-c",
-            "from testbed.cli import main; main()",
-            "run",
-            spec,
-            "--results",
-            folder,
-            "--json",
-        ]
-        done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
-        assert done.returncode == 0, done.stderr
-        self.summary: dict[str, Any] = json.loads(done.stdout)
+        self.summary = paralet.run(Path(__file__).with_name("spec.yaml"), folder)
         self.folder = folder / "traced"
         self.policies = [policy["name"] for policy in self.summary["policies"]]
 
