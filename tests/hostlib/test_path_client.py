@@ -620,5 +620,5 @@ def test_a_token_file_must_be_private(service: PathService, tmp_path: Path) -> N
         file.write_text(wrong)
         with pytest.raises(DeviceError, match="holds no token: one line of 1 to 256 printable characters"):
             opened(file)
-    with pytest.raises(DeviceError, match="is no regular file"):
+    with pytest.raises(DeviceError, match="is not a regular file"):
         opened(tmp_path)

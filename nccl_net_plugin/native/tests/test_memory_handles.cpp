@@ -35,7 +35,7 @@ TEST_CASE("a handle names its region until it is removed, also when its slot is 
   CHECK(handles.find(second)->rkey == 2);
 }
 
-TEST_CASE("what is no handle names no region, and nothing behind it is read") {
+TEST_CASE("a pointer that is not a handle finds no region and is not read") {
   MemoryHandles handles;
   handles.add({.rkey = 1});
   int variable = 0;

@@ -42,33 +42,33 @@ Answer decode_assign(const json& message) {
   Assign out;
   const json& peer = member(message, "peer");
   const auto address = peer.is_string() ? parse_address(peer.get_ref<const std::string&>()) : std::nullopt;
-  if (!address) return InvalidMessage{.what = "an assignment whose peer is no IP address", .peer = std::nullopt};
+  if (!address) return InvalidMessage{.what = "an assignment whose peer is not an IP address", .peer = std::nullopt};
   const json& peer_port = member(message, "peer_port");
   const bool has_port = peer_port.is_number_unsigned() && peer_port.get<std::uint64_t>() <= UINT16_MAX;
   if (!peer_port.is_null() && !has_port) {
-    return InvalidMessage{.what = "an assignment whose peer_port is no UDP port", .peer = std::nullopt};
+    return InvalidMessage{.what = "an assignment whose peer_port is not a UDP port", .peer = std::nullopt};
   }
   out.peer = has_port ? PeerName(*address, peer_port.get<std::uint16_t>()) : PeerName(*address);
   const auto wrong = [&out](const char* what) { return InvalidMessage{.what = what, .peer = out.peer}; };
 
   const json& ports = member(message, "ports");
-  if (!ports.is_array() || ports.size() > kMaxPorts) return wrong("an assignment whose ports are no list of ports");
+  if (!ports.is_array() || ports.size() > kMaxPorts)
+    return wrong("an assignment whose ports are not a list of at most 1024");
   for (const json& port : ports) {
-    if (!port.is_number_unsigned()) return wrong("an assignment with a port that is no number");
-    const auto number = port.get<std::uint64_t>();
+    const auto number = port.is_number_unsigned() ? port.get<std::uint64_t>() : 0;
     if (number < wire::kFirstEntropyPort || number > UINT16_MAX) {
       return wrong("an assignment with a port outside 49152..65535");
     }
     out.ports.push_back(static_cast<std::uint16_t>(number));
   }
   const json& generation = member(message, "generation");
-  if (!generation.is_number_unsigned()) return wrong("an assignment whose generation is no number");
+  if (!generation.is_number_unsigned()) return wrong("an assignment whose generation is not a non-negative integer");
   out.generation = generation.get<std::uint64_t>();
   const json& id = member(message, "id");
-  if (!id.is_null() && !id.is_number_unsigned()) return wrong("an assignment whose id is no number");
+  if (!id.is_null() && !id.is_number_unsigned()) return wrong("an assignment whose id is not a non-negative integer");
   if (!id.is_null()) out.id = id.get<std::uint64_t>();
   const json& rate = member(message, "rate_bps");
-  if (!rate.is_null() && !rate.is_number()) return wrong("an assignment whose rate is no number");
+  if (!rate.is_null() && !rate.is_number()) return wrong("an assignment whose rate is not a number");
   if (!rate.is_null()) {
     out.rate_bps = rate.get<double>();
     if (!std::isfinite(out.rate_bps) || out.rate_bps <= 0) return wrong("an assignment whose rate is not above 0");
@@ -130,7 +130,8 @@ std::string encode_ping(std::uint64_t nonce) { return line({{"type", "ping"}, {"
 
 Answer decode(std::string_view text) {
   const json message = json::parse(text, nullptr, false);
-  if (!message.is_object()) return InvalidMessage{.what = "a line that is no JSON object", .peer = {}, .fatal = true};
+  if (!message.is_object())
+    return InvalidMessage{.what = "a line that is not a JSON object", .peer = {}, .fatal = true};
   const json& type = member(message, "type");
   if (type == "assign") return decode_assign(message);
   if (type == "welcome") {

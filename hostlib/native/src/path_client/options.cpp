@@ -76,7 +76,7 @@ std::string read_token(const std::string& path) {
   struct stat status {};
   if (!file.valid() || ::fstat(file.get(), &status) != 0)
     refuse(std::string("cannot be read: ") + std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) refuse("is no regular file");
+  if (!S_ISREG(status.st_mode)) refuse("is not a regular file");
   if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) refuse("is open to others: make it your own with chmod 600");
   std::array<char, kMaxToken + 2> bytes{};
   const ssize_t got = ::read(file.get(), bytes.data(), bytes.size());

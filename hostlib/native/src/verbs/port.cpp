@@ -132,7 +132,7 @@ OpenPort open_port(const VerbsOptions& options) {
         gids, [&](const ibv_gid_entry& entry) { return entry.port_num == ours->port_num && entry.gid_index == index; });
     if (chosen == gids.end() || index > UINT8_MAX) {
       throw DeviceError("GID index " + std::to_string(index) + " of " + name + ", which has " +
-                        format_address(options.address) + ", is no RoCEv2 GID: `paralet doctor` lists them");
+                        format_address(options.address) + ", is not a RoCEv2 GID: `paralet doctor` lists them");
     }
     out = {name, std::move(context), static_cast<std::uint8_t>(ours->port_num), index, chosen->gid};
     return true;

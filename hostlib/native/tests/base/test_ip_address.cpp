@@ -33,7 +33,7 @@ TEST_CASE("an IPv4 address and its IPv4-mapped IPv6 address are the same") {
   CHECK(IpAddress(address.bytes()) == address);
 }
 
-TEST_CASE("an IPv6 address is no IPv4 address, and is link-local in fe80::/10") {
+TEST_CASE("an IPv6 address is not an IPv4 address, and is link-local in fe80::/10") {
   const auto at = [](const char* text) { return *parse_address(text); };
   CHECK(at("fd00::1").ipv4() == 0);
   CHECK_FALSE(at("::10.0.1.2").is_ipv4());

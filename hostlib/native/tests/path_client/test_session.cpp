@@ -236,7 +236,7 @@ TEST_CASE("an invalid message puts its peer on ECMP, and a fatal one ends the co
   CHECK(talk.session.counters().invalid == 2);
   CHECK(!talk.session.take_warning().empty());
   CHECK(talk.session.on_line("?", talk.now, talk.out) == Verdict::kDrop);
-  CHECK(talk.session.take_warning() == "it sent a line that is no JSON object");
+  CHECK(talk.session.take_warning() == "it sent a line that is not a JSON object");
 }
 
 TEST_CASE("the number of peers that a service may name is limited, even with empty assignments") {

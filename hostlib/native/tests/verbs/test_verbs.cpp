@@ -1004,6 +1004,15 @@ TEST_CASE("an InfiniBand port is refused in a sentence") {
       DeviceError);
 }
 
+TEST_CASE("a GID index without a RoCEv2 GID is refused in a sentence") {
+  fake_verbs::reset();
+  VerbsOptions options = backend_options();
+  options.gid_index = 7;
+  CHECK_THROWS_WITH_AS(open_verbs(options),
+                       "GID index 7 of fake0, which has 127.0.0.1, is not a RoCEv2 GID: `paralet doctor` lists them",
+                       DeviceError);
+}
+
 // -- events of the NIC --------------------------------------------------------------------------------------------
 
 /// An event comes while a receive is pending. Whether the receive fails for that reason. Its own device may see the
