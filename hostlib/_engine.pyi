@@ -29,7 +29,7 @@ class MemoryRegion:
 
     @property
     def length(self) -> int:
-        """Bytes."""
+        """The size of the region in bytes."""
     def slice(self, offset: int, length: int) -> MemoryRegion:
         """A part of the region, in bytes. Raises IndexError outside the region."""
     def close(self) -> None:
@@ -60,7 +60,7 @@ class Listener:
     def handle(self) -> bytes:
         """128 bytes with which a peer can connect; pass them to the peer by any means."""
     def accept(self, timeout_s: float | None = None) -> Connection:
-        """The next connection. Raises TimeoutError."""
+        """The next connection. Raises TimeoutError when none comes within `timeout_s` seconds; None: no limit."""
     def close(self) -> None:
         """Stops listening; accepted connections stay."""
 
@@ -82,7 +82,7 @@ class Operation:
 
     @property
     def id(self) -> int:
-        """Unique in the process."""
+        """A number that no other operation of the process has."""
     @property
     def done(self) -> bool:
         """Whether it has finished or failed. Does not block, and makes no progress."""
@@ -148,7 +148,10 @@ class Group:
     def close(self) -> None: ...
 
 def wait_any(requests: Sequence[Request], timeout_s: float | None = None) -> int:
-    """The index of the first request that has finished or failed. Raises TimeoutError."""
+    """The index of the first request that has finished or failed.
+
+    Raises TimeoutError when none has within `timeout_s` seconds; None: no limit.
+    """
 
 def options() -> list[dict[str, Any]]: ...
 def check_option(name: str, value: Any) -> None: ...

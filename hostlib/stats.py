@@ -536,7 +536,10 @@ def published(pid: int, memfd: str, parsed: Callable[[bytes], _T]) -> Iterator[_
 
 
 def inner_pid(pid: int) -> int | None:
-    """A process's own id in its innermost PID namespace, by which it names itself in what it publishes."""
+    """A process's own id in its innermost PID namespace, by which it names itself in what it publishes.
+
+    None when there is no such process, or this user may not read its status.
+    """
     return _state_and_inner_pid(pid)[1]
 
 

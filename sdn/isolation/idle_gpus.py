@@ -34,7 +34,7 @@ class IdleGpus(Set[Gpu]):
     """By leaf: the number of servers whose GPUs are all idle, R[n]. Shape (L,)."""
 
     def __init__(self, at: NDArray[np.bool_]) -> None:
-        """O(L * H * T)."""
+        """The GPUs whose entry of `at` is True. Counts them in O(L * H * T)."""
         self.at = at
         self.per_server = at.sum(axis=2, dtype=np.int32)
         self.whole = (self.per_server == at.shape[2]).sum(axis=1, dtype=np.int32)

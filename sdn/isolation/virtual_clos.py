@@ -60,7 +60,7 @@ class VirtualClos:
 def sub_clos(topology: Topology, jobs: Mapping[str, Sequence[str]]) -> VirtualClos:
     """Virtual Clos for jobs with given hosts, placed in the order of `jobs`, on links that no two jobs share.
 
-    Raises ValueError when there are too few spines, and when a host has two jobs.
+    Raises ValueError when there are too few spines, and when a host has two jobs; KeyError for an unknown host.
     """
     cluster, leaves, spines = cluster_of(topology)
     gpus = {host: gpu for gpu, host in hosts_by_gpu(topology).items()}

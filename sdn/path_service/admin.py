@@ -19,30 +19,30 @@ from msgspec import Meta, Struct
 
 MOST_FLOWS = 100_000
 TIMEOUT_S = 30.0
-"""Within which a request must be sent and answered."""
+"""The time in seconds within which a request must be sent and answered."""
 
 
 class Status(Struct, tag="status", tag_field="type", frozen=True):
-    """Asks for `PathService.status`, connections and refusals."""
+    """A request for `PathService.status`, with the numbers of connections and refusals."""
 
     token: str
 
 
 class Flows(Struct, tag="flows", tag_field="type", frozen=True):
-    """Asks for `PathService.flows`."""
+    """A request for the `most` oldest commodities: `PathService.flows`."""
 
     token: str
     most: Annotated[int, Meta(ge=1, le=MOST_FLOWS)] = 1000
 
 
 class Paths(Struct, tag="paths", tag_field="type", frozen=True):
-    """Asks for `PathService.paths`."""
+    """A request for all links with their loads: `PathService.paths`."""
 
     token: str
 
 
 class LinkChange(Struct, tag="link", tag_field="type", frozen=True):
-    """Says that links have gone down, or have come back; `sdn.path_service.links` says how they are named."""
+    """Notice that links have gone down, or have come back; `sdn.path_service.links` says how they are named."""
 
     token: str
     link: Annotated[str, Meta(max_length=256)]

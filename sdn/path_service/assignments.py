@@ -72,7 +72,7 @@ class Assignments:
                 self._counts["pushed"] += 1
 
     def forget_cut(self, pair: Pair) -> None:
-        """Its commodity has ended, so nothing that it sent is lost on a dead path."""
+        """Forget that the path of a pair was cut: its commodity has ended, so none of its packets are lost there."""
         if self._cut:
             self._cut.discard(pair)
 

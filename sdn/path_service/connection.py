@@ -35,7 +35,7 @@ class Connections(Protocol):
         ...
 
     def leave(self, number: int) -> None:
-        """The connection of this number has ended."""
+        """Forget the connection of this number, which has ended."""
         ...
 
     def refused(self, code: str, text: str) -> None:
@@ -47,7 +47,7 @@ class Connections(Protocol):
         ...
 
     def greet(self, now_s: float, number: int, hello: Hello) -> None:
-        """Takes in a device that `refusal` has nothing against."""
+        """Accept a device that `refusal` has nothing against, and answer its hello."""
         ...
 
     def handle(self, now_s: float, number: int, lines: list[bytes]) -> None:
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
         self._server.leave(self._number)
 
     def pause_writing(self) -> None:
-        """The write buffer is full: the host does not read."""
+        """Drop the connection: its write buffer is full, so the host does not read."""
         self._server.refused("unread", f"{self._who} dropped: it does not read what it is sent")
         self.abort()
 

@@ -47,11 +47,11 @@ class Expectations:
                 yield pair, coming.latest_s
 
     def add(self, pair: Pair, expires_s: float) -> None:
-        """A commodity has been planned for an elephant that is expected."""
+        """Remember that a commodity was planned for an elephant that is expected until `expires_s`."""
         pair.expires_s = expires_s
         self.pairs[pair] = None
 
     def discard(self, pair: Pair) -> None:
-        """The elephant has come, or the commodity has been removed."""
+        """Forget a pair whose elephant has come, or whose commodity has been removed."""
         if self.pairs:
             self.pairs.pop(pair, None)

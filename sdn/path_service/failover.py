@@ -55,19 +55,19 @@ class Failover:
         return len(self._plans)
 
     def note(self, pairs: Iterable[Pair]) -> None:
-        """Commodities have arrived, or have been rerouted."""
+        """Remember pairs whose commodities have arrived or were rerouted, until `prepare` has checked them."""
         self._changed.extend(pairs)
 
     def note_arrival(self, pair: Pair) -> None:
-        """Remember a commodity that has arrived, until `prepare` has checked it."""
+        """As `note`, for one pair."""
         self._changed.append(pair)
 
     def age(self) -> None:
-        """Commodities have come or gone, so plans may be suboptimal. They are recomputed later."""
+        """Have `prepare` recompute all plans: commodities have come or gone, so that plans may be suboptimal."""
         self._plans.aged = True
 
     def restart(self) -> None:
-        """Links have changed: all plans are obsolete."""
+        """Discard all plans, because links have changed."""
         self._plans.restart()
         self._lookups.clear()
 

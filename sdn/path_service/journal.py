@@ -86,7 +86,7 @@ class Journal:
         self._add(_line({"t": now_s, "conn": conn, "hello": said}))
 
     def said(self, now_s: float, conn: int, lines: Iterable[bytes | bytearray]) -> None:
-        """A host has sent these lines, each of which is a message."""
+        """Log the lines that a host has sent, each of which is a message."""
         self._add(b'{"t":%.6f,"conn":%d,"lines":[%b]}\n' % (now_s, conn, b",".join(lines)))
 
     def gone(self, now_s: float, conn: int) -> None:

@@ -98,7 +98,7 @@ class Server:
             self._hurry = self._loop.call_later(0, self.tick)
 
     def links(self, links: Sequence[Link], up: bool) -> None:
-        """Links have gone down or come back: sends new ports to hosts. Raises KeyError as `PathService.link`."""
+        """Send hosts new ports after links went down or came back. Raises KeyError as `PathService.link`."""
         now_s = self.now()
         sends = self.service.link(now_s, links, up)
         if self.journal is not None:
@@ -107,7 +107,7 @@ class Server:
         self._log.write(f"{', '.join(f'{link.a} to {link.b}' for link in links)}: {'up' if up else 'down'}")
 
     def tick(self) -> None:
-        """Calls `PathService.tick`."""
+        """Let the service do the work that is due, and send what results."""
         self._hurry = None
         now_s = self.now()
         if self.journal is not None:
@@ -130,7 +130,7 @@ class Server:
         return self._numbers
 
     def leave(self, number: int) -> None:
-        """A connection has ended; its device is back on ECMP."""
+        """Handle the end of a connection: the commodities of its device end, and the device is back on ECMP."""
         if self.connections.pop(number, None) is None:
             return
         if self.greeting.pop(number, None) is not None:
@@ -149,7 +149,7 @@ class Server:
         return None
 
     def greet(self, now_s: float, number: int, hello: Hello) -> None:
-        """Connects a device that `refusal` has nothing against."""
+        """Accept a device that `refusal` has nothing against. An earlier connection of the same device object ends."""
         del self.greeting[number]
         connection = self.connections[number]
         connection.write(to_line(Welcome(VERSION, secrets.token_hex(8))))

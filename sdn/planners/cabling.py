@@ -58,7 +58,7 @@ class Cabling:
     def commodities(
         self, pairs: Iterable[tuple[str, str]], demand: npt.ArrayLike = 1.0, job: npt.ArrayLike = 0
     ) -> Commodities:
-        """One commodity for each pair of source and destination host, between their first NICs."""
+        """One commodity for each pair of source and destination host, between their first NICs. Errors as of `nic`."""
         numbers = np.array([(self.nic(src), self.nic(dst)) for src, dst in pairs], dtype=np.int32).reshape(-1, 2)
         return Commodities.of(numbers[:, 0], numbers[:, 1], demand, job)
 
@@ -79,7 +79,10 @@ class Cabling:
         return self.path_by(*(int(column[commodity]) for column in columns))
 
     def path_by(self, src: int, dst: int, spine: int, up: int, down: int) -> Path | None:
-        """The `netmodel` path between two NICs by a spine (or LOCAL or UNREACHABLE) and parallel links."""
+        """The `netmodel` path between two NICs by a spine and parallel links, or within a ToR (spine LOCAL).
+
+        None when `spine` is UNREACHABLE.
+        """
         first, last = self.nics[src], self.topology.peer(self.nics[dst])
         if spine == UNREACHABLE:
             return None

@@ -18,7 +18,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """The levels of links of given rates for commodities of one demand."""
+    """The levels of congestion at which links of given rates take one more commodity of `demand`."""
 
     rate_bps: Floats
     """The rate of each link in bit/s, by ToR, spine and parallel link."""

@@ -39,7 +39,7 @@ class RunningJob:
     mean: NDArray[np.float64]
     """Their loads, averaged over the time of its collective."""
     own: NDArray[np.float64]
-    """`mean` by entry of the traffic."""
+    """For each entry of `traffic.links`: the `mean` of its link."""
 
 
 class Contention(ABC):
@@ -60,7 +60,7 @@ class Contention(ABC):
         """How often it has changed the path of a running flow."""
 
     def start(self, slot: int, job: Job, traffic: Traffic) -> float:
-        """A job starts. Returns the work of its first phase, in seconds without contention."""
+        """Start a job. Returns the work of its first phase, in seconds without contention."""
         steps = np.repeat(np.arange(len(traffic.starts)), np.diff([*traffic.starts, len(traffic.links)]))
         links, entry = np.unique(traffic.links, return_inverse=True)
         mean: NDArray[np.float64] = np.bincount(entry, traffic.loads * traffic.shares[steps]).astype(np.float64)
@@ -73,14 +73,14 @@ class Contention(ABC):
         return self._first(slot)
 
     def next(self, slot: int) -> float | None:
-        """A job's phase has ended. Returns the work of its next phase; None when the job has ended."""
+        """End a phase of a job. Returns the work of its next phase in seconds; None when the job has ended."""
         self.changed = True
         if (work := self._next(slot)) is None:
             self._forget(slot)
         return work
 
     def leave(self, slot: int, left_s: float) -> float:
-        """A job is stopped before its end, with `left_s` of its phase's work to do.
+        """Stop a job before its end, with `left_s` of its phase's work to do.
 
         Returns all the work that it has left, in seconds without contention.
         """
@@ -97,7 +97,7 @@ class Contention(ABC):
             self.worst = float(self.load.max())
 
     def advance(self, passed_s: float) -> None:  # noqa: B027  # most need not know the time
-        """Time passes at the speeds given last."""
+        """Let `passed_s` seconds pass at the speeds that `speeds` returned last."""
 
     def speeds(self) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
         """The slots of all these jobs, and the speeds at which they do their phases' work, above 0."""

@@ -13,7 +13,11 @@ FIDELITIES: tuple[FidelityName, ...] = get_args(FidelityName)
 
 
 def contention(fidelity: FidelityName, shape: Shape, rounds: int = 1, *, replanned: bool = False) -> Contention:
-    """An empty cluster's; `rounds` and `replanned` are for `steps` and `fair`."""
+    """The contention model of an empty cluster.
+
+    `rounds`, for `steps` and `fair`, is how often a job computes and communicates. With `replanned` the paths of a step
+    are planned when it begins, whatever the fidelity, unless that is `average`.
+    """
     if fidelity == "average":
         return Average(shape)
     if replanned:

@@ -25,7 +25,7 @@ CAUSES: tuple[Cause, ...] = get_args(Cause)
 AnyCluster = Cluster | OcsCluster
 AnyAllocation = Allocation | OcsAllocation
 Place = Callable[[Any, str, int], AnyAllocation | None]
-"""As `vclos.place`."""
+"""Places a job of so many GPUs on a cluster, as `vclos.place` does; None where the rule finds no place."""
 
 
 def empty_cluster(shape: Shape, placement: PlacementName, optical_switches: int) -> AnyCluster:

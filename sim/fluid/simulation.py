@@ -25,7 +25,7 @@ class Messages:
     channel: npt.ArrayLike
     bits: npt.ArrayLike = 0.0
     delay_s: npt.ArrayLike = 0.0
-    """Time from the last bit sent until delivery."""
+    """Time from the last bit sent until delivery, in seconds."""
     release_s: npt.ArrayLike = 0.0
     """The earliest time, in seconds, at which each message may start."""
     milestone: npt.ArrayLike = False
@@ -63,7 +63,7 @@ class Simulation(MessageSimulation[_fluid.Simulation]):
         )
 
     def set_rate(self, link: int, rate_bps: float) -> None:
-        """Change the rate of a link; 0 is a dead link."""
+        """Change the rate of a link, in bit/s; 0 is a dead link."""
         self._core.set_capacity(link, rate_bps)
 
     def set_paths(self, flows: npt.ArrayLike, paths: Paths) -> None:
@@ -98,7 +98,7 @@ class Simulation(MessageSimulation[_fluid.Simulation]):
         return self._core.begun_s()
 
     def rates_bps(self) -> Floats:
-        """Rate of each flow after the last `advance`."""
+        """Rate of each flow in bit/s after the last `advance`."""
         return self._core.rates_bps()
 
     def flow_bits(self) -> Floats:

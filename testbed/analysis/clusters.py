@@ -13,7 +13,7 @@ from sim.cluster import Cause, Outcome, Result, State
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Of jobs that ended, in seconds unless said otherwise. All are 0 when none did."""
+    """Mean and percentiles over jobs that ended, in seconds unless said otherwise. All are 0 when none did."""
 
     mean: float
     p50: float
@@ -21,7 +21,7 @@ class Times:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Times":
-        """From one value per job."""
+        """The mean and the percentiles of these values, one per job."""
         if not values:
             return cls(0.0, 0.0, 0.0)
         p50, p99 = np.percentile(values, [50, 99]).tolist()
@@ -40,7 +40,7 @@ class ClusterMetrics:
     completion_s: Times
     """JCT: from its arrival until its end."""
     stretch: float
-    """The mean of JRT by the job's duration without contention."""
+    """The mean of JRT / the job's duration without contention."""
     stretch_over_leaves: Times
     """The same ratio, of jobs on several leaves: not in seconds."""
     instability: float
@@ -52,13 +52,13 @@ class ClusterMetrics:
     paths_set: float
     """How often the path of a flow was planned, per seed."""
     paths_moved: float
-    """How often it moved a running flow, per seed."""
+    """How often planning moved a running flow to another path, per seed."""
     preemptions: float
     """How often a job lost its GPUs to another, per seed."""
 
 
 def metrics(results: Sequence[Result], gpus: int) -> ClusterMetrics:
-    """Of one result per seed, on a cluster of `gpus` GPUs."""
+    """The metrics of one strategy from its results, one per seed, on a cluster of `gpus` GPUs."""
     outcomes = [outcome for result in results for outcome in result.outcomes]
     ended = [outcome for outcome in outcomes if outcome.state == "ended"]
     stretches: defaultdict[int, list[float]] = defaultdict(list)

@@ -58,7 +58,7 @@ class Fabrics(Section):
     radix: list[int] = Field(default=[64], min_length=1)
     oversubscription: list[int] = Field(default=[1], min_length=1)
     tiers: list[Literal[1, 2, 3]] | None = Field(default=None, min_length=1)
-    """By default the fewest that suffice."""
+    """Tiers of switches; by default the fewest that suffice."""
     planes: list[int] = Field(default=[1], min_length=1)
 
     @model_validator(mode="after")

@@ -35,7 +35,7 @@ class Reading:
     counters: Mapping[PortRef, Counters]
     overruns: int
     faults: Mapping[PortRef, Faults] = field(default_factory=dict)
-    """Of ports with declared faults."""
+    """The fault counters of ports with declared faults."""
 
 
 def record_of(

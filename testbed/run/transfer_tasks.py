@@ -29,7 +29,7 @@ class Task:
 
     transfer: Transfer
     place: int
-    """In the schedule."""
+    """The place of the transfer in the schedule."""
     tag: int
     outgoing: bool
     route: int = 0
@@ -38,7 +38,7 @@ class Task:
     unlocks: list[Task] = field(default_factory=list)
     opens: list[Gate] = field(default_factory=list)
     scratch: Elements | None = None
-    """For a receive that is added to the output: where it arrives."""
+    """The memory in which a receive arrives that is then added to the output."""
     arrived: bool = False
     finished_s: float | None = None
 

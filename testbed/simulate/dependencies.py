@@ -34,11 +34,11 @@ class Dependencies:
     earlier: _Numbers
     later: _Numbers
     pause_s: _Floats
-    """By gate."""
+    """The length of each gate's pause in seconds."""
     gates: tuple[int, ...]
     """By job: the number of its gates, which follow those of the job before it."""
     talks: tuple[Talk, ...] = ()
-    """Of all jobs, with these numbers of messages."""
+    """The talks of all jobs, with the messages numbered as here."""
 
 
 def dependencies_of(experiment: Experiment, jobs: Sequence[Job], transfers: Sequence[Transfer]) -> Dependencies:

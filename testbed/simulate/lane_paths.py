@@ -37,7 +37,7 @@ class Lanes:
 
 
 def elephant_bytes(policy: Policy) -> int:
-    """The size from which the policy plans a pair."""
+    """The bytes from which on the policy plans the path of a pair."""
     return policy.elephant_bytes or ELEPHANT_BYTES
 
 

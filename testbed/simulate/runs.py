@@ -86,14 +86,14 @@ class Traffic:
     jobs: Sequence[Job]
     transfers: Sequence[Transfer]
     pairs: Sequence[Pair]
-    """By channel."""
+    """Source and destination rank of each channel."""
     routes: Sequence[int]
-    """By channel: the number of the pair's route."""
+    """Which of its pair's routes each channel takes."""
     lanes: Lanes
     channel: _Numbers
-    """By transfer."""
+    """The channel of each transfer."""
     payload_bytes: _Numbers
-    """Size of each transfer."""
+    """The size of each transfer in bytes."""
     dependencies: Dependencies
 
     @classmethod
@@ -166,7 +166,7 @@ class SimulatedJobs:
     delivered_s: _Floats
     """When each transfer was delivered, in seconds."""
     computed_s: _Floats
-    """By gate: when its computation has ended."""
+    """When the computation of each gate has ended, in seconds."""
     link_bits: _Floats
     samples: list[tuple[float, _Floats]]
     """Moments in seconds, each with the bits that every link has carried until then."""

@@ -49,7 +49,7 @@ class LoadedGraph:
     transfers: npt.NDArray[np.int64]
     """By transfer: source, destination, flow, its message, and the message after whose delivery it may begin."""
     bits: npt.NDArray[np.float64]
-    """By transfer."""
+    """The size of each transfer in bits."""
 
     def __init__(
         self, graph: TaskGraph, links_bps: npt.ArrayLike, route: Callable[[int, int, int], Sequence[int]]
@@ -101,7 +101,7 @@ class LoadedGraph:
         self._ends = ends
 
     def ends_s(self) -> npt.NDArray[np.float64]:
-        """The end of each task; NaN while it has not ended."""
+        """The end of each task in seconds; NaN while it has not ended."""
         return self.simulation.delivered_s()[self._ends]
 
     def unsent_bits(self) -> npt.NDArray[np.float64]:

@@ -32,15 +32,15 @@ class TrainingJob:
     copies: int
     arrival_s: float
     nics: npt.NDArray[np.int64]
-    """[part, copy]: each row is a ring."""
+    """The NIC of each part of each copy, shape (parts, copies): each row is a ring."""
 
     @property
     def ideal_s(self) -> float:
-        """The shortest all-reduce at 100 Gbit/s."""
+        """The shortest all-reduce at 100 Gbit/s, in seconds."""
         return self.allreduce_s(100e9)
 
     def allreduce_s(self, rate_bps: float) -> float:
-        """The shortest all-reduce over NICs of that rate."""
+        """The shortest all-reduce over NICs of that rate, in seconds: each sends 2 (n - 1) / n of its part."""
         return 2 * (self.copies - 1) / self.copies * 8 * self.model.part_bytes / rate_bps
 
 
@@ -51,9 +51,9 @@ class Trained:
     allreduce_s: list[npt.NDArray[np.float64]]
     """By job: the time of each iteration's all-reduce."""
     flow_s: list[npt.NDArray[np.float64]]
-    """[iteration, step, flow], by job: from the first bit sent until delivery."""
+    """By job: the duration of each flow in seconds, by iteration, step and flow, until its delivery."""
     plans: int
-    """Number of plans."""
+    """The number of plans that were made while the jobs ran."""
     simulation: Simulation
 
 
@@ -102,7 +102,7 @@ def _check_room(models: Sequence[tuple[Model, int]], nics: int) -> None:
 
 
 def train(fabric: Clos, jobs: Sequence[TrainingJob], iterations: int, planner: Planner) -> Trained:
-    """Run every job for that many iterations."""
+    """Run every job for that many iterations. When an all-reduce begins or ends, all that run are planned."""
     asked = [
         Commodities.of(job.nics.ravel(), np.roll(job.nics, -1, axis=1).ravel(), job=number)
         for number, job in enumerate(jobs)

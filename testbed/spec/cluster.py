@@ -88,7 +88,7 @@ class Strategy(Section):
     lanes: int = Field(default=8, ge=1, le=1024)
     queue: QueueName | None = None
     fidelity: FidelityName | None = None
-    """The spec's unless it is given."""
+    """The fidelity of this strategy; None: that of the spec."""
 
 
 class LasSection(Section):

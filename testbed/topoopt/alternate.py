@@ -26,7 +26,7 @@ class Design:
     estimated_s: float
     """The time of an iteration in seconds, by `Estimator`."""
     simulated_s: float | None
-    """On the fluid model; None where nothing was simulated."""
+    """The time of an iteration in seconds on the fluid model; None where nothing was simulated."""
     history_s: tuple[float, ...]
     """The best estimate after each round."""
     estimated: int

@@ -53,7 +53,7 @@ class Job:
     batch: int
     profile: Profile
     gpus: int = 4
-    """Of each server. They share its samples and its embedding tables."""
+    """The GPUs of each server, which share its samples and its embedding tables."""
     gpu_bytes: float = inf
     """Memory of a GPU. It holds weights and gradients of its layers, and their outputs for its samples."""
 

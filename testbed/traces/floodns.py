@@ -28,9 +28,9 @@ class RingJob:
     start_s: float
     """When the first all-reduce of the job begins, in seconds."""
     compute_s: float
-    """Between the end of an all-reduce and the next."""
+    """Seconds from the end of an all-reduce until the next begins."""
     hop_bytes: int
-    """That a member sends in each step."""
+    """The bytes that a member sends in each step."""
     rings: tuple[tuple[int, ...], ...]
     """Node ids, each followed by the one that it sends to."""
     where: str = ""

@@ -16,13 +16,13 @@ class Sent:
     """Bytes that a GPU of an inner pipeline stage sends over the fabric in an iteration."""
 
     tokens: float
-    """To other GPUs of its expert group."""
+    """Bytes of tokens to other GPUs of its expert group."""
     activations: float
-    """To the next stage, and their gradients to the one before."""
+    """Bytes of activations to the next stage, and of their gradients to the one before."""
     shared: float
-    """For gradients and parameters that all copies have."""
+    """Bytes of gradients and parameters that all copies have."""
     owned: float
-    """The same of experts."""
+    """Bytes of gradients and parameters of experts."""
 
 
 def sent_over_fabric(model: Transformer, strategy: Strategy, cluster: Cluster) -> Sent:

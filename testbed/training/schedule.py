@@ -22,7 +22,7 @@ class Exchange(NamedTuple):
     """What one device sends over the fabric, and a time before that: latency, or a part that stays in an HB domain."""
 
     bytes: float = 0.0
-    """Of the whole vector for a collective."""
+    """The bytes of a message, or of the whole vector of a collective."""
     delay_s: float = 0.0
 
 
@@ -34,27 +34,27 @@ class Work:
     """What every stage does, in seconds and bytes."""
 
     forward_s: float
-    """One microbatch through a chunk of layers."""
+    """The forward pass of one microbatch through a chunk of layers."""
     backward_s: float
     layers: int
-    """Layers of a chunk. Their gradients are exchanged one after the other."""
+    """The number of layers of a chunk, whose gradients are exchanged one after the other."""
     activations: Exchange = _NOTHING
-    """From a stage to the next for one microbatch, and the same of gradients back."""
+    """The activations of a microbatch, from a stage to the next; their gradients come back in the same way."""
     gradients: Exchange = _NOTHING
-    """Of one layer on one device."""
+    """The gradients of one layer on one device."""
     parameters: Exchange = _NOTHING
-    """Of one layer on one device, which ZeRO's stages 1 to 3 gather."""
+    """The parameters of one layer on one device, which ZeRO's stages 1 to 3 gather."""
     first: tuple[float, float] = (0.0, 0.0)
     """Forward and backward time that the first stage adds to its first chunk: the embedding."""
     last: tuple[float, float] = (0.0, 0.0)
     """The same of the last stage and its last chunk: the output and the loss."""
     optimizer_s: float = 0.0
     table_gradients: Exchange = _NOTHING
-    """Of the embedding's table on one device of the first or the last stage."""
+    """The gradients of the embedding's table on one device of the first or the last stage."""
     table_parameters: Exchange = _NOTHING
-    """The same of its parameters, which ZeRO gathers."""
+    """The parameters of that table, which ZeRO gathers."""
     tied: Exchange = _NOTHING
-    """The table's gradients between the first and the last stage."""
+    """The gradients of that table, which the first and the last stage exchange."""
 
 
 def work_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Work:

@@ -73,7 +73,7 @@ class TaskGraphWorkload(VerifiedWorkload):
         return self._lowered.transfers
 
     def order(self, ranks: int) -> Order:
-        """As the graph says."""
+        """The waits of the graph's tasks. A pause is a computation, a delay, or joins messages in no time."""
         return self._lowered.order
 
     def talks(self, ranks: int) -> tuple[Talk, ...]:
@@ -97,7 +97,7 @@ class TaskGraphWorkload(VerifiedWorkload):
         return Order(np.array(rows, dtype=np.int64).reshape(-1, 2), order.pauses_s[own])
 
     def longest_chain_s(self, rate_bps: float) -> float:
-        """The longest chain of computing and messages."""
+        """Seconds of the graph's longest chain of computing and messages, with NICs of that rate."""
         return self.graph.longest_chain_s(rate_bps)
 
     def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:

@@ -37,13 +37,13 @@ class TrainingJob:
     iterations: int
     compute_s: float
     gradient_bytes: float
-    """Of a GPU, which its ring sums."""
+    """The bytes of a GPU's gradients, which its ring sums."""
     reroute_s: float = 0.0
-    """From the failure of a switch until traffic takes other ways."""
+    """Seconds from the failure of a switch until traffic takes other ways."""
     optical_s: float = 0.0
-    """That an optical switch takes to change its circuits."""
+    """Seconds that an optical switch takes to change its circuits."""
     restart_s: float = 0.0
-    """From the failure of a GPU until the job runs again from its checkpoint, without `optical_s`."""
+    """Seconds from the failure of a GPU until the job runs again from its checkpoint, without `optical_s`."""
     checkpoint_iterations: int = 1
     """Iterations between checkpoints, which take no time."""
 
@@ -55,7 +55,7 @@ class TrainingJob:
 
     @property
     def sent_bytes(self) -> float:
-        """That a GPU sends in an iteration: those of a ring all-reduce."""
+        """The bytes that a GPU sends in an iteration: those of a ring all-reduce."""
         return 2 * (self.grid.y - 1) / self.grid.y * self.gradient_bytes
 
 

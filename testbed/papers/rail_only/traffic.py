@@ -38,7 +38,7 @@ class Volume:
 
     @property
     def total(self) -> float:
-        """The sum."""
+        """All bytes that a GPU sends per iteration."""
         return self.tensor + self.data_hb + self.data_nic + self.pipeline
 
 

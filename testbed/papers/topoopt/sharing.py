@@ -46,7 +46,7 @@ _TREES: dict[Name, FatTree] = {
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds, over all iterations that jobs make in the same time."""
+    """Iteration times in seconds, over all iterations that jobs make in the same time."""
 
     mean: float
     tail: float
@@ -57,7 +57,7 @@ class Times:
 
 @Remembered
 def times(fabric: Name, load: int, seed: int = 1) -> Times:
-    """Iterations at that load."""
+    """The iteration times of jobs that share a fabric, at a load in percent (Figure 16)."""
     kinds = [_ORDER[number % len(_ORDER)] for number in range(COUNTS[load])]
     if fabric in _TREES:
         each: Sequence[Sequence[float]] = _shared(kinds, _TREES[fabric], seed)

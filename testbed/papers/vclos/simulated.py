@@ -29,7 +29,7 @@ TESTBED = Shape(leaves=4, spines=8, servers_per_leaf=2, gpus_per_server=4)
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """Of one simulation; times in seconds."""
+    """Means over the jobs of one simulation, in seconds, and its failed placements by cause."""
 
     completion_s: float
     waiting_s: float
