@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface to Mininet, which has no type annotations: namespaces, veth links and bridges of a topology.
 
-Mininet makes the namespaces, cables and bridges. `MininetFabric` sets addresses, MTU, shaping and offloads in batches,
-because Mininet runs one shell command per setting, and logs failures instead of raising an exception.
+Mininet makes the namespaces, cables and bridges. `MininetFabric` brings interfaces up and sets addresses, MTU, shaping
+and offloads in batches, because Mininet runs one shell command per setting, and logs failures instead of raising an
+exception.
 """
 
 import importlib
@@ -19,6 +20,7 @@ try:
 except ModuleNotFoundError:
     importlib.import_module("setuptools")
 
+from mininet.link import Intf
 from mininet.link import Link as VethLink
 from mininet.net import Mininet
 from mininet.node import OVSSwitch
@@ -43,6 +45,14 @@ class _OpenFlowAddress:
     def IP(self) -> str:
         """The address. The name is Mininet's."""
         return OPENFLOW_ADDRESS
+
+
+class _Interface(Intf):
+    """Mininet's interface, except that it is left as it is; Mininet would run ifconfig in the node's shell for each."""
+
+    def config(self, **_params: object) -> dict[str, object]:
+        """Configure nothing. The name is Mininet's."""
+        return {}
 
 
 class _Bridge(OVSSwitch):
@@ -90,6 +100,7 @@ class Network:
                 port2=link.b.port,
                 intfName1=layout.interface(link.a),
                 intfName2=layout.interface(link.b),
+                intf=_Interface,
             )
 
     def pid(self, node: str) -> int:
