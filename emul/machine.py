@@ -110,9 +110,6 @@ def _mininet() -> Finding:
     try:
         importlib.import_module("emul.mininet_net")
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name in ("distutils", "setuptools"):
-            detail = "it imports distutils, which Python 3.12 removed and setuptools provides; setuptools is missing"
-            return Finding("Mininet", False, detail, "pip install setuptools")
         return Finding("Mininet", False, f"{type(error).__name__}: {error}", remedy)
     return Finding("Mininet", True, "it can be imported", "")
 
