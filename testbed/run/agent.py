@@ -14,7 +14,7 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import IO, Any, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -23,10 +23,12 @@ from testbed.errors import PeerLostError
 from testbed.plan.demands import routes_of
 from testbed.run import agent_messages as messages
 from testbed.run.collective_executor import Connection, Connections, RankRun, Request, Way
-from testbed.run.native_rank import NativeRun
-from testbed.run.nccl_rank import NcclRun
-from testbed.run.torch_rank import TorchRun
 from testbed.workloads import Elements, NcclAllreduce, NcclCollective, TorchTraining, VerifiedWorkload
+
+if TYPE_CHECKING:
+    from testbed.run.native_rank import NativeRun
+    from testbed.run.nccl_rank import NcclRun
+    from testbed.run.torch_rank import TorchRun
 
 _WARM_UP_TAG = 0xFFFF_FFFF
 """The tag of the warm-up message; the transfers of a pair count up from 0."""
@@ -253,12 +255,19 @@ def serve(commands: IO[str], reports: IO[str], transport: Transport) -> int:
 
 
 def _open(command: messages.Prepare, transport: Transport) -> _Run | NativeRun | NcclRun | TorchRun:
+    # A module is imported where its workload is asked for: every rank of a run would pay for all of them.
     match command.workload:
         case NcclAllreduce() as workload:
+            from testbed.run.native_rank import NativeRun
+
             return NativeRun(command, workload)
         case NcclCollective() as workload:
+            from testbed.run.nccl_rank import NcclRun
+
             return NcclRun(command, workload)
         case TorchTraining() as workload:
+            from testbed.run.torch_rank import TorchRun
+
             return TorchRun(command, workload)
         case workload:
             return _Run(command, workload.of_job(command.job), transport)
