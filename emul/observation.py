@@ -12,7 +12,7 @@ from sdn.openflow.messages import STRAY_COOKIE
 from sdn.openflow.source_rules import Pinning, ecmp_hash_of
 
 HASH_TRACES = 32
-"""Number of flows traced to verify that OVS hashes as predicted. Each takes about 4 ms."""
+"""Number of flows traced to verify that OVS hashes as predicted."""
 
 _DATAPATH_NAMES: Mapping[Datapath, str] = {"user": "netdev@ovs-netdev", "kernel": "system@ovs-system"}
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+from emul import unixctl
+
 Datapath = Literal["user", "kernel"]
 
 OPENFLOW = "OpenFlow15"
@@ -134,9 +136,14 @@ class PrivateOvs:
             raise OvsError(f"{' '.join(argv)} failed: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout
 
-    def appctl(self, *argv: str) -> str:
+    def appctl(self, method: str, *params: str) -> str:
         """Output of an `ovs-appctl` command to ovs-vswitchd. Raises OvsError."""
-        return self.command("ovs-appctl", "-t", "ovs-vswitchd", *argv)
+        control = self.run_dir / f"ovs-vswitchd.{self.vswitchd_pid}.ctl"
+        try:
+            return unixctl.ask(control, method, *params, timeout_s=_COMMAND_TIMEOUT_S)
+        except (OSError, ValueError) as error:
+            command = " ".join((method, *params))
+            raise OvsError(f"ovs-vswitchd did not do '{command}': {error}; see {self.log_dir}") from error
 
     def _start(self) -> None:
         schema = find_schema()
