@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Tests on emulated fabrics: two modules at a time, because they mostly wait, and then those that measure rates or times,
-# one after the other. Every module has network namespaces of its own.
+# Tests on emulated fabrics: two modules at a time, because they mostly wait, and then the tests that measure rates or
+# times, one after the other. Every module has network namespaces of its own.
 #
 # usage: scripts/test-integration.sh [ARGUMENT_OF_PYTEST...]
 set -euo pipefail

@@ -21,7 +21,7 @@ from emul.shaping import burst_bytes
 from netmodel import PortRef
 from testbed.papers.rail_only import times
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(480)]  # up to three runs, each a minute on a busy machine
+pytestmark = pytest.mark.timeout(480)  # up to three runs, each a minute on a busy machine
 
 ROOT = Path(__file__).parents[3]
 BYTES = 800_000
@@ -111,6 +111,7 @@ def test_live_rails_carry_the_traffic_of_a_dead_rail_switch(tmp_path: Path) -> N
         assert payload < count < 1.3 * payload
 
 
+@pytest.mark.alone
 def test_a_rail_that_dies_in_a_run_is_carried_by_the_others(tmp_path: Path) -> None:
     """The rings of rail 2 are under way when its switch dies; every byte arrives, over GPUs of both HB domains."""
     x, y, size = 3, 2, 1_200_000
@@ -129,6 +130,7 @@ def test_a_rail_that_dies_in_a_run_is_carried_by_the_others(tmp_path: Path) -> N
     assert any(count > 1.1 * payload for count in done.sent("rail1", "rail3").values())
 
 
+@pytest.mark.alone
 def test_rail_only_is_slower_by_the_predicted_bandwidth_ratio(tmp_path: Path) -> None:
     """Equation 3 over Equation 2, at two ratios of rail to HB domain, on 2 domains of 4."""
     rail, pair = 2_500_000, BYTES / 8

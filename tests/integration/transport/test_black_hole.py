@@ -13,7 +13,7 @@ from hostlib import Connection, Device, TransportError
 from .link import FAR, Link, near_address
 from .stream import Stream
 
-pytestmark = [pytest.mark.sandboxed, pytest.mark.alone, pytest.mark.timeout(300)]  # of the whole module
+pytestmark = [pytest.mark.sandboxed, pytest.mark.timeout(300)]  # of the whole module
 
 TIMEOUT_S = 60.0
 MESSAGE_BYTES = 200_000
@@ -73,6 +73,7 @@ def test_ecmp_lanes_keep_their_ports_and_the_peer_fails(link: Link) -> None:
             send_until(connection, time.monotonic() + TIMEOUT_S)
 
 
+@pytest.mark.alone
 def test_a_dead_lane_is_avoided_within_three_timeouts(link: Link) -> None:
     timeout_s = 0.5
     handle = link.open()
