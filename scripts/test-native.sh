@@ -28,8 +28,8 @@ suite() {
     echo "test-native: $title: built in $((SECONDS - start)) s"
     local tests=("${runner[@]}" ctest --test-dir "$tree" --output-on-failure --no-tests=error --timeout 300 "${selected[@]}")
     local log=$tree/Testing/Temporary names
-    # Every test takes free ports, so the tests of a suite can run side by side.
-    "${tests[@]}" --parallel "$(nproc)" && return
+    # Every test takes free ports, so the tests of a suite can run side by side. They wait for most of the time.
+    "${tests[@]}" --parallel $((2 * $(nproc))) && return
     if names=$(cut -d: -f2 "$log/LastTestsFailed.log") && ! grep -qE 'Sanitizer|runtime error: ' "$log/LastTest.log" &&
         "${tests[@]}" --rerun-failed; then
         echo "test-native: $title: passed only the second time: ${names//$'\n'/ }"
