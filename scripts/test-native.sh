@@ -39,9 +39,9 @@ suite() {
 }
 
 mkdir -p build/cmake
-targets=(--target engine_tests verbs_tests verbs_old_tests packet_tests plugin_tests plugin_verbs_tests plugin_header_is_c
-    driver_tests profiler_tests nccl_net_paralet nccl_profiler_paralet net-conformance cpu_device_tests cpu_kernel_tests
-    link_delay_tests)
+threaded=(--target engine_tests verbs_tests verbs_old_tests plugin_tests plugin_verbs_tests profiler_tests nccl_net_paralet
+    net-conformance cpu_device_tests cpu_kernel_tests)
+targets=("${threaded[@]}" packet_tests plugin_header_is_c driver_tests nccl_profiler_paralet link_delay_tests)
 runner=()
 selected=()
 # The tree of setup.py: what it built for the Python packages is not compiled again.
@@ -52,7 +52,8 @@ suite "with AddressSanitizer and UBSan" build/cmake/clang -DPARALET_FUZZ=ON -DCM
 # ThreadSanitizer needs a memory layout that kernels with much address randomisation do not give.
 ! setarch -R true 2>/dev/null || runner=(setarch -R)
 # Tests without a second thread take half of the time, and there are no races to find in them.
-selected=(--exclude-regex '^(soft/|wire/|packet_|collectives/|verbs/send_queue|path_client/(messages|session)|engine/handshake)')
+targets=("${threaded[@]}")
+selected=(--exclude-regex '^(soft/|wire/|collectives/|verbs/send_queue|path_client/(messages|session)|engine/handshake|packet_|link_delay_|plugin_poll_deadline)')
 suite "with ThreadSanitizer" build/cmake/tsan -DPARALET_SANITIZE=thread
 echo "test-native: fuzzers (with AddressSanitizer and UBSan)"
 scripts/fuzz.sh 2000 || failed+=(fuzzers)
