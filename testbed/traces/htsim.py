@@ -4,7 +4,8 @@
 The format is that of `sim/datacenter/connection_matrix.cpp` and `sim/trigger.h` of github.com/Broadcom/csg-htsim. A
 line is a flow, `SRC->DST id N size BYTES`, which starts at `start PICOSECONDS` or by `trigger N`, and which at its end
 activates `send_done_trigger` or `recv_done_trigger`; or a trigger, `trigger id N` with `oneshot`, `multishot` or
-`barrier count N`. A task graph has one end of a transfer, so both kinds of done are the same.
+`barrier count N`. A task graph has one end of a transfer, so both kinds of done are the same. Only `send_done_trigger`
+is written: htsim reads the other one, but none of its receivers activates it (commit 841d9e7).
 """
 
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ _PICOSECOND = 1e-12
 _FLOW_KEYS = ("start", "size", "id", "trigger", "send_done_trigger", "recv_done_trigger", "prio")
 _NO_FAILURES = "a task graph has no failed links; remove them, and cut the links of the topology"
 _SHOTS = ("oneshot", "multishot", "barrier")
+_MOST_BYTES = 2**31 - 1
+"""The largest size that htsim reads: `stoi` of a 32-bit integer."""
 
 
 @dataclass(slots=True)
@@ -178,8 +181,8 @@ def read_connections(text: str, file: str = "<text>") -> TaskGraph:
 def write_connections(graph: TaskGraph) -> str:
     """A graph of transfers and joins as a connection matrix. Flow ids are the transfers' numbers in the file, from 1.
 
-    Raises ValueError for computing, collectives and delays after other tasks, which htsim lacks, and for a transfer
-    that two triggers would need: a flow activates one at its end.
+    Raises ValueError for computing, collectives and delays after other tasks, which htsim lacks, for a transfer that
+    two triggers would need, because a flow activates one at its end, and for sizes that htsim cannot read.
     """
     flows = [number for number, task in enumerate(graph.tasks) if task.kind == "send"]
     ids = {number: place for place, number in enumerate(flows, start=1)}
@@ -187,6 +190,11 @@ def write_connections(graph: TaskGraph) -> str:
     triggers: dict[frozenset[int], int] = {}
     fired: dict[int, int] = {}
     for number in flows:
+        if graph.tasks[number].bytes > _MOST_BYTES:
+            raise ValueError(
+                f"task {number} sends {graph.tasks[number].bytes:.0f} bytes, and htsim reads at most {_MOST_BYTES}; "
+                "make the workload smaller"
+            )
         if not waits[number]:
             continue
         if graph.tasks[number].delay_s:
@@ -200,7 +208,7 @@ def write_connections(graph: TaskGraph) -> str:
     for number in flows:
         task = graph.tasks[number]
         begin = f"trigger {triggers[waits[number]]}" if waits[number] else f"start {round(task.delay_s / _PICOSECOND)}"
-        done = f" recv_done_trigger {fired[number]}" if number in fired else ""
+        done = f" send_done_trigger {fired[number]}" if number in fired else ""
         source, destination = task.devices
         lines.append(f"{source}->{destination} id {ids[number]} {begin} size {round(task.bytes)}{done}")
     for activators, trigger in triggers.items():

@@ -53,6 +53,18 @@ def test_a_ring_that_is_written_and_read_takes_as_long(members: int, steps: int,
     assert list(again.sent_bytes()) == list(graph.sent_bytes())
 
 
+def test_a_written_matrix_has_the_triggers_that_htsim_activates() -> None:
+    """htsim's receivers ignore `recv_done_trigger`: with it, a ring of htsim ends after its first step."""
+    assert write_connections(ring(2, 2, 1000)) == (
+        "Nodes 2\nConnections 4\nTriggers 2\n"
+        "0->1 id 1 start 0 size 1000 send_done_trigger 2\n"
+        "1->0 id 2 start 0 size 1000 send_done_trigger 1\n"
+        "0->1 id 3 trigger 1 size 1000\n"
+        "1->0 id 4 trigger 2 size 1000\n"
+        "trigger id 1 oneshot\ntrigger id 2 oneshot\n"
+    )
+
+
 def test_a_written_matrix_is_the_same_after_reading_it() -> None:
     text = write_connections(read_connections(BARRIER))
     assert write_connections(read_connections(text)) == text
@@ -117,6 +129,9 @@ def test_what_htsim_cannot_say_is_refused() -> None:
     graph.send(1, 0, 5, [0, 1])
     with pytest.raises(ValueError, match="task 0 would activate two triggers"):
         write_connections(graph)
+    write_connections(ring(2, 1, 2**31 - 1))
+    with pytest.raises(ValueError, match="task 0 sends 2147483648 bytes, and htsim reads at most 2147483647; make"):
+        write_connections(ring(2, 1, 2**31))
     graph = ring(3, 1, 10)
     graph.send(1, 2, 5, [0], delay_s=1e-6)
     with pytest.raises(ValueError, match="task 3 starts later"):
