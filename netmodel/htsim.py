@@ -98,7 +98,11 @@ def _built(head: dict[str, int], tiers: list[dict[str, int]], lines: dict[tuple[
 
 
 def write_topo(topology: Topology, latency_ns: int = 1000) -> str:
-    """A leaf-spine as a .topo file, with that latency on every link. Raises ValueError for any other topology."""
+    """A leaf-spine as a .topo file, with that latency on every link.
+
+    Raises ValueError for any other topology, and for what htsim refuses: links of several rates, and leaves whose hosts
+    are not as many as their uplinks or a multiple of them (`set_custom_params`).
+    """
     leaves = [switch.name for switch in topology.switches if switch.role == "leaf"]
     spines = [switch.name for switch in topology.switches if switch.role == "spine"]
     hosts = {host.name for host in topology.hosts}
@@ -118,15 +122,19 @@ def write_topo(topology: Topology, latency_ns: int = 1000) -> str:
         raise ValueError(
             f"{topology.name} is not a leaf-spine of equal leaves, spines and rates, which .topo describes"
         )
-    gbps = {of_hosts: rate.pop() / 1e9 for of_hosts, rate in rates.items()}
-    if any(rate != int(rate) for rate in gbps.values()):
+    gbps, rest = divmod(rates[True].pop(), 10**9)
+    if rest:
         raise ValueError(f"{topology.name} has rates that are not whole numbers of Gbit/s, which .topo needs")
     per_leaf, bundle = counts.pop(), bundles.pop()
-    nodes = per_leaf * len(leaves)
-    tail = f"Downlink_Latency_ns {latency_ns}\nSwitch_Latency_ns 0\n"
-    radix_up = bundle * len(spines)
+    nodes, radix_up = per_leaf * len(leaves), bundle * len(spines)
+    if per_leaf % radix_up or rates[False] != {gbps * 10**9}:
+        raise ValueError(
+            f"{topology.name} has {per_leaf} hosts and {radix_up} uplinks on a leaf; htsim takes as many hosts as "
+            "uplinks or a multiple of them, and links of one rate"
+        )
+    shared = f"Downlink_speed_Gbps {gbps}\nDownlink_Latency_ns {latency_ns}\nSwitch_Latency_ns 0\n"
     return (
         f"Nodes {nodes}\nTiers 2\nPodsize {nodes}\n\n"
-        f"Tier 0\nDownlink_speed_Gbps {int(gbps[True])}\nRadix_Down {per_leaf}\nRadix_Up {radix_up}\n{tail}\n"
-        f"Tier 1\nDownlink_speed_Gbps {int(gbps[False])}\nRadix_Down {bundle * len(leaves)}\nBundle {bundle}\n{tail}"
+        f"Tier 0\n{shared}Radix_Down {per_leaf}\nRadix_Up {radix_up}\nOversubscribed {per_leaf // radix_up}\n\n"
+        f"Tier 1\n{shared}Radix_Down {bundle * len(leaves)}\nBundle {bundle}\n"
     )

@@ -23,7 +23,7 @@ from tests.docs.markdown import PAGES, ROOT, Block, Command, anchors, blocks, co
 
 # Commands that only look, and runs on a model, are run here. The others need root, minutes or a network; only their
 # words are checked.
-HARMLESS = {"plan", "plugin", "predict", "sweep", "--help", "--version"}
+HARMLESS = {"export", "plan", "plugin", "predict", "sweep", "--help", "--version"}
 PARALET = Path(sys.executable).with_name("paralet")
 
 

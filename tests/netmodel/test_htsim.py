@@ -33,9 +33,19 @@ def test_a_leaf_spine_is_read() -> None:
     assert read_topo(TINY) == leaf_spine(4, 2, 8, 100 * 10**9, 200 * 10**9)
 
 
-@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.sampled_from([25, 400]))
-def test_what_is_written_is_read_again(leaves: int, spines: int, hosts: int, parallel: int, gbps: int) -> None:
-    topology = leaf_spine(leaves, spines, hosts, gbps * 10**9, 100 * 10**9, parallel)
+def test_a_written_topology_has_what_htsim_needs() -> None:
+    """csg-htsim 841d9e7 reads these bytes, and without `Oversubscribed` it refuses them."""
+    assert write_topo(leaf_spine(2, 1, 8, 100 * 10**9, parallel_links=2)) == (
+        "Nodes 16\nTiers 2\nPodsize 16\n\n"
+        "Tier 0\nDownlink_speed_Gbps 100\nDownlink_Latency_ns 1000\nSwitch_Latency_ns 0\n"
+        "Radix_Down 8\nRadix_Up 2\nOversubscribed 4\n\n"
+        "Tier 1\nDownlink_speed_Gbps 100\nDownlink_Latency_ns 1000\nSwitch_Latency_ns 0\nRadix_Down 4\nBundle 2\n"
+    )
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.sampled_from([25, 400]))
+def test_what_is_written_is_read_again(leaves: int, spines: int, times: int, parallel: int, gbps: int) -> None:
+    topology = leaf_spine(leaves, spines, times * spines * parallel, gbps * 10**9, None, parallel)
     assert read_topo(write_topo(topology)) == topology
 
 
@@ -68,3 +78,6 @@ def test_other_topologies_are_not_written() -> None:
         write_topo(rail_only(2, 2, 10**9, 10**9))
     with pytest.raises(ValueError, match="not whole numbers of Gbit/s"):
         write_topo(leaf_spine(2, 2, 2, 10**8))
+    for hosts, uplink_gbps in ((3, 100), (1, 100), (2, 400)):
+        with pytest.raises(ValueError, match="2 uplinks on a leaf; htsim takes as many hosts as uplinks or a multiple"):
+            write_topo(leaf_spine(2, 2, hosts, 10**11, uplink_gbps * 10**9))
