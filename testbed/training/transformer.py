@@ -156,7 +156,8 @@ def _experts(model: Transformer, tokens: float, tensor: int, sequence: bool, exp
     Each GPU of a tensor group sends its share of the tokens. The group gathers all before its part of the experts, and
     reduce-scatters what comes out. Without sequence parallelism each GPU needs all tokens again: the group gathers what
     comes back, and backward the gradients of what it sent (S. Singh et al., "A Hybrid Tensor-Expert-Data Parallelism
-    Approach to Optimize Mixture-of-Experts Training", ICS 2023: duplicate token dropping).
+    Approach to Optimize Mixture-of-Experts Training", ICS 2023: duplicate token dropping). Every GPU has the whole
+    gate, and with sequence parallelism only its share of the tokens to route, as norms have.
     """
     held, routed = model.experts / expert, tokens * model.chosen
     inner, spread = model.inner / tensor, HALF * routed * model.hidden
@@ -166,7 +167,8 @@ def _experts(model: Transformer, tokens: float, tensor: int, sequence: bool, exp
     second = matrix(
         "experts' second linear", routed / held, inner, model.hidden, copies=held, saved=HALF * routed * inner
     )
-    gate = matrix("gate", tokens, model.hidden, model.experts, saved=HALF * tokens * model.hidden)
+    local = tokens / tensor if sequence else tokens
+    gate = matrix("gate", local, model.hidden, model.experts, saved=HALF * local * model.hidden)
     gathered, scattered = (_together(kind, spread, tensor) for kind in ("all_gather", "reduce_scatter"))
     again = () if sequence else _together("all_gather", HALF * tokens * model.hidden, tensor)
     behind = scattered[0] if scattered else None

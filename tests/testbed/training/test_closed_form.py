@@ -262,6 +262,16 @@ def test_a_tensor_group_gathers_the_tokens_that_each_of_its_gpus_sends_to_expert
     assert not any(one.sent_forward or one.sent_backward or one.behind_weight for one in alone)
 
 
+def test_a_gate_routes_the_tokens_that_its_gpu_has() -> None:
+    """All of them without sequence parallelism, and a share with it; its weights are whole."""
+    model = Transformer("sparse", 24, 2048, 16, experts=8)
+    whole, share = (layer(model, 1, 4, sequence, 4) for sequence in (False, True))
+    (every,), (some,) = ([one for one in block if one.name == "gate"] for block in (whole, share))
+    assert every.flops == 4 * some.flops == 2 * model.sequence * model.hidden * model.experts
+    assert every.saved_bytes == 4 * some.saved_bytes == 2 * model.sequence * model.hidden
+    assert every.parameters == some.parameters == model.hidden * model.experts
+
+
 def test_zero_splits_experts_among_the_copies_that_hold_them() -> None:
     """Where every copy has experts of its own, there is nobody to split them with."""
     model = Transformer("1.3B", 24, 2048, 16, experts=128)
