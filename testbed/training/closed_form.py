@@ -231,10 +231,21 @@ def exchanges_of(strategy: Strategy, shared: float, owned: float, cluster: Clust
     if strategy.zero:
         gathered = Collective("all_gather", HALF * shared), Collective("all_gather", HALF * owned)
         gather = among.seconds(gathered[0]) + experts.seconds(gathered[1])
-    # With hierarchical collectives the fabric carries less than with one ring among all copies.
-    whole = (copies - 1) / copies
-    share = among.fabric_bytes(Collective("all_gather", 1.0)) / whole if copies > 1 else 0.0
-    return Exchanges(gradient, gather, share * SINGLE * shared, share * HALF * shared if strategy.zero else 0.0)
+    return Exchanges(
+        gradient,
+        gather,
+        _ring_bytes(copies, (among, SINGLE * shared), (experts, SINGLE * owned)),
+        _ring_bytes(copies, (among, HALF * shared), (experts, HALF * owned)) if strategy.zero else 0.0,
+    )
+
+
+def _ring_bytes(copies: int, *parts: tuple[Group, float]) -> float:
+    """The vector of which a ring of all copies sends as much over the fabric as these groups do of theirs.
+
+    That is less than their vectors with hierarchical collectives, and where only some copies hold an expert.
+    """
+    sent = sum(group.fabric_bytes(Collective("all_gather", size)) for group, size in parts)
+    return sent * copies / (copies - 1) if copies > 1 else 0.0
 
 
 def tied_of(strategy: Strategy, table: float, cluster: Cluster) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from testbed.training.closed_form import estimate, stage_of
 from testbed.training.clusters import DGX_A100
+from testbed.training.communication import sent_over_fabric
 from testbed.training.ideal import run
 from testbed.training.korthikanti import MEASURED, Measured
 from testbed.training.schedule import Exchange, Work, iteration, passes, work_of
@@ -96,6 +97,19 @@ BASE = Strategy(tensor=8, data=3, microbatches=6, recomputation="selective", seq
 def test_copies_without_a_pipeline_take_as_long_as_the_closed_form(zero: Literal[0, 1, 2], overlap: bool) -> None:
     simulated, closed = _both_s(GPT_22B, replace(BASE, zero=zero, overlap_gradients=overlap))
     assert simulated == pytest.approx(closed, rel=1e-9)
+
+
+@pytest.mark.parametrize("expert", [1, 2, 8])
+def test_gradients_of_experts_are_bytes_that_copies_send(expert: int) -> None:
+    model, cluster = Transformer("sparse", 4, 2048, 16, experts=8), replace(DGX_A100, domain_gpus=2)
+    strategy = Strategy(data=8, expert=expert)
+    graph = iteration(strategy, work_of(model, strategy, cluster))
+    counted = sent_over_fabric(model, strategy, cluster)
+    assert (counted.owned > 0) == (expert < 8)
+    sent = sum(task.bytes for task in graph.tasks if task.name == "gradients")
+    assert sent == pytest.approx(counted.shared + counted.owned)
+    simulated = run(graph, cluster.fabric.rate_bps * cluster.fabric.efficiency).seconds
+    assert simulated == pytest.approx(estimate(model, strategy, cluster).iteration_s, rel=1e-9)
 
 
 @pytest.mark.parametrize("overlap", [False, True])
