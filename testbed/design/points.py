@@ -14,7 +14,7 @@ from testbed.design.prices import Prices
 from testbed.simulate.spread import spread
 from testbed.training.closed_form import estimate
 from testbed.training.clusters import DGX_A100, DGX_H100, Cluster
-from testbed.training.communication import busy_s, exposed_s
+from testbed.training.communication import exposed_s, hidden_s
 from testbed.training.search import Found, candidates
 from testbed.training.strategies import Strategy
 
@@ -294,7 +294,7 @@ def _priced(
         strategy=best.strategy,
         iteration_s=iteration_s,
         exposed_s=exposed,
-        hidden_s=max(0.0, busy_s(job.transformer, best.strategy, cluster) - exposed),
+        hidden_s=hidden_s(job.transformer, best.strategy, cluster),
         bubble_s=best.estimate.bubble_s,
         memory_bytes=best.estimate.memory_bytes,
         utilisation=job.transformer.flops(job.batch) / (iteration_s * gpus * cluster.gpu.matrix_flops),

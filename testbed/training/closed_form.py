@@ -347,10 +347,13 @@ def _pipeline(strategy: Strategy, stage: Stage) -> tuple[Times, Times]:
     whole = stage.plain * strategy.interleave
     if strategy.pipeline == 1:
         return whole + stage.first + stage.last, Times()
-    slow, fast = stage.last, stage.first
-    if slow.microbatch_s < fast.microbatch_s:
-        slow, fast = fast, slow
+    slow, fast = (stage.last, stage.first) if output_is_slower(stage) else (stage.first, stage.last)
     return whole + slow, stage.plain * (strategy.pipeline - 1) + fast
+
+
+def output_is_slower(stage: Stage) -> bool:
+    """Whether the last stage of a pipeline takes longer than the first one, or as long."""
+    return stage.last.microbatch_s >= stage.first.microbatch_s
 
 
 def _transfers_s(strategy: Strategy, transfer_s: float) -> float:

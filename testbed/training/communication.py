@@ -3,12 +3,12 @@
 
 from dataclasses import dataclass
 
-from testbed.training.closed_form import Estimate, Stage, reductions, sizes_of, stage_of
+from testbed.training.closed_form import Estimate, Stage, estimate, output_is_slower, reductions, sizes_of, stage_of
 from testbed.training.clusters import Cluster, Group
 from testbed.training.hardware import Collective
 from testbed.training.operators import HALF, SINGLE, Operator
 from testbed.training.strategies import Strategy
-from testbed.training.transformer import Transformer, layer
+from testbed.training.transformer import Transformer, embedding, layer, output
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +92,27 @@ def exposed_s(found: Estimate) -> float:
     return found.tensor_s + found.expert_s + found.transfer_s + found.data_s
 
 
-def busy_s(model: Transformer, strategy: Strategy, cluster: Cluster) -> float:
-    """Seconds that an inner stage's collectives and transfers take one after the other: exposed and hidden.
+def hidden_s(model: Transformer, strategy: Strategy, cluster: Cluster) -> float:
+    """Seconds in which the slowest stage communicates while it computes: what its collectives and transfers take one
+    after the other, without what is exposed. Raises ValueError as `closed_form.estimate`.
 
-    Embedding and output are left out. Raises ValueError as `closed_form.check`.
+    Each kind counts for itself: transfers that fill the pipeline are exposed, and hide nothing of another kind.
     """
-    stage = stage_of(model, strategy, cluster)
-    block = layer(model, strategy.microbatch, strategy.tensor, strategy.sequence, strategy.expert)
-    tensor, expert = cluster.group(strategy.tensor), cluster.group(strategy.expert, strategy.tensor)
-    again = strategy.recomputation == "full"
-    each = sum(_tensor_s(one, tensor, again) for one in block)
-    each += passes_of_tokens(strategy) * sum(expert.seconds(sent) for one in block for sent in one.exchanged)
-    transfers = 2 * strategy.interleave * strategy.microbatches * stage.transfer_s
-    return strategy.microbatches * stage.layers * each + transfers + _copies_s(strategy, stage)
+    found, stage = estimate(model, strategy, cluster), stage_of(model, strategy, cluster)
+    size = strategy.microbatch, strategy.tensor, strategy.sequence
+    block = layer(model, *size, strategy.expert)
+    first, last = embedding(model, *size), output(model, *size)
+    ends = [*first, *last] if strategy.pipeline == 1 else last if output_is_slower(stage) else first
+    group, again = cluster.group(strategy.tensor), strategy.recomputation == "full"
+    tensor_s = stage.layers * sum(_tensor_s(one, group, again) for one in block)
+    tensor_s += sum(_tensor_s(one, group, False) for one in ends)
+    transfers_s = 2 * strategy.interleave * strategy.microbatches * stage.transfer_s
+    busy = (
+        (strategy.microbatches * tensor_s, found.tensor_s),
+        (transfers_s, found.transfer_s),
+        (_copies_s(strategy, stage), found.data_s),
+    )
+    return sum(max(0.0, taken - exposed) for taken, exposed in busy)  # nothing hides all-to-alls of experts
 
 
 def _tensor_s(one: Operator, group: Group, again: bool) -> float:

@@ -2,8 +2,8 @@
 """The task graph of a pipelined iteration: 1F1B, interleaved 1F1B, and what copies of a model exchange.
 
 Device s + p d is stage s of copy d, a tensor group. Its collectives are part of its computing time, because they stay
-in its HB domain, and so are all-to-alls of experts. D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021,
-section 2.2, has the schedules.
+in its HB domain, and so are all-to-alls of experts. D. Narayanan et al., "Efficient Large-Scale Language Model Training
+on GPU Clusters Using Megatron-LM", SC 2021, section 2.2, has the schedules.
 """
 
 from dataclasses import dataclass
