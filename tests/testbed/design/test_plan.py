@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netmodel import PortRef, SpecError, load_yaml
+from netmodel import PortRef, SpecError, load_yaml, parse_rate
 from testbed import spec
 from testbed.cli import main
 from testbed.design.all_to_all_circuits import Permutations
@@ -70,7 +70,7 @@ def test_a_small_cluster_costs_the_sum_of_its_parts() -> None:
     assert (point.parts.switches, point.parts.links, point.parts.tiers) == (1, 64, 1)
     assert point.network_usd == pytest.approx(network)
     assert point.capital_usd == pytest.approx(network + 64 * 33000)
-    watts = 1.25 * (64 * 18 + 128 * 9 + 64 * 25 + 64 * 1275)
+    watts = 1.25 * (64 * 18 + 128 * 9 + 64 * 25 + 64 * 1250)
     assert point.watts == pytest.approx(watts)
     # 50,700 GPU-hours between failures, of which each costs 600 s and half of 1,800 s.
     between_s = 50_700 / 64 * 3600
@@ -82,6 +82,14 @@ def test_a_small_cluster_costs_the_sum_of_its_parts() -> None:
     assert point.usd_per_token == pytest.approx(usd_per_s / tokens_per_s)
     assert point.days == pytest.approx(1e9 / tokens_per_s / 86400)
     assert prices.failures.lost_s == 1500
+
+
+def test_a_gpu_and_its_nic_take_the_power_of_a_dgx() -> None:
+    """The data sheets' power has the NICs, each of 200 Gbit/s in a DGX A100 and of 400 in a DGX H100."""
+    prices = load_prices()
+    for gpu, dgx_w, rate in (("a100", 6500, "200 Gbit/s"), ("h100", 10_200, "400 Gbit/s")):
+        nic = prices.of_rate(parse_rate(rate))
+        assert prices.gpus[gpu].watts + nic.nic_w == pytest.approx(dgx_w / 8, abs=0.5)
 
 
 def test_a_point_has_the_closed_form_of_its_strategy() -> None:
@@ -437,7 +445,7 @@ def test_the_command_writes_report_points_and_spec(tmp_path: Path) -> None:
     assert chosen["days"] <= 10
     page = (folder / "report.html").read_text()
     assert chosen["label"] in page
-    assert "Prices of 2026-11-23" in page
+    assert "Prices of 2026-11-25" in page
     assert "assumption" in page
     assert (folder / "trade_off.png").stat().st_size > 1000
     assert spec.load(folder / "chosen.yaml").ranks == 256
