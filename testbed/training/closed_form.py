@@ -308,11 +308,16 @@ def stage_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Stage:
 def estimate(model: Transformer, strategy: Strategy, cluster: Cluster) -> Estimate:
     """An iteration's time and memory.
 
-    Raises ValueError as `check`, and for ZeRO's stage 3 in a pipeline: its gathers lengthen every pass, also those that
-    fill the pipeline. A task graph has them.
+    Raises ValueError as `check`, for tensor groups that straddle HB domains, which nobody would place so, and for ZeRO
+    stage 3 in a pipeline: its gathers lengthen every pass, also those that fill the pipeline. A task graph has them.
     """
     if strategy.zero == 3 and strategy.pipeline > 1:
         raise ValueError("the closed form has no ZeRO stage 3 in a pipeline; take stage 2, or simulate the task graph")
+    if strategy.gpus > cluster.domain_gpus and cluster.straddled(strategy.tensor):
+        raise ValueError(
+            f"tensor groups of {strategy.tensor} GPUs straddle HB domains of {cluster.domain_gpus}; take a divisor or "
+            "a multiple of them"
+        )
     stage = stage_of(model, strategy, cluster)
     slowest, filling = _pipeline(strategy, stage)
     run = slowest * strategy.microbatches

@@ -117,7 +117,8 @@ class Cluster:
     def group(self, members: int, stride: int = 1) -> Group:
         """`members` GPUs that are `stride` consecutive GPUs apart, beginning with the first of an HB domain.
 
-        Where they do not divide evenly among domains, as many domains as they need count as full.
+        Where they do not divide evenly among domains, as many domains as they need count as full. A later group of as
+        many GPUs may begin within a domain and reach into one more: `straddled` says whether.
         """
         inside = min(members, max(1, self.domain_gpus // stride))
         domains = ceil(members / inside)
@@ -137,6 +138,10 @@ class Cluster:
             self.chain_share,
             None if self.all_to_all_load is None else self.domain_gpus * self.all_to_all_load(domains),
         )
+
+    def straddled(self, members: int) -> bool:
+        """Whether consecutive groups of `members` GPUs have one that shares two HB domains with others."""
+        return bool(self.domain_gpus % members and members % self.domain_gpus)
 
 
 DGX_A100 = Cluster(A100, domain=Network(8 * 300e9, 0.65, 10e-6), fabric=Network(200e9, 0.9, 20e-6))

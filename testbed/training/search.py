@@ -81,7 +81,7 @@ class Found(NamedTuple):
     estimate: Estimate
     enumerated: int
     fitting: int
-    """The number of strategies that fit into memory."""
+    """The number of strategies that fit into memory, and whose tensor groups fit into HB domains."""
 
 
 Estimates = IterationParts[Floats]
@@ -262,10 +262,13 @@ class Candidates:
     def best(self, cluster: Cluster, memory_bytes: float | None = None) -> Found | None:
         """The strategy with the shortest iteration that fits into a GPU's memory, by default the cluster's GPU's.
 
-        Of several, the one with the least memory. None where none fits.
+        Of several, the one with the least memory. None where none fits. Tensor groups that straddle HB domains do not.
         """
         limit = cluster.gpu.memory_bytes if memory_bytes is None else memory_bytes
-        fitting = np.flatnonzero(self.memory_bytes <= limit)
+        gpus = self.tensor * self.pipeline * self.data
+        straddled = [size for size in np.unique(self.tensor).tolist() if cluster.straddled(size)]
+        placed = (gpus <= cluster.domain_gpus) | ~np.isin(self.tensor, straddled)
+        fitting = np.flatnonzero((self.memory_bytes <= limit) & placed)
         if not len(fitting):
             return None
         found = self.estimates(cluster)

@@ -86,6 +86,22 @@ def test_the_best_strategy_is_that_of_brute_force_and_memory_limits_it() -> None
     assert found.best(cluster, 1.0) is None
 
 
+def test_no_tensor_group_straddles_hb_domains() -> None:
+    """Of groups of 4 in domains of 6, every third one has two GPUs in each of two domains, and would use NICs."""
+    cluster = replace(DGX_A100, domain_gpus=6)
+    wide, narrow = (candidates(GPT_22B, 12, 3, Space(widest_tensor=width)) for width in (4, 2))
+    found, least = wide.best(cluster, 1e12), narrow.best(cluster, 1e12)
+    assert found is not None
+    assert least is not None
+    assert (found.strategy, found.estimate) == (least.strategy, least.estimate)
+    assert found.fitting == least.fitting <= len(narrow) < len(wide)
+    straddling = Strategy(tensor=4, data=3)
+    with pytest.raises(ValueError, match="tensor groups of 4 GPUs straddle HB domains of 6; take a divisor"):
+        estimate(GPT_22B, straddling, cluster)
+    inside = replace(straddling, data=1)
+    assert estimate(GPT_22B, inside, cluster) == estimate(GPT_22B, inside, DGX_A100)
+
+
 def test_the_best_strategies_take_as_long_in_the_simulation() -> None:
     """Within what `closed_form` says of pipelines with copies, whose gradients share NICs with activations."""
     fabric = DGX_A100.fabric
