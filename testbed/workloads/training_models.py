@@ -107,7 +107,8 @@ def traffic(model: Model, parallelism: Parallelism) -> Traffic:
     "Megatron-LM", 2019, section 3). Pipeline: each GPU sends 1 / tensor of a microbatch's activations forward, and as
     many gradients backward, with each of its chunks (D. Narayanan et al., SC 2021, sections 2.2 and 4.1). Data: an
     all-reduce of the gradients with ZeRO's stages 0 to 2, which is as much as two all-gathers; stage 3 sends as much as
-    three (S. Rajbhandari et al., SC 2020, section 7).
+    three (S. Rajbhandari et al., SC 2020, section 7). All microbatches share these exchanges, as workload `training`
+    sends them; `testbed.training.communication.exchanges` has those of each microbatch.
     """
     activations = parallelism.microbatch * model.sequence * model.hidden * ACTIVATION_BYTES
     layers = model.layers / model.pipeline
