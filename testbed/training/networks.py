@@ -130,20 +130,25 @@ def bert(blocks: int = 12, hidden: int = 1024, tokens: int = 64) -> LayeredModel
 
 
 def dlrm(
-    tables: int = 64, rows: float = 1e7, width: int = 128, dense: int = 2048, features: int = 4096
+    tables: int = 64,
+    rows: float = 1e7,
+    width: int = 128,
+    dense: int = 2048,
+    features: int = 4096,
+    dense_layers: int = 8,
 ) -> LayeredModel:
-    """8 dense layers beside embedding tables, then 16 feature layers over all of them. There are `dense` inputs."""
+    """Dense layers beside embedding tables, then twice as many feature layers over all. There are `dense` inputs."""
     net = _Builder()
     found = [net.table(rows, width) for _ in range(tables)]
-    bottom = net.chain(dense, [dense] * 8)
-    net.chain(dense + tables * width, [features] * 16, bottom, *found)
+    bottom = net.chain(dense, [dense] * dense_layers)
+    net.chain(dense + tables * width, [features] * (2 * dense_layers), bottom, *found)
     return net.network("DLRM", 128)
 
 
-def candle(width: int = 16384) -> LayeredModel:
-    """Feature layers, then dense layers, all of `width`, as many as inputs."""
+def candle(width: int = 16384, dense_layers: int = 8) -> LayeredModel:
+    """Feature layers, then half as many dense layers, all of `width`, as many as inputs."""
     net = _Builder()
-    net.chain(width, [width] * (16 + 8))
+    net.chain(width, [width] * (3 * dense_layers))
     return net.network("CANDLE", 256)
 
 

@@ -11,7 +11,7 @@ The paper does not print its formulas. These count, for each of a server's d lin
 
 Half a NIC per port and these counts of fibres were chosen because they give the printed ratio of OCSs to patch panels.
 All costs are proportional to the number of servers, as a full-bisection fat-tree of k^3 / 4 hosts has 5 k^3 / 4 switch
-ports.
+ports. Table 2 has no prices of SiP-ML.
 """
 
 from dataclasses import dataclass
@@ -20,6 +20,12 @@ FIBRE_USD = 0.30 * 500
 FAT_TREE_PORTS = 5
 """Switch ports per host port of a full-bisection fat-tree with three tiers."""
 _FAT_TREE_FIBRES = 3
+_OVERSUBSCRIBED_PORTS = 3
+"""The same with half of the uplinks of top-of-rack switches: a port to the host, and half of the four above it."""
+_OVERSUBSCRIBED_FIBRES = 2
+FAT_TREE = 3.2
+"""TopoOpt's bandwidth over that of a fat-tree of equal cost: a fat-tree of TopoOpt's bandwidth costs 3.2 times as much
+(section 5.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,18 @@ def ideal_switch(degree: int, gbps: int) -> float:
     price = TABLE_2[gbps]
     switches = FAT_TREE_PORTS * (price.switch_port + price.transceiver)
     return degree * (_port(price) + switches + _FAT_TREE_FIBRES * FIBRE_USD)
+
+
+def fat_tree(degree: int, gbps: int) -> float:
+    """Fat-tree of section 5.1, with 1 / 3.2 of TopoOpt's bandwidth, if parts of ports could be bought."""
+    return ideal_switch(degree, gbps) / FAT_TREE
+
+
+def oversubscribed(degree: int, gbps: int) -> float:
+    """Oversub. Fat-tree of section 5.1: d host ports of rate B, and half of the uplinks of top-of-rack switches."""
+    price = TABLE_2[gbps]
+    switches = _OVERSUBSCRIBED_PORTS * (price.switch_port + price.transceiver)
+    return degree * (_port(price) + switches + _OVERSUBSCRIBED_FIBRES * FIBRE_USD)
 
 
 def expander(degree: int, gbps: int) -> float:

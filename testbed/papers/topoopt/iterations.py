@@ -12,21 +12,19 @@ from functools import cache, lru_cache
 from typing import Literal
 
 from testbed.papers.ahead import Case, Remembered
+from testbed.papers.topoopt.cost import FAT_TREE
 from testbed.topoopt.alternate import alternate
-from testbed.topoopt.estimates import Estimator, Job, Strategy, data_parallel, hybrid
-from testbed.topoopt.fabrics import Fabric, direct, expander, switch
+from testbed.topoopt.estimates import Estimator, Job, Strategy, hybrid
+from testbed.topoopt.fabrics import Fabric, direct, expander, oversubscribed, switch
 from testbed.topoopt.iterations import simulate_s
 from testbed.topoopt.search import coordinate_descent, markov_chain, starts
 from testbed.training.hardware import A100, Accelerator
-from testbed.training.networks import LayeredModel, bert, candle, dlrm, ncf, resnet50, vgg16, vgg19
+from testbed.training.networks import LayeredModel, bert, candle, dlrm, ncf, resnet50, vgg16
 from testbed.training.per_operator import roofline
 
 SERVERS = 128
 GPUS = 4
 RATES_GBPS = (10, 25, 40, 100, 200)
-FAT_TREE = 3.2
-"""TopoOpt's bandwidth over that of a fat-tree of equal cost: a fat-tree of TopoOpt's bandwidth costs 3.2 times as much
-(section 5.2)."""
 
 MODELS: dict[str, Callable[[], LayeredModel]] = {
     "CANDLE": candle,
@@ -36,8 +34,8 @@ MODELS: dict[str, Callable[[], LayeredModel]] = {
     "NCF": ncf,
     "ResNet50": resnet50,
 }
-Name = Literal["TopoOpt", "Ideal Switch", "Fat-tree", "Expander"]
-FABRICS: tuple[Name, ...] = ("TopoOpt", "Ideal Switch", "Fat-tree", "Expander")
+Name = Literal["TopoOpt", "Ideal Switch", "Fat-tree", "Oversub. Fat-tree", "Expander"]
+FABRICS: tuple[Name, ...] = ("TopoOpt", "Ideal Switch", "Fat-tree", "Oversub. Fat-tree", "Expander")
 
 
 SINGLE_PRECISION = replace(A100, name="A100, single precision", matrix_flops=19.5e12)
@@ -61,9 +59,8 @@ def of_batch(batch: int, gpu: Accelerator = A100) -> Job:
     return job(replace(dlrm(tables=128), batch=batch), gpu=gpu)
 
 
-def all_to_all_ratio(batch: int) -> float:
-    """Bytes of all-to-all over those that all-reduces send in Figure 12, with embedding tables on one server each."""
-    of = of_batch(batch)
+def all_to_all_ratio(of: Job) -> float:
+    """Bytes of all-to-all over those that all-reduces send, with embedding tables on one server each."""
     demand = of.demand(hybrid(of))
     return float(demand.mp.sum()) / sum(group.sent_bytes for group in demand.groups)
 
@@ -115,21 +112,6 @@ def searches(model: str, servers: int = 32, degree: int = 4, gbps: int = 100) ->
     return Searches(chain_s, chain.estimated, descent_s, descent.estimated)
 
 
-@cache
-def prototype() -> dict[str, float]:
-    """Seconds by fabric on the prototype of section 6: VGG19 on 12 servers of one GPU, in single precision."""
-    network, servers = vgg19(), 12
-    profile = roofline(SINGLE_PRECISION, 1)
-    of = Job(network, servers, servers * network.batch, profile, 1, gpu_bytes=A100.memory_bytes)
-    strategy = data_parallel(of)
-    fabrics = {
-        "TopoOpt": direct(of.demand(strategy), 4, 25e9),
-        "Switch 100 Gbit/s": switch(servers, 100e9),
-        "Switch 25 Gbit/s": switch(servers, 25e9),
-    }
-    return {name: Estimator(of, fabric)(strategy).seconds for name, fabric in fabrics.items()}
-
-
 def cases() -> list[Case]:
     """All that is searched."""
     return [(search, (model,)) for search in (searches, searched) for model in MODELS]
@@ -146,6 +128,8 @@ def _fabric(of: Job, strategy: Strategy, fabric: Name, degree: int, gbps: int) -
         found = _circuits(of, strategy, degree)
     elif fabric == "Expander":
         found = _expander(of.servers, degree)
+    elif fabric == "Oversub. Fat-tree":
+        found = _oversubscribed(of.servers, degree)
     else:
         return switch(of.servers, degree * rate_bps / (1 if fabric == "Ideal Switch" else FAT_TREE))
     return replace(found, links_bps=rate_bps * found.links_bps)
@@ -160,3 +144,8 @@ def _circuits(of: Job, strategy: Strategy, degree: int) -> Fabric:
 @cache
 def _expander(servers: int, degree: int) -> Fabric:
     return expander(servers, degree, 1.0)
+
+
+@cache
+def _oversubscribed(servers: int, degree: int) -> Fabric:
+    return oversubscribed(servers, degree)

@@ -12,6 +12,8 @@ from testbed.report.plots import PALETTE
 _SERVERS = (128, 432, 1024, 2000)
 _FABRICS = (
     ("Ideal Switch", cost.ideal_switch),
+    ("Oversub. Fat-tree", cost.oversubscribed),
+    ("Fat-tree", cost.fat_tree),
     ("TopoOpt, OCSs", cost.circuit_switches),
     ("TopoOpt, patch panels", cost.patch_panels),
     ("Expander", cost.expander),
@@ -29,7 +31,7 @@ def costs() -> Figure:
         panel.set_xlabel("servers")
         panel.set_title(f"d = {degree}, {gbps} Gbit/s")
     figure.axes[0].set_ylabel("cost (million USD)")
-    figure.axes[0].legend()
+    figure.axes[0].legend(fontsize=7)
     return figure
 
 

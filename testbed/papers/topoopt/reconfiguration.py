@@ -28,8 +28,10 @@ def ocs(latency_s: float, *, forwarding: bool) -> Reconfiguration:
     return replace(OCS, latency_s=latency_s, period_s=max(5 * latency_s, _SHORTEST_S), forwarding=forwarding)
 
 
-CLUSTERS = {"CANDLE": PAPERS_SERVERS, "DLRM": SERVERS}
+CLUSTERS = {model: PAPERS_SERVERS if model == "CANDLE" else SERVERS for model in MODELS}
 """Servers by model of Figure 11."""
+MANY_TO_MANY = ("DLRM", "NCF")
+"""Models whose iterations the paper finds no shorter on SiP-ML with faster links."""
 DEDICATED = (None, ocs(1e-2, forwarding=True), SIP_ML)
 """TopoOpt, OCS-reconfig and SiP-ML of Figure 11."""
 _ENDS = [ocs(latency_s, forwarding=forwarding) for latency_s in (1e-6, 1e-2) for forwarding in (True, False)]
@@ -47,7 +49,7 @@ def cases() -> list[Case]:
         for latency_s, model, forwarding in product(LATENCIES_S, ("DLRM", "BERT"), (False, True))
     ]
     found += [(seconds, (model, how, 4, 100, servers)) for model, servers in CLUSTERS.items() for how in DEDICATED]
-    found += [(seconds, ("DLRM", SIP_ML, 4, 200))]
+    found += [(seconds, (model, SIP_ML, 4, 200)) for model in MANY_TO_MANY]
     found += [(seconds, (model, how)) for model in ("DLRM", "BERT") for how in (None, *KEPT.values())]
     found += [(seconds, ("BERT", how, 8, 100, SERVERS, SINGLE_PRECISION)) for how in (None, *_ENDS)]
     found[:0] = [(seconds, ("DLRM", how, 8, 100, 16)) for how in (OFTEN, None)]

@@ -15,7 +15,8 @@ from typing import Literal
 import numpy as np
 
 from testbed.papers.ahead import Case, Remembered
-from testbed.papers.topoopt.iterations import FAT_TREE, fitting, job
+from testbed.papers.topoopt.cost import FAT_TREE
+from testbed.papers.topoopt.iterations import fitting, job
 from testbed.topoopt.estimates import Job, Strategy
 from testbed.topoopt.fabrics import direct, switch
 from testbed.topoopt.iterations import simulate_s
