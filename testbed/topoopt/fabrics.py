@@ -11,7 +11,7 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from sdn.topoopt import BalancedRoutes, Circuit, Demand, Route, find_topology, ring
+from sdn.topoopt import BalancedRoutes, Circuit, Demand, Route, find_topology, ring, ring_circuits
 
 Floats = npt.NDArray[np.float64]
 Paths = npt.NDArray[np.int32]
@@ -82,6 +82,18 @@ def direct(demand: Demand, degree: int, rate_bps: float) -> Fabric:
         rings[members] = (*rings.get(members, ()), ring(members, one.stride))
     routes = {(int(a), int(b)): found.routes[int(a), int(b)] for a, b in zip(*demand.mp.nonzero(), strict=True)}
     return Fabric.of_circuits("TopoOpt", demand.servers, found.circuits, rate_bps, routes, rings)
+
+
+def direct_rings(servers: int, strides: Sequence[int], rate_bps: float) -> Fabric:
+    """Circuits of `rate_bps` along the rings of these strides, and shortest routes over them.
+
+    An all-reduce of all servers is divided among the rings. Raises ValueError for a stride that is not coprime with the
+    number of servers.
+    """
+    everybody = tuple(range(servers))
+    circuits = [circuit for stride in strides for circuit in ring_circuits(everybody, stride)]
+    rings = {everybody: tuple(ring(everybody, stride) for stride in strides)}
+    return Fabric.of_circuits("rings", servers, circuits, rate_bps, rings=rings)
 
 
 def switch(servers: int, rate_bps: float, name: str = "Ideal Switch") -> Fabric:

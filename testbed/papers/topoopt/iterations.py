@@ -9,20 +9,20 @@ of the data sheet: in half precision on matrix units, or in single precision wit
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 from testbed.papers.ahead import Case, Remembered
 from testbed.papers.topoopt.cost import FAT_TREE
+from testbed.papers.topoopt.forwarding import SERVERS, both_ways
 from testbed.topoopt.alternate import alternate
 from testbed.topoopt.estimates import Estimator, Job, Strategy, hybrid
-from testbed.topoopt.fabrics import Fabric, direct, expander, oversubscribed, switch
+from testbed.topoopt.fabrics import Fabric, direct, direct_rings, expander, oversubscribed, switch
 from testbed.topoopt.iterations import simulate_s
 from testbed.topoopt.search import coordinate_descent, markov_chain, starts
 from testbed.training.hardware import A100, Accelerator
 from testbed.training.networks import LayeredModel, bert, candle, dlrm, ncf, resnet50, vgg16
 from testbed.training.per_operator import roofline
 
-SERVERS = 128
 GPUS = 4
 RATES_GBPS = (10, 25, 40, 100, 200)
 
@@ -34,9 +34,10 @@ MODELS: dict[str, Callable[[], LayeredModel]] = {
     "NCF": ncf,
     "ResNet50": resnet50,
 }
-Name = Literal["TopoOpt", "Ideal Switch", "Fat-tree", "Oversub. Fat-tree", "Expander"]
-FABRICS: tuple[Name, ...] = ("TopoOpt", "Ideal Switch", "Fat-tree", "Oversub. Fat-tree", "Expander")
-
+Name = Literal["TopoOpt", "Ideal Switch", "Fat-tree", "Oversub. Fat-tree", "Expander", "TopoOpt, both ways"]
+FABRICS: tuple[Name, ...] = get_args(Name)
+"""TopoOpt's circuits lead one way, as TopologyFinder finds them, or both ways, as the paper's released code makes them
+(`testbed.papers.topoopt.forwarding`)."""
 
 SINGLE_PRECISION = replace(A100, name="A100, single precision", matrix_flops=19.5e12)
 """The same data sheet. With it a server's dense layers reach 74 TFLOP/s; 65 to 72 follow from the released profiles."""
@@ -128,6 +129,8 @@ def _fabric(of: Job, strategy: Strategy, fabric: Name, degree: int, gbps: int) -
         found = _circuits(of, strategy, degree)
     elif fabric == "Expander":
         found = _expander(of.servers, degree)
+    elif fabric == "TopoOpt, both ways":
+        found = _both_ways(degree)
     elif fabric == "Oversub. Fat-tree":
         found = _oversubscribed(of.servers, degree)
     else:
@@ -149,3 +152,8 @@ def _expander(servers: int, degree: int) -> Fabric:
 @cache
 def _oversubscribed(servers: int, degree: int) -> Fabric:
     return oversubscribed(servers, degree)
+
+
+@cache
+def _both_ways(degree: int) -> Fabric:
+    return direct_rings(SERVERS, both_ways(degree).strides, 1.0)

@@ -11,8 +11,8 @@ from dataclasses import replace
 from itertools import product
 
 from testbed.papers.ahead import Case, Remembered
+from testbed.papers.topoopt.forwarding import SERVERS as PAPERS_SERVERS
 from testbed.papers.topoopt.iterations import MODELS, SINGLE_PRECISION, fitting, job
-from testbed.papers.topoopt.iterations import SERVERS as PAPERS_SERVERS
 from testbed.topoopt.fabrics import direct
 from testbed.topoopt.iterations import simulate_s
 from testbed.topoopt.reconfigured import OCS, SIP_ML, Reconfiguration, iteration_s
