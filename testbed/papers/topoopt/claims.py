@@ -33,6 +33,8 @@ pure data parallelism, or embedding tables on one server each.
 - OCS-reconfig and SiP-ML (Figures 11, 17) match TopoOpt at 1 us if they measure often; the paper prints the interval
   for 10 ms only. Its BERT takes longer with forwarding. Here a ring's demand is even, and relaying is shorter than
   waiting.
+- On 32 servers, 4,000 proposals of FlexFlow's Markov chain (4.1) gain at most 0.1 % over the named strategies.
+  Coordinate descent, with at most 171 estimates, halves NCF's iteration and shortens DLRM's by 10 %.
 - Shared clusters (Figure 16): here jobs on fat-trees are on random servers.
 """
 

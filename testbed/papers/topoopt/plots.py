@@ -42,7 +42,8 @@ def iteration_times(degree: int = 4) -> Figure:
         of = iterations.of_model(model)
         for name, colour in zip(iterations.FABRICS, PALETTE, strict=False):
             times = [iterations.seconds(of, name, degree, gbps) for gbps in iterations.RATES_GBPS]
-            panel.plot(iterations.RATES_GBPS, times, "o-", ms=3, color=colour, label=name)
+            style = "o--" if name == "TopoOpt, both ways" else "o-"
+            panel.plot(iterations.RATES_GBPS, times, style, ms=3, color=colour, label=name)
         panel.set_xscale("log")
         panel.set_yscale("log")
         panel.set_xticks(iterations.RATES_GBPS, [str(gbps) for gbps in iterations.RATES_GBPS])
@@ -51,7 +52,7 @@ def iteration_times(degree: int = 4) -> Figure:
         panel.set_xlabel("Gbit/s")
     for panel in figure.axes[::3]:
         panel.set_ylabel("iteration (s)")
-    figure.axes[0].legend(fontsize=7)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8)
     return figure
 
 
