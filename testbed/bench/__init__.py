@@ -6,7 +6,20 @@ To add a benchmark, add its function to `BENCHES`.
 
 from collections.abc import Callable
 
-from testbed.bench import fluid, packet, path_service, planner, plugin, scale, stress, systems, torch, transport, watch
+from testbed.bench import (
+    fluid,
+    packet,
+    path_service,
+    planner,
+    plugin,
+    scale,
+    stress,
+    systems,
+    torch,
+    transport,
+    verbs,
+    watch,
+)
 from testbed.bench.frame import Result, Row
 
 BENCHES: dict[str, Callable[[], Result]] = {
@@ -20,6 +33,7 @@ BENCHES: dict[str, Callable[[], Result]] = {
     "stress": stress.measure,
     "systems": systems.measure,
     "torch": torch.measure,
+    "verbs": verbs.measure,
     "watch": watch.measure,
 }
 
