@@ -58,7 +58,6 @@ DeviceOptions device_options(std::uint32_t host, unsigned members) {
   out.policy.lanes = kLanes;
   out.path_mtu = kPathMtu;
   out.idle_peer = 10 * kMillisecond;
-  if (members > 1) out.retry_time = kSecond;  // a peer without any path is kept for so long
   out.log = [](const std::string&) {};
   return out;
 }
