@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from types import TracebackType
 
 import pytest
 
@@ -38,6 +40,13 @@ class TwoLinks(Link):
         run("ip", "link", "set", NEAR_2, "up")
         self.far("ip", "address", "add", f"{FAR_2_ADDRESS}/24", "dev", FAR_2)
         self.far("ip", "link", "set", FAR_2, "up")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        # The kernel removes it with the sink's namespace too, but only a while after the sink has ended.
+        subprocess.run(["ip", "link", "delete", NEAR_2], check=False, capture_output=True)
 
     def near_end(self, member: int, state: str) -> None:
         run("ip", "link", "set", (NEAR, NEAR_2)[member], state)
