@@ -1,111 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fused devices of the `verbs` back end, over a fake libibverbs: their members are two GIDs of one NIC, each with a
-// context of its own.
+// Fused devices of the `verbs` back end whose NICs or paths fail.
 #include <doctest/doctest.h>
 #include <infiniband/verbs.h>
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
-#include "base/interfaces.hpp"
-#include "verbs_scene.hpp"
+#include "fused_verbs_scene.hpp"
 
 namespace paralet {
 namespace {
 
 using fake_verbs::record;
 using test::Bytes;
+using test::fused_options;
+using test::FusedVerbsPair;
 using test::HeldCall;
+using test::kGids;
+using test::kSecondMember;
+using test::members_of;
+using test::short_retries;
 using test::VerbsPair;
 using State = Request::State;
-
-constexpr std::array<unsigned, 2> kGids = {3, 5};  // of the members
-constexpr std::size_t kSecondMember = 1;           // the context of the first device's member 1
-
-/// Members of a fused device's lanes.
-std::vector<unsigned> members_of(Device& device) {
-  std::vector<unsigned> out;
-  for (const LaneCounters& lane : device.counters().lanes) out.push_back(lane.member);
-  return out;
-}
-
-DeviceOptions fused_options() {
-  DeviceOptions out = test::verbs_options(4);
-  out.fused_with = {*parse_address("::1")};
-  out.flowlet_bytes = 10'000;
-  out.log = [](const std::string&) {};
-  return out;
-}
-
-struct FusedVerbsPair : VerbsPair {
-  explicit FusedVerbsPair(
-      const DeviceOptions& options = fused_options(), const std::function<void()>& before = [] {})
-      : VerbsPair(options, before) {
-    REQUIRE(test::eventually([&] { return exchange(), all_used(one) && all_used(two); }));
-  }
-  static bool all_used(Device& device) {
-    return std::ranges::all_of(device.counters().lanes, [](const auto& lane) { return lane.flowlets > 0; });
-  }
-  /// Begins messages in both directions.
-  void begin() {
-    out.clear();
-    requests.clear();
-    for (std::size_t i = 0; i < kMessages; ++i) out.push_back(test::random_fill(++seed, 30'000));
-    there.assign(kMessages, Bytes(30'000));
-    back = there;
-    for (std::size_t i = 0; i < kMessages; ++i) {
-      requests.push_back(submit(two, from, Request::Kind::kReceive, {.bytes = there[i]}));
-      requests.push_back(submit(one, to, Request::Kind::kReceive, {.bytes = back[i]}));
-      requests.push_back(submit(one, to, Request::Kind::kSend, {.bytes = out[i]}));
-      requests.push_back(submit(two, from, Request::Kind::kSend, {.bytes = out[i]}));
-    }
-  }
-  /// The same until the NIC has lost a request of them: messages may end before one goes over a dead path.
-  void begin_with_losses() {
-    do {
-      begin();
-      REQUIRE(test::eventually([&] {
-        return record().lost > 0 ||
-               std::ranges::none_of(requests, [](const auto& each) { return each->state == State::kPending; });
-      }));
-    } while (record().lost == 0);
-  }
-  void finish() {
-    for (const auto& request : requests) REQUIRE_MESSAGE(end(request) == State::kDone, request->error);
-    REQUIRE(there == out);
-    REQUIRE(back == out);
-  }
-  void exchange() {
-    begin();
-    finish();
-  }
-  bool all_on(const std::vector<unsigned>& members) {
-    return test::eventually([&] {
-      exchange();
-      return members_of(one) == members && members_of(two) == members;
-    });
-  }
-  static constexpr std::size_t kMessages = 16;
-  std::size_t seed = 0;
-  std::vector<Bytes> out;
-  std::vector<Bytes> there;
-  std::vector<Bytes> back;
-  std::vector<std::shared_ptr<Request>> requests;
-};
-
-DeviceOptions short_retries() {
-  DeviceOptions out = fused_options();
-  out.retry_time = 300 * kMillisecond;
-  return out;
-}
 
 void pause_past_retries() { std::this_thread::sleep_for(std::chrono::milliseconds(600)); }
 
@@ -171,68 +91,6 @@ TEST_CASE("a NIC gives requests up, and the lanes of a fused device go over anot
   fake_verbs::end_retries(kGids[1]);
   pair.finish();
   CHECK(pair.all_on(std::vector<unsigned>(4, 0)));
-}
-
-TEST_CASE("a lane of an adaptive fused device leaves a member without a route") {
-  fake_verbs::reset();
-  DeviceOptions options = fused_options();
-  options.policy.kind = PolicyKind::kAdaptive;
-  options.min_timeout = 20 * kMillisecond;
-  FusedVerbsPair pair(options);
-  for (int i = 0; i < 2; ++i) {
-    fake_verbs::refuse_routes(kGids[1], 0, 1'000'000);
-    fake_verbs::set_gid(kGids[1], fake_verbs::Path::kDead);
-    CHECK(pair.all_on(std::vector<unsigned>(4, 0)));
-    fake_verbs::refuse_routes(kGids[1], 0, 0);
-    fake_verbs::set_gid(kGids[1], fake_verbs::Path::kGood);
-    CHECK(pair.all_on({0, 1, 0, 1}));
-  }
-}
-
-TEST_CASE("the lanes of a fused device return to a member that loses its route again") {
-  // The side that answers connects first.
-  for (const auto& routes : std::vector<std::pair<unsigned, unsigned>>{{0, 1}, {1, 1}, {0, 2}, {2, 1}, {3, 1}}) {
-    const unsigned before = routes.first;  // Clang 14 does not let CAPTURE use a structured binding
-    const unsigned count = routes.second;
-    CAPTURE(before);
-    CAPTURE(count);
-    fake_verbs::reset();
-    FusedVerbsPair pair(short_retries());
-    fake_verbs::happen_on(kSecondMember, IBV_EVENT_PORT_ERR, 1);
-    CHECK(pair.all_on(std::vector<unsigned>(4, 0)));
-    fake_verbs::refuse_routes(kGids[1], before, count);
-    fake_verbs::happen_on(kSecondMember, IBV_EVENT_PORT_ACTIVE, 1);
-    CHECK(pair.all_on({0, 1, 0, 1}));
-    CHECK(test::eventually([&] { return record().queue_pairs == 8; }));
-  }
-}
-
-TEST_CASE("both sides of fused devices may ask for a fresh queue pair on different members") {
-  for (const bool initiator_moves : {true, false}) {
-    CAPTURE(initiator_moves);
-    fake_verbs::reset();
-    DeviceOptions options = fused_options();
-    options.min_timeout = 60 * kSecond;  // nobody leaves a member
-    FusedVerbsPair pair(options);
-    Device& moves = initiator_moves ? pair.one : pair.two;
-    Device& breaks = initiator_moves ? pair.two : pair.one;
-    const HeldCall held(fake_verbs::Call::kCreate, 0);
-    REQUIRE(moves.set_port(fake_verbs::kAddress, 1, 0xE333));
-    REQUIRE(HeldCall::holds());
-    const std::uint16_t port = breaks.counters().lanes.at(1).qp.port;
-    fake_verbs::set_path(port, fake_verbs::Path::kDead);
-    pair.begin_with_losses();
-    fake_verbs::break_queue_pairs(port);
-    fake_verbs::set_path(port, fake_verbs::Path::kGood);
-    CHECK(test::eventually([] { return record().queue_pairs == 9; }));
-    HeldCall::release();
-    pair.finish();
-    CHECK(test::eventually([&] {
-      pair.exchange();
-      return members_of(pair.one) == members_of(pair.two) && record().queue_pairs == 8;
-    }));
-    for (int i = 0; i < 20; ++i) pair.exchange();
-  }
 }
 
 TEST_CASE("a NIC of a fused device fails, and the others carry on, fences and registrations too") {
