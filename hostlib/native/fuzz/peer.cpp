@@ -258,7 +258,7 @@ class Stage {
     fused_ = members_ > 1 && (how & 128) == 0;
     for (std::size_t i = 0; i < kLanes; ++i) {
       // The victim may still send to the QPs of the play before.
-      lanes_[i] = {.qpn = 0x300 + static_cast<std::uint32_t>(i) + (plays_ % 256 << 12), .victim = {}, .psn = 0xFFFFFE};
+      lanes_[i] = {.qpn = 0x300 + static_cast<std::uint32_t>(i) + (plays_ % 64 << 18), .victim = {}, .psn = 0xFFFFFE};
     }
     start_ = 0;
     if (fused_ && calls_) {
