@@ -409,8 +409,8 @@ class Stage {
     const std::size_t each = handshake::advertisement_bytes(fused_);
     for (auto rest = packet.payload; rest.size() >= each; rest = rest.subspan(each)) {
       const auto advertisement = handshake::decode_advertisement(rest.first(each));
-      require(advertisement.has_value());
-      advertisements_.push_back(*advertisement);
+      // A peer of an earlier play, whose paths are all down, may have a QP of this number, and other advertisements.
+      if (advertisement) advertisements_.push_back(*advertisement);
     }
   }
 
