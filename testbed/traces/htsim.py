@@ -210,7 +210,8 @@ def write_connections(graph: TaskGraph) -> str:
         begin = f"trigger {triggers[waits[number]]}" if waits[number] else f"start {round(task.delay_s / _PICOSECOND)}"
         done = f" send_done_trigger {fired[number]}" if number in fired else ""
         source, destination = task.devices
-        lines.append(f"{source}->{destination} id {ids[number]} {begin} size {round(task.bytes)}{done}")
+        size = max(1, round(task.bytes))  # htsim takes 0 for a flow without end
+        lines.append(f"{source}->{destination} id {ids[number]} {begin} size {size}{done}")
     for activators, trigger in triggers.items():
         shot = "oneshot" if len(activators) == 1 else f"barrier count {len(activators)}"
         lines.append(f"trigger id {trigger} {shot}")

@@ -115,6 +115,12 @@ def test_a_bad_line_is_one_sentence_with_its_number(old: str, new: str, told: st
     assert "\n" not in str(refusal.value)
 
 
+def test_a_flow_of_less_than_half_a_byte_is_written_with_one_byte() -> None:
+    graph = TaskGraph(2)
+    graph.send(0, 1, 0.4)
+    assert "0->1 id 1 start 0 size 1\n" in write_connections(graph)
+
+
 def test_what_htsim_cannot_say_is_refused() -> None:
     graph = ring(3, 1, 10)
     graph.compute(0, 1.0)
