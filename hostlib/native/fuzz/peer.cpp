@@ -42,6 +42,9 @@ constexpr std::uint32_t kHostile = 3;
 constexpr unsigned kMostMembers = 2;
 constexpr std::uint32_t kPathMtu = 1024;
 constexpr std::size_t kLanes = 2;
+constexpr std::uint32_t kQpnsOfPlay = 1024;
+constexpr std::uint32_t kPlays =
+    (wire::kPsnMask + 1) / kQpnsOfPlay;  // that have QPNs of their own; QPNs have 24 bits too
 constexpr unsigned kMaxSteps = 48;
 constexpr unsigned kHonestEvery = 32;
 constexpr Nanos kTimeout = 50 * kSecond;
@@ -257,8 +260,7 @@ class Stage {
               ((how & 32) == 0 ? kHostDelays : 0);
     fused_ = members_ > 1 && (how & 128) == 0;
     for (std::size_t i = 0; i < kLanes; ++i) {
-      // The victim may still send to the QPs of the play before.
-      lanes_[i] = {.qpn = 0x300 + static_cast<std::uint32_t>(i) + (plays_ % 64 << 18), .victim = {}, .psn = 0xFFFFFE};
+      lanes_[i] = {.qpn = first_qpn() + static_cast<std::uint32_t>(i), .victim = {}, .psn = 0xFFFFFE};
     }
     start_ = 0;
     if (fused_ && calls_) {
@@ -291,6 +293,13 @@ class Stage {
     while (auto connection = listener_->accept()) connections_.push_back(connection);
   }
 
+  /// Plays have QPNs of their own: a fused peer whose paths are all down sends to its QPs for the retry time.
+  [[nodiscard]] std::uint32_t first_qpn() const { return (1 + plays_ % (kPlays - 1)) * kQpnsOfPlay; }
+  /// Gives the lane another QPN of the play.
+  void renumber(Lane& lane) const {
+    const std::uint32_t next = (lane.qpn + kLanes) % kQpnsOfPlay;
+    lane.qpn = member_of(lane.qpn) << 24 | (first_qpn() + next);
+  }
   static void put_on(Lane& lane, unsigned member) { lane.qpn = (lane.qpn & wire::kPsnMask) | member << 24; }
 
   /// Opens a TCP connection to a member of the victim, from the member of the same index.
@@ -381,7 +390,7 @@ class Stage {
     if (fresh.qp.qpn == 0) return;  // it refuses
     Lane& lane = lanes_[fresh.lane];
     lane.victim = fresh.qp;
-    lane.qpn += 0x10;
+    renumber(lane);
     put_on(lane, member_of(fresh.qp.qpn));
     if (!std::exchange(lane.asked, false) && polite_) {
       tell(handshake::NewQp{.lane = fresh.lane, .qp = {.qpn = lane.qpn, .first_psn = lane.psn}, .ece = {}});
@@ -409,8 +418,8 @@ class Stage {
     const std::size_t each = handshake::advertisement_bytes(fused_);
     for (auto rest = packet.payload; rest.size() >= each; rest = rest.subspan(each)) {
       const auto advertisement = handshake::decode_advertisement(rest.first(each));
-      // A peer of an earlier play, whose paths are all down, may have a QP of this number, and other advertisements.
-      if (advertisement) advertisements_.push_back(*advertisement);
+      require(advertisement.has_value());
+      advertisements_.push_back(*advertisement);
     }
   }
 
@@ -589,7 +598,7 @@ class Stage {
       default: {
         const std::uint8_t lane = script.u8() % kLanes;
         lanes_[lane].asked = true;
-        lanes_[lane].qpn += 0x10;
+        renumber(lanes_[lane]);
         return tell(handshake::NewQp{.lane = lane,
                                      .qp = {.qpn = (lanes_[lane].qpn & wire::kPsnMask) | member << 24, .first_psn = 0},
                                      .ece = {}});
