@@ -28,7 +28,7 @@ def best_s(tmp_path: Path, document: dict[str, Any], name: str) -> float:
     return float(min(policy["completions_s"]))
 
 
-def test_an_all_reduce_is_as_fast_as_on_a_switch_of_four_times_the_rate(tmp_path: Path) -> None:
+def test_an_all_reduce_takes_as_long_as_on_a_switch_of_four_times_the_rate(tmp_path: Path) -> None:
     """Figures 19 and 20: circuits of 25 Gbit/s are like a switch of 100, and faster than a switch of 25 Gbit/s.
 
     By their bytes the three all-reduces take 1.15, 1.15 and 4.6 s. Bounds leave room for one machine that runs all
@@ -39,5 +39,5 @@ def test_an_all_reduce_is_as_fast_as_on_a_switch_of_four_times_the_rate(tmp_path
     slow = {**fast, "topology": {"leaf_spine": {**fast["topology"]["leaf_spine"], "host_rate": "5 Mbit/s"}}}
     assert circuits["workload"] == {**fast["workload"], "strides": [1, 5, 7, 11]}
     topoopt = best_s(tmp_path, circuits, "topoopt")
-    assert topoopt < 2 * best_s(tmp_path, fast, "fast")
+    assert 1 / 2 < topoopt / best_s(tmp_path, fast, "fast") < 2
     assert best_s(tmp_path, slow, "slow") > 1.5 * topoopt
