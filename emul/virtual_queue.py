@@ -18,7 +18,9 @@ from emul.commands import FabricError
 
 _WORD = 8
 _EMPTY_AT, _MARKED = 0, _WORD  # offsets in the map's value
-_KTIME_GET_NS, _SKB_ECN_SET_CE = 5, 97  # helpers
+_KTIME_GET_NS, _SKB_PULL_DATA, _SKB_ECN_SET_CE = 5, 39, 97  # helpers
+_HEADERS_BYTES = 54
+"""Ethernet's header and the IPv6 header, the longer of the two that carry ECN."""
 _SKB_LEN = 0  # offset in struct __sk_buff
 _SHIFT = 12
 """Times per byte are multiples of 1/4096 ns: 400 Gbit/s are 82 of them, and 100 kbit/s still fit 31 bits."""
@@ -59,7 +61,12 @@ def program(map_fd: int, rate_bps: int, mark_above_bytes: int, longest_bytes: in
         op(0x7B, state, r1, _EMPTY_AT),
         op(0x1F, r1, now),
         bpf.load_constant(r2, time_ns(mark_above_bytes)),
-        op(0xBD, r1, r2, 5),  # not longer than the threshold
+        op(0xBD, r1, r2, 8),  # not longer than the threshold
+        # The headers of packets longer than a page that come through a packet socket, as OVS's userspace datapath sends
+        # them, lie outside the linear part of the buffer, and without this step they would not be marked.
+        op(0xBF, r1, packet),
+        op(0xB7, r2, immediate=_HEADERS_BYTES),
+        op(0x85, immediate=_SKB_PULL_DATA),
         op(0xBF, r1, packet),
         op(0x85, immediate=_SKB_ECN_SET_CE),
         op(0x15, r0, offset=2),  # not capable of ECN

@@ -96,7 +96,7 @@ class Queue:
         """The map's value by offset."""
 
     def marks(self, now_ns: int, packet_bytes: int, capable: bool = True) -> bool:
-        registers, at, marked = [0] * 11, 0, False
+        registers, at, marked, pulled = [0] * 11, 0, False, 0
         while True:
             opcode, pair, offset, immediate = self._code[at]
             to, source, at = pair & 15, pair >> 4, at + 1
@@ -132,7 +132,10 @@ class Queue:
                     at += offset * (registers[to] == immediate)
                 case 0x85 if immediate == 5:
                     registers[0] = now_ns
+                case 0x85 if immediate == 39:
+                    pulled = registers[2]
                 case 0x85 if immediate == 97:
+                    assert pulled == 54  # bytes: of Ethernet's header and IPv6's
                     registers[0], marked = int(capable), capable
                 case 0x95:
                     assert registers[0] == 0

@@ -18,7 +18,7 @@ from emul import MininetFabric
 PORT = 4791
 CLONE_NEWNET = 0x40000000
 IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2
-SO_RCVBUFFORCE = 33
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 FRAME_OVERHEAD = 14 + 20 + 8
 
 Result = TypeVar("Result")
@@ -85,6 +85,7 @@ class RawSender:
     def __init__(self, fabric: MininetFabric, host: str) -> None:
         self._socket = in_host(fabric, host, lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP))
         self._socket.bind((str(address(fabric, host)), 0))
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 22)  # bursts end in the host's queue
 
     def send(self, destination: IPv4Address, source_port: int, payload: bytes = b"paralet") -> None:
         header = struct.pack("!HHHH", source_port, PORT, 8 + len(payload), 0)  # a checksum of zero is none

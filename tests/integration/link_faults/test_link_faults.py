@@ -117,11 +117,13 @@ def test_packets_of_a_hosts_batches_are_lost_delayed_and_marked_one_by_one(tmp_p
 
 
 @pytest.mark.sandboxed
-def test_packets_that_find_a_long_queue_are_marked_if_they_are_capable_of_ecn(tmp_path: Path) -> None:
-    """Bursts of 80 KB into a link that takes 0.6 s for each: marks do not depend on how fast the burst is sent."""
-    slow = leaf_spine(2, 1, 1, 10 * RATE_BPS, fabric_rate_bps=RATE_BPS // 10, mtu_bytes=1500)
-    payload = bytes(958)  # frames of 1,000 bytes
-    with MininetFabric(slow, log_dir=tmp_path, faults={UPLINK: LinkFault(mark_above_bytes=20_000)}) as fabric:
+@pytest.mark.parametrize("frame_bytes", [1000, 4150])  # only the longer ones are longer than a page of memory
+def test_packets_that_find_a_long_queue_are_marked_if_they_are_capable_of_ecn(tmp_path: Path, frame_bytes: int) -> None:
+    """Bursts of 80 frames into a link that takes 0.6 s for each: marks do not depend on how fast the burst is sent."""
+    slow = leaf_spine(2, 1, 1, 10 * RATE_BPS, fabric_rate_bps=1000 * frame_bytes, mtu_bytes=frame_bytes + 50)
+    payload = bytes(frame_bytes - 42)
+    fault = LinkFault(mark_above_bytes=20 * frame_bytes)
+    with MininetFabric(slow, log_dir=tmp_path, faults={UPLINK: fault}) as fabric:
         sender, sink = RawSender(fabric, "h1"), receiver(fabric, "h2", timeout_s=30.0)
         sink.setsockopt(socket.IPPROTO_IP, IP_RECVTOS, 1)
         found = {}
@@ -131,7 +133,7 @@ def test_packets_that_find_a_long_queue_are_marked_if_they_are_capable_of_ecn(tm
                 sender.send(address(fabric, "h2"), 50_000, payload)
             found[tos] = [sink.recvmsg(9000, 64)[1][0][2][0] for _ in range(80)]
         marked = fabric.fault_counts()[UPLINK].marked
-        fabric.set_faults(UPLINK, LinkFault(mark_above_bytes=200_000))
+        fabric.set_faults(UPLINK, LinkFault(mark_above_bytes=200 * frame_bytes))
         fabric.set_rate(slow.link_at(UPLINK), 0.5)
         fabric.set_faults(UPLINK, LinkFault())
         assert fabric.fault_counts()[UPLINK].marked == marked
