@@ -17,9 +17,12 @@ constexpr double kFullIncreaseFrom = 8.0;
 // link waited longer for its share, and some of 32 lanes took all.
 constexpr double kMarkedIncreaseFrom = 1.0;
 constexpr double kTripsToFloor = 16.0;
-constexpr double kSubpacketStep = 0.1;  // of the window per acknowledged packet, while it is below one packet
-constexpr double kBeta = 0.8;           // multiplicative decrease per unit of relative excess delay
-constexpr double kMaxDecrease = 0.5;    // of one round trip
+// Below one packet, for every acknowledged packet: a tenth of a packet more, or a tenth of the window less. A step up
+// in proportion to the window would favour larger windows, which have more acknowledgements too, and the smallest would
+// take 32 acknowledgements to reach one packet again: 7 s at 20 Mbit/s.
+constexpr double kSubpacketStep = 0.1;
+constexpr double kBeta = 0.8;                        // multiplicative decrease per unit of relative excess delay
+constexpr double kMaxDecrease = 0.5;                 // of one round trip
 constexpr Nanos kFirstTimeout = 400 * kMillisecond;  // before the first sample: a deep queue must not look like loss
 constexpr double kScalingRange = 4.5;  // flow scaling: at most this many extra queue targets for tiny windows
 
@@ -96,11 +99,10 @@ void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt
   if (window < 1.0 && !starting) {
     // Where the rate is unknown, a host's delay says nothing of the path.
     const double room = (options_->delay_floor > 0 && network ? *network : whole).room();
-    // Marks shrink a window by a factor. Growth by a factor too would never make shares equal.
-    if (cause == Cause::kMark && room > 0) {
-      window += limited ? step * std::min(room, 1.0) : 0;
-    } else if (limited || room < 0) {
-      window *= 1.0 + kSubpacketStep * std::clamp(room, -1.0, 1.0);
+    if (room < 0) {
+      window *= 1.0 + kSubpacketStep * std::max(room, -1.0);
+    } else if (limited) {
+      window += (cause == Cause::kMark ? step : kSubpacketStep) * std::min(room, 1.0);
     }
   } else if (window < options_->delay_floor) {
     // After losses: back at the floor within 16 round trips. A window that grew by one packet would stay below 2 / p
@@ -159,7 +161,8 @@ double DelayControl::least_window() const {
 void DelayControl::shrink_for_loss(Nanos now, double factor) {
   if (!decrease(now, factor, least_window())) return;
   size_.threshold = size_.window;
-  size_.cause = Cause::kOther;
+  // What marks have taken below one packet grows back as after marks.
+  if (size_.cause != Cause::kMark || size_.window >= 1.0) size_.cause = Cause::kOther;
 }
 
 bool DelayControl::decrease(Nanos now, double factor, double floor) {

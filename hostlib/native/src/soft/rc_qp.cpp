@@ -168,7 +168,12 @@ std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
     resumes_ = false;
     if (now - last_progress_ > control_.timeout(context_.min_timeout)) control_.resume();
   }
-  if (control_.window() < 1.0) pace_until_ = now + control_.draw_pacing_interval();
+  if (control_.window() < 1.0) {
+    // Windows count full packets, and a receive advertisement is a small part of one.
+    const double part = static_cast<double>(bytes + wire::kMaxOverheadBytes) /
+                        static_cast<double>(options_.path_mtu + wire::kMaxOverheadBytes);
+    pace_until_ = now + static_cast<Nanos>(part * static_cast<double>(control_.draw_pacing_interval()));
+  }
   if (timer_ == kNever) {
     last_progress_ = now;
     arm_timer(now);

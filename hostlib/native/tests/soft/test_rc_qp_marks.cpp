@@ -85,6 +85,26 @@ TEST_CASE("marks make the window small, and with it the number of packets in fli
   }
 }
 
+TEST_CASE("below one packet, a short packet takes its part of a full packet's time") {
+  const auto duration = [](std::uint32_t bytes) {
+    LinkOptions options = counting(true);
+    options.path_mtu = options.receive_bytes = 4096;
+    options.initial_window = DelayControl::kMinWindow;
+    Link link(options);
+    link.marked = [](std::size_t) { return true; };
+    const Bytes data = test::random_fill(1, bytes);
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      link.requester().post({.kind = WorkKind::kSend, .cookie = i, .data = data.data(), .length = bytes});
+    }
+    const Nanos begin = link.now();
+    link.run();
+    CHECK(link.requester().counters().tx_marked == 20);
+    return link.now() - begin;
+  };
+  CHECK(duration(4096) >= 19 * 10 * 2 * kOneWay);  // a packet every round trip / window, or half of that
+  CHECK(duration(64) < duration(4096) / 10);
+}
+
 TEST_CASE("a lane that was idle for longer than a timeout starts anew, however small marks made its window") {
   for (const bool selective : {false, true}) {
     CAPTURE(selective);
