@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m testbed.simulate.validation`: compare specs on the emulated fabric with the fluid model.
+"""`python -m testbed.simulate.validation`: compare specs on the emulated fabric with a model, fluid or packet.
 
 Runs `paralet run` for every spec and needs root. With `--calibrate` it prints the `fluid.message_delay_s` that explains
 most of the difference, and the deviation that remains.
@@ -14,16 +14,19 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from statistics import fmean
+from typing import Literal, get_args
 
 from matplotlib.figure import Figure
 
 from testbed.errors import TestbedError
 from testbed.progress import Silent, Steps
-from testbed.simulate.fluid import observe
+from testbed.simulate import fluid, packet
 from testbed.spec import Experiment, load
 
 _ROUNDS = 8
 """Iterations of Newton's method. Without slices, two are enough."""
+
+Model = Literal["fluid", "packet"]
 
 _PARALET = (sys.executable, "-c", "from testbed.cli import main; main()")
 
@@ -38,21 +41,22 @@ class Agreement:
     """The policy's kind in the spec, or `paralet` for `ecmp` with several lanes."""
     seed: int
     mininet_s: float
-    fluid_s: float
+    modelled_s: float
 
     @property
     def ratio(self) -> float:
         """Model over emulation: below 1 the model is too fast."""
-        return self.fluid_s / self.mininet_s
+        return self.modelled_s / self.mininet_s
 
 
-def compare(spec: Path, folder: Path) -> list[Agreement]:
-    """Run `spec` on both fabrics, with results in `folder`. Raises TestbedError when the emulation fails."""
+def compare(spec: Path, folder: Path, model: Model = "fluid") -> list[Agreement]:
+    """Run `spec` emulated, with results in `folder`, and on the model. Raises TestbedError when the emulation fails."""
     argv = [*_PARALET, "run", str(spec), "--fabric", "mininet", "--results", str(folder), "--json"]
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode:
         raise TestbedError(f"{spec}: paralet run ended with status {done.returncode}: {done.stderr.strip()}")
-    experiment = load(spec, fabric="fluid")
+    experiment = load(spec, fabric=model)
+    observe = {"fluid": fluid.observe, "packet": packet.observe}[model]
     with Steps(None, every_s=5.0) as steps:
         modelled = {(run.policy, run.seed): run.completion_s for run in observe(experiment, steps).runs}
     kinds = {
@@ -99,7 +103,7 @@ def deviation(experiment: Experiment, emulated_s: Mapping[tuple[str, int], float
 def _completions(experiment: Experiment, delay_s: float) -> dict[tuple[str, int], float]:
     settings = experiment.spec.fluid.model_copy(update={"message_delay_s": delay_s})
     changed = replace(experiment, spec=experiment.spec.model_copy(update={"fluid": settings}))
-    return {(run.policy, run.seed): run.completion_s for run in observe(changed, Silent()).runs}
+    return {(run.policy, run.seed): run.completion_s for run in fluid.observe(changed, Silent()).runs}
 
 
 def plot(found: Sequence[Agreement]) -> Figure:
@@ -108,8 +112,8 @@ def plot(found: Sequence[Agreement]) -> Figure:
 
     figure = Figure(figsize=(7.2, 5.4))
     axes = figure.subplots()
-    longest = 1.1 * max(max(one.mininet_s, one.fluid_s) for one in found)
-    ends = [0.8 * min(min(one.mininet_s, one.fluid_s) for one in found), longest]
+    longest = 1.1 * max(max(one.mininet_s, one.modelled_s) for one in found)
+    ends = [0.8 * min(min(one.mininet_s, one.modelled_s) for one in found), longest]
     axes.plot(ends, ends, color="#333333", lw=1.2, label="equal")
     axes.fill_between(ends, [0.9 * end for end in ends], [1.1 * end for end in ends], color="#DDDDDD", label="10 %")
     for part, style in ((0.85, ":"), (1.15, ":")):
@@ -119,7 +123,7 @@ def plot(found: Sequence[Agreement]) -> Figure:
     for spec, colour in zip(specs, cycle((*PALETTE, "#333333")), strict=False):
         for kind, mark in marks.items():
             own = [one for one in found if one.spec == spec and one.kind == kind]
-            xs, ys = [one.mininet_s for one in own], [one.fluid_s for one in own]
+            xs, ys = [one.mininet_s for one in own], [one.modelled_s for one in own]
             axes.plot(xs, ys, mark, color=colour, mec="white", ms=7, ls="none")
         axes.plot([], [], "s", color=colour, label=spec.removeprefix("validation_"))
     for kind in dict.fromkeys(one.kind for one in found):
@@ -135,9 +139,9 @@ def plot(found: Sequence[Agreement]) -> Figure:
 
 def table(found: Iterable[Agreement]) -> str:
     """A table with a line for every run."""
-    lines = [f"{'spec':28} {'policy':12} {'seed':>4} {'mininet s':>10} {'fluid s':>8} {'ratio':>6}"]
+    lines = [f"{'spec':28} {'policy':12} {'seed':>4} {'mininet s':>10} {'model s':>8} {'ratio':>6}"]
     lines += [
-        f"{one.spec:28} {one.policy:12} {one.seed:4} {one.mininet_s:10.3f} {one.fluid_s:8.3f} {one.ratio:6.3f}"
+        f"{one.spec:28} {one.policy:12} {one.seed:4} {one.mininet_s:10.3f} {one.modelled_s:8.3f} {one.ratio:6.3f}"
         for one in found
     ]
     return "\n".join(lines)
@@ -152,12 +156,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="example: python -m testbed.simulate.validation experiments/validation/*.yaml --plot validation.png",
     )
     parser.add_argument("specs", nargs="+", type=Path, metavar="SPEC")
+    parser.add_argument("--model", choices=get_args(Model), default="fluid", help="what to compare with")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder for the emulated runs' results")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="a PNG file for the plot")
     parser.add_argument("--calibrate", action="store_true", help="print the best fluid.message_delay_s of each spec")
     arguments = parser.parse_args(argv)
     try:
-        found = [one for spec in arguments.specs for one in compare(spec, arguments.results)]
+        found = [one for spec in arguments.specs for one in compare(spec, arguments.results, arguments.model)]
         for spec in arguments.specs if arguments.calibrate else ():
             experiment = load(spec, fabric="fluid")
             emulated = {(one.policy, one.seed): one.mininet_s for one in found if one.spec == experiment.spec.name}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fluid model against the emulation: completion times of the same specs, seeds and paths."""
+"""The models against the emulation: completion times of the same specs, seeds and paths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from testbed.simulate.validation import Agreement, compare
+from testbed.simulate.validation import Agreement, Model, compare
 
 pytestmark = pytest.mark.alone
 
@@ -21,16 +21,19 @@ ATTEMPTS = 3
 def off(runs: list[Agreement], shortest: dict[tuple[str, int], float], kind: str) -> float:
     """How far the model's mean completion over the seeds is from the emulated one."""
     own = [run for run in runs if run.kind == kind]
-    return abs(fmean(run.fluid_s for run in own) / fmean(shortest[run.policy, run.seed] for run in own) - 1)
+    return abs(fmean(run.modelled_s for run in own) / fmean(shortest[run.policy, run.seed] for run in own) - 1)
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("spec", sorted(path.stem for path in SPECS.glob("*.yaml")))
-def test_completion_times_agree(spec: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("spec", "model"),
+    [*((path.stem, "fluid") for path in sorted(SPECS.glob("*.yaml"))), ("packet/marks", "packet")],
+)
+def test_completion_times_agree(spec: str, model: Model, tmp_path: Path) -> None:
     shortest: dict[tuple[str, int], float] = {}
     found: dict[str, float] = {}
     for _ in range(ATTEMPTS):
-        runs = compare(SPECS / f"{spec}.yaml", tmp_path)
+        runs = compare(SPECS / f"{spec}.yaml", tmp_path, model)
         for run in runs:
             key = run.policy, run.seed
             shortest[key] = min(run.mininet_s, shortest.get(key, run.mininet_s))
