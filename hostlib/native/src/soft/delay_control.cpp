@@ -17,10 +17,10 @@ constexpr double kFullIncreaseFrom = 8.0;
 // link waited longer for its share, and some of 32 lanes took all.
 constexpr double kMarkedIncreaseFrom = 1.0;
 constexpr double kTripsToFloor = 16.0;
-// Below one packet, for every acknowledged packet: a tenth of a packet more, or a tenth of the window less. A step up
-// in proportion to the window would favour larger windows, which have more acknowledgements too, and the smallest would
-// take 32 acknowledgements to reach one packet again: 7 s at 20 Mbit/s.
-constexpr double kSubpacketStep = 0.1;
+constexpr double kSubpacketStep = 0.1;  // of the window per acknowledged packet, while it is below one packet
+// Packets per acknowledged packet, below one packet, after a timeout and until there is a queue. Steps in proportion
+// would need 32 acknowledgements from the smallest window to one packet: seconds at 20 Mbit/s.
+constexpr double kRecoveryStep = 0.5;
 constexpr double kBeta = 0.8;                        // multiplicative decrease per unit of relative excess delay
 constexpr double kMaxDecrease = 0.5;                 // of one round trip
 constexpr Nanos kFirstTimeout = 400 * kMillisecond;  // before the first sample: a deep queue must not look like loss
@@ -85,7 +85,10 @@ void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt
     previous_network_rtt_ = network_rtt;
   }
   // At half the target queue the path is full: exponential growth ends here, before it overshoots.
-  starting = starting && whole.delay < whole.base + 0.5 * static_cast<double>(options_->target_queue);
+  const bool filled = whole.delay >= whole.base + 0.5 * static_cast<double>(options_->target_queue);
+  starting = starting && !filled;
+  // Packets from before a timeout tell of the queue that it left.
+  if (filled && timed_out_at_ && now - rtt > *timed_out_at_) timed_out_at_.reset();
   if (window >= 1.0 && network && network->full()) {
     if (decrease(now, network->remainder(), kMinWindow)) {
       threshold = window;
@@ -102,7 +105,9 @@ void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt
     if (room < 0) {
       window *= 1.0 + kSubpacketStep * std::max(room, -1.0);
     } else if (limited) {
-      window += (cause == Cause::kMark ? step : kSubpacketStep) * std::min(room, 1.0);
+      // Marks shrink a window by a factor. Growth by a factor too would never make shares equal.
+      const double growth = cause == Cause::kMark ? step : timed_out_at_ ? kRecoveryStep : kSubpacketStep * window;
+      window += growth * std::min(room, 1.0);
     }
   } else if (window < options_->delay_floor) {
     // After losses: back at the floor within 16 round trips. A window that grew by one packet would stay below 2 / p
@@ -137,6 +142,7 @@ void DelayControl::on_losses(Nanos now, std::uint64_t packets) {
 }
 
 void DelayControl::on_timeout(Nanos now, bool repeated) {
+  timed_out_at_ = now;
   if (repeated) {
     size_.starting = true;  // nothing known of the path is valid any more
     size_.window = std::max(std::min(size_.window, 1.0) * 0.5, least_window());
@@ -151,7 +157,10 @@ void DelayControl::resume() {
   if (size_.window < options_->initial_window) size_ = {.window = options_->initial_window};
 }
 
-void DelayControl::undo_timeout() { size_ = before_timeout_; }
+void DelayControl::undo_timeout() {
+  size_ = before_timeout_;
+  timed_out_at_.reset();
+}
 
 /// Without a line rate no loss takes a window below one packet: the back-off of timeouts spaces packets.
 double DelayControl::least_window() const {

@@ -10,7 +10,8 @@
 // - A window that the application or the pacer limits does not grow. A small window grows by less than a packet.
 // - Below one packet, where many lanes share a slow link, acknowledgements are too rare for additive steps. The window
 //   then follows the distance to the target in small proportional steps, and packets are spaced at random. With equal
-//   spacing, lanes that started together would meet at the bottleneck again and again.
+//   spacing, lanes that started together would meet at the bottleneck again and again. After a timeout, steps are half
+//   a packet until a packet finds a queue.
 // - Where the line rate is unknown, as between processes of one machine, delay may come from the scheduler, and a
 //   smaller window would not shorten it. Delay then reduces the window only down to a floor. Below the floor only loss
 //   (Reno) and the network's own delay count. Loss takes it to one packet, and the back-off of timeouts spaces
@@ -123,6 +124,7 @@ class DelayControl {
   Nanos previous_network_rtt_ = kNever;
   Nanos sampled_at_ = 0;
   Nanos last_decrease_ = -kNever;
+  std::optional<Nanos> timed_out_at_;  ///< last timeout, until a packet sent after it finds a queue
   MarkedShare marked_share_;
   // Since the last decrease.
   std::uint64_t delivered_ = 0;
