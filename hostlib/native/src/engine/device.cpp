@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -25,9 +24,8 @@ namespace {
 constexpr std::size_t kReceiveBuffers = 2048;
 constexpr Nanos kHousekeeping = 5 * kMillisecond;
 constexpr Nanos kReleaseSpare = 1 * kSecond;
-constexpr Nanos kQuietShare = 4;                // a waiting device probes a quiet peer after retry_time / 4
-constexpr unsigned kEventsEvery = 64;           // rounds between two calls of look
-constexpr Nanos kStandBack = 1 * kMillisecond;  // the progress thread notices that polling stopped after at most 2 ms
+constexpr Nanos kQuietShare = 4;                   // a waiting device probes a quiet peer after retry_time / 4
+constexpr unsigned kEventsEvery = 64;              // rounds between two calls of look
 constexpr Nanos kPollInterval = 2 * kMicrosecond;  // longer than a pass of NCCL's proxy thread over its requests
 
 /// Forks between the first device and this process.
@@ -53,11 +51,10 @@ Device::Device(const DeviceOptions& options) : Device(options, make_backend(opti
 Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
     : options_(options),
       forks_(count_forks()),
-      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       backend_(std::move(backend)),
       receive_buffers_(kReceiveBuffers * sizeof(AdvertisementBatch::bytes)) {
-  if (!wake_.valid() || !epoll_.valid())
+  if (polling_->wake_fd() < 0 || !epoll_.valid())
     throw DeviceError(std::string("cannot watch sockets: ") + std::strerror(errno));
   const std::uint32_t largest = backend_->max_path_mtu();
   path_mtu_ = options.path_mtu.value_or(largest);
@@ -83,7 +80,7 @@ Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
                                  .line_rate_bps = options.line_rate_bps});
   if (backend_->registers_concurrently()) registrar_ = backend_.get();
   for (std::size_t i = 0; i < kReceiveBuffers; ++i) post_receive_buffer(i);
-  watch(wake_.get(), false);
+  watch(polling_->wake_fd(), false);
   watch(backend_->event_fd(), false);
   policy_ = make_policy(options.policy);
   if (options.policy.kind == PolicyKind::kController) {
@@ -111,11 +108,6 @@ Device::ProgressLockGuard::ProgressLockGuard(Device& device) : device_(device) {
 Device::ProgressLockGuard::ProgressLockGuard(Device& device, std::adopt_lock_t /*locked*/) : device_(device) {}
 
 Device::ProgressLockGuard::~ProgressLockGuard() { device_.release_progress_lock(); }
-
-void Device::wake() {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
-}
 
 /// Starts the requests that other threads left on the stack meanwhile, and wakes the progress thread if something is
 /// due before it would wake by itself.
@@ -226,7 +218,6 @@ void Device::close(Nanos timeout) {
   }
   setup_thread.reset();  // without the lock, which the end of a job takes
   memory_thread.reset();
-  while (waking_ != 0) std::this_thread::yield();  // the number of wake_ may soon be another descriptor's
   {
     // The caller may keep this object: release its ports and descriptors now.
     const ProgressLockGuard guard(*this);
@@ -239,7 +230,7 @@ void Device::close(Nanos timeout) {
     while (registering_ != 0) std::this_thread::yield();  // they do not need the lock to end
     backend_.reset();
     epoll_.reset();
-    wake_.reset();
+    polling_->close();
   }
   completion_signal().notify();
 }
@@ -255,7 +246,7 @@ void Device::begin_call() {
 /// True unless it found nothing to do.
 bool Device::poll(Nanos t) {
   if (inherited()) return true;
-  polled_at_.store(t, std::memory_order_relaxed);
+  polling_->polled(t);
   if (waiting_.load(std::memory_order_relaxed) > 0) {
     std::this_thread::yield();
     return true;
@@ -268,17 +259,8 @@ bool Device::poll(Nanos t) {
 void Device::poll_for(const void* request) {
   const Nanos t = now();
   const void* idle_for = idle_for_.load(std::memory_order_relaxed);
-  if (idle_for != nullptr && idle_for != request && t - polled_at_.load(std::memory_order_relaxed) < kPollInterval)
-    return;
+  if (idle_for != nullptr && idle_for != request && t - polling_->polled_at() < kPollInterval) return;
   idle_for_.store(poll(t) ? nullptr : request, std::memory_order_relaxed);
-}
-
-void Device::stop_polling() {
-  polled_at_.store(0, std::memory_order_seq_cst);
-  if (!standing_back_.load(std::memory_order_seq_cst)) return;
-  ++waking_;
-  if (!stop_) wake();
-  --waking_;
 }
 
 /// One round: channels, submitted requests, packets, timers. True when anything was done.
@@ -307,9 +289,8 @@ void Device::look() {
   const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), 0);
   for (int i = 0; i < count; ++i) {
     const int fd = events[static_cast<std::size_t>(i)].data.fd;
-    if (fd == wake_.get()) {
-      std::uint64_t ignored = 0;
-      [[maybe_unused]] const ssize_t got = ::read(fd, &ignored, sizeof ignored);
+    if (fd == polling_->wake_fd()) {
+      polling_->woken();
     } else if (const auto door = std::ranges::find(doors_, fd, [](const Door& d) { return d.socket.get(); });
                door != doors_.end()) {
       on_listen_readable(*door);
@@ -339,22 +320,12 @@ void sleep_on(int fd, Nanos until) {
 
 }  // namespace
 
-/// Whether callers move packets. The progress thread then stands back: it would only contend for the lock and caches.
-bool Device::callers_poll() const { return now() - polled_at_.load(std::memory_order_seq_cst) < kStandBack; }
-
 void Device::run() {
   Nanos last_work = now();
   bool slept = true;
   AdaptiveSpin spin;
   while (!stop_) {
-    standing_back_.store(true, std::memory_order_seq_cst);
-    if (callers_poll()) {
-      sleep_on(wake_.get(), now() + kStandBack);
-      std::uint64_t ignored = 0;
-      [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &ignored, sizeof ignored);
-      continue;
-    }
-    standing_back_.store(false, std::memory_order_relaxed);
+    if (polling_->stands_back()) continue;  // it would only contend for the lock and caches
     Nanos until = 0;
     bool spins = false;
     {

@@ -40,6 +40,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -53,6 +54,7 @@
 #include "engine/live_counters.hpp"
 #include "engine/options.hpp"
 #include "engine/path_policy.hpp"
+#include "engine/polling.hpp"
 #include "engine/request.hpp"
 #include "path_client/policy.hpp"
 
@@ -348,9 +350,11 @@ class Device {
   /// last value of `ready`.
   template <typename Predicate>
   bool wait(Predicate ready, std::optional<Nanos> timeout) {
+    bool begun = false;
     for (const Nanos start = now(); !ready();) {
       const Nanos t = now();
       const Nanos waited = t - start;
+      if (!std::exchange(begun, true)) polling_->begin();
       if (timeout && waited >= *timeout) return ready();
       if (waited >= options_.busy_poll) {
         stop_polling();
@@ -360,8 +364,8 @@ class Device {
     }
     return true;
   }
-  /// Call before sleeping: the progress thread takes over at once, not after kStandBack.
-  void stop_polling();
+  /// Call before sleeping: the progress thread takes over at once, not after Polling::kStandBack.
+  void stop_polling() { polling_->stop(); }
 
   /// Starts a filled-in request. Its memory must stay until the state is no longer kPending.
   void submit(const std::shared_ptr<Request>& request);
@@ -412,8 +416,7 @@ class Device {
   [[nodiscard]] bool inherited() const;
   bool poll(Nanos now);
   void run();
-  void wake();
-  [[nodiscard]] bool callers_poll() const;
+  void wake() { polling_->wake(); }
   void watch(int fd, bool write);
   bool ignore(int fd);
   void report_failure(Request& request, Failure failure, const std::string& error);
@@ -622,17 +625,14 @@ class Device {
   handshake::Guid guid_{};
   ControllerPolicy* path_client_ = nullptr;  ///< `policy_`, if it is this one
   Backend* registrar_ = nullptr;             ///< `backend_`, if any thread may register memory with it
-  FileDescriptor wake_;                      ///< an eventfd that wakes the progress thread
-  FileDescriptor epoll_;                     ///< what the progress thread sleeps on
+  std::shared_ptr<Polling> polling_ = std::make_shared<Polling>();
+  FileDescriptor epoll_;  ///< what the progress thread sleeps on
 
   // Any thread.
   std::atomic<unsigned> waiting_{0};            ///< threads that wait for the progress lock: pollers let them
   std::atomic<Request*> submitted_{nullptr};    ///< stack of requests that found the progress lock held
-  std::atomic<Nanos> polled_at_{0};             ///< when a caller last polled, 0: it stopped
   std::atomic<const void*> idle_for_{nullptr};  ///< request of the last poll_for, if that found nothing
-  std::atomic<bool> standing_back_{false};      ///< the progress thread sleeps because callers poll
   std::atomic<unsigned> registering_{0};  ///< threads that register or deregister memory without the progress lock
-  std::atomic<unsigned> waking_{0};       ///< threads in stop_polling that may write to wake_
   std::atomic<bool> stop_{false};         ///< ends the progress thread
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> failed_{0};  ///< failed requests

@@ -202,7 +202,10 @@ void RcQp::arm_timer(Nanos now) {
 /// packet at once. Elsewhere silence means that the peer is slow.
 Nanos RcQp::silence_before_probe() const {
   const Nanos rtt = control_.smoothed_rtt();
-  const Nanos silence = lossy_ ? std::max(options_.probe_after, rtt + rtt / 4) : control_.timeout(options_.probe_after);
+  // Before the first sample a timeout is long. A probe of a slow peer costs one packet.
+  const Nanos silence = rtt == 0 ? options_.probe_after
+                        : lossy_ ? std::max(options_.probe_after, rtt + rtt / 4)
+                                 : control_.timeout(options_.probe_after);
   return std::min(silence, control_.timeout(context_.min_timeout));
 }
 

@@ -464,9 +464,11 @@ void SoftBackend::settle(Nanos now) {
 /// Floor of the silence before a probe. A QP without a round trip of its own follows those of the others to its peer.
 Nanos SoftBackend::probe_after(const Qp& qp) {
   const Nanos recent = kProbeRoundTrips * qp.path->recent_rtt;
-  if (qp.machine->options().reassembly == nullptr || !qp.path->lossy) return std::max(kProbeAfter, recent);
-  if (qp.machine->control().smoothed_rtt() > 0) return kProbeLossy;
-  return recent == 0 ? kProbeUnknown : std::max(kProbeLossy, recent);
+  if (qp.machine->options().reassembly == nullptr) return std::max(kProbeAfter, recent);
+  const bool measured = qp.machine->control().smoothed_rtt() > 0;
+  if (!measured && recent == 0) return kProbeUnknown;
+  if (!qp.path->lossy) return std::max(kProbeAfter, recent);
+  return measured ? kProbeLossy : std::max(kProbeLossy, recent);
 }
 
 /// Sends one batch of packets. Returns its bytes, 0 when nothing could be sent.

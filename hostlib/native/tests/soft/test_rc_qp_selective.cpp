@@ -352,6 +352,22 @@ TEST_CASE("where packets get lost, a late last packet is asked for by a probe lo
   }
 }
 
+TEST_CASE("a QP that has measured no round trip asks for a lost first packet by a probe") {
+  LinkOptions options = kSelective;
+  options.probe_after = 5 * kMillisecond;
+  Link link(options);
+  Target target(link, 256);
+  const Bytes data = test::random_fill(1, 256);
+  const Nanos start = link.now();
+  link.data_fate = [&](const wire::Packet&, std::size_t index) {
+    return index == 0 ? std::vector<Nanos>{} : std::vector{kOneWay};
+  };
+  link.requester().post(write(data, target, 1));
+  link.run();
+  CHECK(target.bytes == data);
+  CHECK(link.now() - start < 2 * options.probe_after);
+}
+
 TEST_CASE("a bitmap that lists packets which were lost delays them, and all arrive") {
   LinkOptions options = kSelective;
   options.initial_window = 32;
