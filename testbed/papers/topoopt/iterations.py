@@ -80,8 +80,11 @@ def mean_ratio(model: str, slow: Name, fast: Name, degree: int = 4, gpu: Acceler
 
 
 @Remembered
-def searched(model: str, servers: int = 32, degree: int = 4, gbps: int = 100) -> tuple[float, float]:
-    """Simulated seconds with the best strategy of `starts`, and with the one that alternation finds."""
+def alternated(model: str, servers: int = 32, degree: int = 4, gbps: int = 100) -> tuple[float, float]:
+    """Simulated seconds of an iteration with the best strategy of `starts`, and with the one that `alternate` finds.
+
+    Section 4.1. `gbps` is the rate of each of a server's `degree` circuits.
+    """
     of, rate_bps = job(MODELS[model](), servers), 1e9 * gbps
     plain = min(simulate_s(of, one, direct(of.demand(one), degree, rate_bps)) for one in fitting(of))
     found = alternate(of, degree, rate_bps, single=False).simulated_s or plain
@@ -89,8 +92,8 @@ def searched(model: str, servers: int = 32, degree: int = 4, gbps: int = 100) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Searches:
-    """Two searches from the same strategy on the same circuits."""
+class SearchComparison:
+    """What two searches found from the same strategy on the same circuits. Times are estimated seconds."""
 
     chain_s: float
     """The estimate for the best strategy of FlexFlow's Markov chain."""
@@ -102,20 +105,20 @@ class Searches:
 
 
 @Remembered
-def searches(model: str, servers: int = 32, degree: int = 4, gbps: int = 100) -> Searches:
-    """Both searches on the circuits for the best strategy of `starts`, where they begin."""
+def compare_searches(model: str, servers: int = 32, degree: int = 4, gbps: int = 100) -> SearchComparison:
+    """FlexFlow's Markov chain and coordinate descent, both from the best strategy of `starts` and on its circuits."""
     of, rate_bps = job(MODELS[model](), servers), 1e9 * gbps
     begun = [(one, direct(of.demand(one), degree, rate_bps)) for one in fitting(of)]
     start, circuits = min(begun, key=lambda pair: Estimator(of, pair[1])(pair[0]).seconds)
     chain, descent = Estimator(of, circuits), Estimator(of, circuits)
     chain_s = chain(markov_chain(chain, start)).seconds
     descent_s = descent(coordinate_descent(descent, start, single=False)).seconds
-    return Searches(chain_s, chain.estimated, descent_s, descent.estimated)
+    return SearchComparison(chain_s, chain.estimated, descent_s, descent.estimated)
 
 
 def cases() -> list[Case]:
-    """All that is searched."""
-    return [(search, (model,)) for search in (searches, searched) for model in MODELS]
+    """Every search that the claims need, for `ahead`."""
+    return [(search, (model,)) for search in (compare_searches, alternated) for model in MODELS]
 
 
 def fitting(of: Job) -> list[Strategy]:

@@ -153,7 +153,7 @@ def test_percentiles_of_iterations_have_the_weight_of_their_jobs() -> None:
 
 
 def test_the_search_never_loses_to_the_strategies_that_the_paper_names() -> None:
-    plain, found = iterations.searched("DLRM", servers=8)
+    plain, found = iterations.alternated("DLRM", servers=8)
     assert found <= plain
 
 
@@ -161,7 +161,7 @@ def test_neither_search_loses_to_its_start_and_descent_estimates_less() -> None:
     of = iterations.job(iterations.MODELS["VGG"](), 4)
     (start,) = iterations.fitting(of)
     start_s = Estimator(of, direct(of.demand(start), 4, 100e9))(start).seconds
-    found = iterations.searches("VGG", servers=4)
+    found = iterations.compare_searches("VGG", servers=4)
     assert max(found.chain_s, found.descent_s) <= start_s
     assert found.descent_estimated < found.chain_estimated <= 1 + BUDGET
 
