@@ -12,11 +12,14 @@ from typing import TypeAlias
 from netmodel.topology import Link, PortRef, Topology, TopologyError
 
 Circuits: TypeAlias = Mapping[str, Mapping[int, int]]
-"""By switch: the egress port of each ingress port that has a circuit. Light that enters by another port is lost."""
+"""By switch: the egress port of each ingress port that has a circuit. Light that enters by any other port is lost."""
 
 
 def check_circuits(topology: Topology, circuits: Circuits) -> None:
-    """Raises TopologyError unless all circuits join cabled ports of optical switches, each port used once per way."""
+    """Raises TopologyError unless every circuit joins two cabled ports of one optical switch.
+
+    At most one circuit may enter by a port, and at most one may leave by it.
+    """
     cabled = set(topology.linked_ports())
     for name, pairs in circuits.items():
         try:
@@ -24,7 +27,7 @@ def check_circuits(topology: Topology, circuits: Circuits) -> None:
         except KeyError as error:
             raise TopologyError(str(error.args[0])) from None
         if role != "ocs":
-            raise TopologyError(f"switch {name!r} is a {role} and no optical circuit switch, so it takes no circuits")
+            raise TopologyError(f"circuits are set on {name!r}, which is a {role}, not an optical circuit switch")
         entry_of: dict[int, int] = {}
         for entry, leaving in pairs.items():
             for port in (entry, leaving):
@@ -41,7 +44,7 @@ def check_circuits(topology: Topology, circuits: Circuits) -> None:
 
 
 def joined(*parts: Circuits) -> dict[str, dict[int, int]]:
-    """The union of circuits, for example of several jobs. Raises TopologyError when two use the same port."""
+    """The union of circuits, for example of several jobs. Raises TopologyError when two enter or leave by one port."""
     whole: dict[str, dict[int, int]] = {}
     for part in parts:
         for name, circuits in part.items():
@@ -70,9 +73,9 @@ def far_end(topology: Topology, circuits: Circuits, port: PortRef) -> PortRef | 
 def lit(topology: Topology, circuits: Circuits) -> Topology:
     """The fabric without its optical switches: cables that circuits join become one link.
 
-    Two ports are linked where light passes from each to the other, at the lowest rate on the way. A connection is left
-    out if it is one-way, lacks a circuit, or joins two hosts or two ports of one switch. A topology without optical
-    switches is returned unchanged. Raises TopologyError as `check_circuits` does.
+    Two ports are linked where light passes from each to the other. The link has the lowest rate on the way. A
+    connection is left out if it is one-way, lacks a circuit, or joins two hosts or two ports of one node. A topology
+    without optical switches is returned unchanged. Raises TopologyError as `check_circuits` does.
     """
     optical = _optical(topology)
     if not optical:

@@ -2,7 +2,7 @@
 """Forwarding: the ports that each switch may use for each address. It programs switches and predicts paths.
 
 Routes are shortest paths by hop count over the live links, as in a converged link-state or BGP fabric: a switch's group
-for an address has every port whose link is on a shortest path. Hosts do not forward for others. Optical circuit
+for an address has every port whose link is on a shortest path. No route leads through a host. Optical circuit
 switches do not forward by address; `forwarding(lit(topology, circuits))` gives the routes through them.
 """
 

@@ -3,7 +3,7 @@
 
 A path is the tuple of egress ports from the source host to the last switch, that is, the links of a flow in order. All
 predictions use the `Forwarding` with which switches are programmed. The keyword `routes` passes one with dead links;
-the default is that of the whole topology. Hosts are given by name; `src_nic` and `dst_nic` are NIC indices for hosts
+the default has none. Hosts are given by name; `src_nic` and `dst_nic` are NIC indices for hosts
 with several NICs.
 """
 
@@ -85,7 +85,7 @@ def paths_of_ports(
 
     `paths` are all of `equal_cost_paths`, including those that no port takes. `ports` is a one-dimensional array of
     port numbers, by default 0xC000..0xFFFF ascending; `index` has the same shape. Raises as `equal_cost_paths` does,
-    and ValueError for ports outside 0..65535.
+    and ValueError unless `ports` is such an array with numbers in 0..65535.
     """
     src, dst = _addresses(topology, src_host, dst_host, src_nic, dst_nic)
     walk = _Walk(topology, routes, src, dst)
@@ -222,7 +222,7 @@ def _port_array(ports: npt.ArrayLike | None) -> npt.NDArray[np.uint16]:
 
 
 def _dealt(flows: npt.NDArray[np.intp], member: npt.NDArray[np.intp], members: int) -> list[npt.NDArray[np.intp]]:
-    """`flows` split by `member`, in order of members."""
+    """The flows of each group member: `member[k]` is the member that flow `flows[k]` takes, of `members` in all."""
     # 16 bits hold any member index, and numpy sorts 16-bit integers by radix sort.
     order = np.argsort(member.astype(np.uint16), kind="stable")
     return np.split(flows[order], np.cumsum(np.bincount(member, minlength=members))[:-1])

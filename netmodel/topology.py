@@ -38,8 +38,8 @@ _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 class TopologyError(LocatedError):
     """A topology that contradicts itself, in one sentence.
 
-    `where` is the place of the culprit as keys and indices into the topology, for example `("hosts", 3, "name")`. It is
-    empty for arguments. `others` has further contradictions of the same topology.
+    `where` is the place of the mistake as keys and indices into the topology, for example `("hosts", 3, "name")`. It is
+    empty where the argument of a function is wrong. `others` has all further mistakes in the same topology.
     """
 
 
@@ -82,7 +82,7 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """An end host. NIC i of `nics` is port i + 1. A host does not forward packets of others."""
+    """An end host. NIC i of `nics` is port i + 1. Routes end at a host: none leads through it to another one."""
 
     name: str
     nics: tuple[Nic, ...]
@@ -125,8 +125,12 @@ class _Index:
 class Topology:
     """A whole fabric as cabled. All its links share one MTU (`mtu_bytes`: the largest IP packet, in bytes).
 
-    Raises TopologyError when names, addresses, MACs, dpids or ports repeat, when a link ends at a node or NIC that does
-    not exist or joins two hosts, or when a rate, MTU, seed or name is out of range.
+    Raises TopologyError, with all mistakes at once, when
+
+    - names, addresses, MACs, dpids or ports repeat, or IPv4 and IPv6 addresses are mixed;
+    - a host has no NIC, or a switch an unknown role;
+    - a link ends at a node or port that does not exist, or joins two hosts or a switch to itself;
+    - a rate, MTU, dpid, seed, name or MAC is out of range or malformed.
     """
 
     name: str
@@ -163,7 +167,7 @@ class Topology:
 
     @property
     def ip_header_bytes(self) -> int:
-        """The IP header of a packet."""
+        """Bytes of the IP header of a packet, without options."""
         return 40 if self.ipv6 else 20
 
     def host(self, name: str) -> Host:
@@ -231,12 +235,12 @@ def derived_hash_seed(dpid: int) -> int:
 
 
 def derived_mac(address: Address) -> str:
-    """The usual MAC of the NIC with `address`: locally administered (02:..), then the last 4 bytes of the address."""
+    """The usual MAC of the NIC with `address`: 02:00 (locally administered), then the last 4 bytes of the address."""
     return "02:00:" + ":".join(f"{byte:02x}" for byte in address.packed[-4:])
 
 
 def check_links(count: int) -> None:
-    """Raises TopologyError for more links than a builder makes, which would take all memory and never end."""
+    """Raises TopologyError if a builder would make more than `LINKS_MAX` links."""
     if count > LINKS_MAX:
         raise TopologyError(f"these numbers make {count:,} links, and {LINKS_MAX:,} are the most; take smaller ones")
 

@@ -14,8 +14,7 @@ from testbed.bench import BENCHES, Result
 def bench(name: str, as_json: bool) -> None:
     """Measure NAME and its peer, or the best of its cases, and print the ratios ours / peer.
 
-    docs/performance.md says whether a higher or lower ratio is better; for planner docs/planners.md does, for
-    path-service docs/path-service.md.
+    docs/performance.md says whether a higher or lower ratio is better.
     """
     result = BENCHES[name]()
     if as_json:

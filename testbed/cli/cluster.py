@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet cluster`: simulates a cluster to which jobs come and go."""
+"""`paralet cluster`: simulates a cluster at which jobs arrive, run and end."""
 
 import csv
 import json
@@ -48,7 +48,7 @@ def cluster(
     DIR/NAME-cluster, where NAME is the spec's, gets summary.json, jobs.csv with a line for each job, and plots. A
     command that was interrupted goes on where it stopped: finished simulations are in the folder runs.
 
-    With --replay the simulation says where and when jobs run, and they run so on an emulated fabric, which needs root.
+    With --replay the jobs run on an emulated fabric, which needs root, where and when the simulation has placed them.
     SPEC needs the key `replay`. DIR/NAME-cluster gets replay.json. Exit status 1 means that bytes were wrong.
     """
     from testbed.analysis.clusters import metrics

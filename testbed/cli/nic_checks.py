@@ -110,7 +110,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _text(file: Path) -> str:
-    """A file's content without the final newline, "" when it cannot be read, as that of an unused GID."""
+    """A file's content without the final newline; "" when it cannot be read, which is so for an unused GID."""
     try:
         return file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

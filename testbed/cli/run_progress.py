@@ -13,7 +13,7 @@ from testbed.spec import Experiment
 
 
 class RunProgress:
-    """The journal of an experiment, which its runner writes, followed from now on."""
+    """Follows, from now on, the journal that the runner of an experiment writes."""
 
     def __init__(self, experiment: Experiment, journal: Path) -> None:
         self._experiment, self._journal = experiment, journal
@@ -21,7 +21,7 @@ class RunProgress:
         self._seen: int | None = None
 
     def take(self) -> tuple[str, list[str]]:
-        """The standing, and a sentence for each event since the last call."""
+        """How far the runs have come, and a sentence for each event since the last call."""
         try:
             with self._journal.open() as lines:
                 journal = entries(lines)

@@ -48,7 +48,7 @@ _STUCK = 3
     "after_s",
     metavar="S",
     type=click.FloatRange(min=stats.EVERY_S, max=86400),
-    help=f"With --why: seconds without movement after which a message is stuck ({AFTER_S:g}).",
+    help=f"With --why: seconds without progress after which a message is stuck ({AFTER_S:g}).",
 )
 @click.option(
     "--interval",

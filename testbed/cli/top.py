@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet top`: lanes and links of running processes, on a screen or a page that moves."""
+"""`paralet top`: lanes and links of running processes, live on a screen or a web page."""
 
 import json
 import os
@@ -145,7 +145,7 @@ def exists(pid: int) -> bool:
 def _watched(
     topology_file: Path | None, hash_name: str | None, run_dir: Path | None
 ) -> tuple[FabricView | None, Callable[[], tuple[str, list[str]]] | None]:
-    """The fabric to show, and what tells how far a run has come. Raises InputError."""
+    """The fabric to show, and the progress of the run if there is one. Raises InputError."""
     if run_dir is not None:
         from testbed.cli.run_progress import RunProgress, view_of
 
@@ -161,7 +161,7 @@ def _watched(
 
 
 class _Watch:
-    """Moments of processes one after another, for programs and pages."""
+    """Successive moments of the watched processes, for `--json` and `--serve`."""
 
     def __init__(
         self,

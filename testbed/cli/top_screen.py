@@ -171,7 +171,7 @@ class TopScreen(App[None]):
 
 
 def _without_fonts(svg: str) -> str:
-    """The picture without the addresses of fonts, so that nobody who looks at it reaches out to the network."""
+    """The picture without the addresses of fonts, so that a viewer fetches nothing from the network."""
     return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
 
 
@@ -202,7 +202,7 @@ def heat_lines(view: FabricView, moment: Moment, wide: bool) -> list[str]:
 
 
 def _block(part: float) -> str:
-    """A block whose height is `part`; anything above 0 is seen."""
+    """A block character whose height is `part` (0 to 1). Any part above 0 is visible."""
     if part <= 0:
         return "·"
     return _BLOCKS[max(1, min(len(_BLOCKS) - 1, round(part * (len(_BLOCKS) - 1))))]

@@ -15,7 +15,7 @@ _R = TypeVar("_R")
 
 
 class Remembered(Generic[_P, _R]):
-    """A pure function of a module, as a decorator. It is computed once for each of its arguments, or by `ahead`."""
+    """A decorator for a pure function of a module: computes each result once. `ahead` computes several in parallel."""
 
     __qualname__: str
 

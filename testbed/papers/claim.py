@@ -60,7 +60,7 @@ class Claim:
         return "close" if near else "differs"
 
     def _digits(self, up: float) -> bool:
-        """Whether our number has the printed digits, where the rest counts as one more from 1 - `up` on."""
+        """Whether our number has the printed digits: rounded if `up` is 0.5, truncated if it is 0."""
         assert self.ours is not None
         assert self.printed is not None
         scale = -(10.0**self.decimals) if self.printed < 0 else 10.0**self.decimals

@@ -17,7 +17,7 @@ from testbed.spec import Experiment
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The results of one experiment, under a name that no other one has. `ideal_s` is in seconds."""
+    """The results of one experiment, under a unique name. `ideal_s` is in seconds."""
 
     name: str
     experiment: Experiment

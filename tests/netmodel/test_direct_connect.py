@@ -93,7 +93,7 @@ def test_impossible_circuits_are_refused(circuits: dict[str, dict[int, int]], se
 
 
 def test_only_optical_switches_take_circuits() -> None:
-    with pytest.raises(TopologyError, match="'leaf1' is a leaf and no optical circuit switch"):
+    with pytest.raises(TopologyError, match="'leaf1', which is a leaf, not an optical circuit switch"):
         check_circuits(leaf_spine(2, 2, 2, RATE), {"leaf1": {1: 2}})
 
 

@@ -377,7 +377,7 @@ def _of_iterations(quick: bool) -> Iterator[Claim]:
 
 
 def _of_both_ways(trees: Mapping[str, float], ideals: Mapping[str, float]) -> Iterator[Claim]:
-    """Figures 11 and 12 with circuits in both directions, of which the printed path lengths are."""
+    """Figures 11 and 12 with circuits in both directions, which the printed path lengths imply."""
     for model in iterations.MODELS:
         tree = iterations.mean_ratio(model, "Fat-tree", _TWO_WAY)
         ideal = iterations.mean_ratio(model, _TWO_WAY, "Ideal Switch")

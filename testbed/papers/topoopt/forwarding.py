@@ -40,7 +40,7 @@ class Forwarding:
 
     @property
     def diameter(self) -> int:
-        """The most of `hops`."""
+        """The largest of `hops`."""
         return self.hops[-1]
 
     @property
@@ -70,7 +70,7 @@ def one_way(degree: int) -> Forwarding:
 
 @lru_cache
 def best_one_way(degree: int) -> Forwarding:
-    """The least mean of hops with a ring of stride 1 and `degree` - 1 others."""
+    """The one-way circuits with the least mean path length: a ring of stride 1 and `degree` - 1 others."""
     return forwarding(shortest_permutations(SERVERS, degree, totient_perms(SERVERS)))
 
 

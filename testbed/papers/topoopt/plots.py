@@ -97,17 +97,17 @@ def taxes() -> Figure:
 
 
 def path_lengths() -> Figure:
-    """Like Figure 14: the part of pairs within a number of hops."""
+    """Like Figure 14: the fraction of pairs within a number of hops."""
     return _parts("hops", lambda topology: topology.hops)
 
 
 def link_loads() -> Figure:
-    """Like Figure 15: the part of circuits that uniform all-to-all loads at most so much, relative to the most."""
+    """Like Figure 15: the fraction of circuits up to each load, relative to the most loaded, by uniform all-to-all."""
     return _parts("load", lambda topology: sorted(topology.loads))
 
 
 def _parts(what: str, values: Callable[[Forwarding], Sequence[float]]) -> Figure:
-    """The part of all values up to each value, for d = 4 and 8."""
+    """The cumulative distribution of the values, for d = 4 and 8."""
     figure = Figure(figsize=(8.0, 3.2))
     for panel, degree in zip(figure.subplots(1, 2, sharey=True), (4, 8), strict=True):
         shown = (("both directions", both_ways(degree)), ("one way", one_way(degree)))

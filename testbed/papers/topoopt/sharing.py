@@ -74,7 +74,7 @@ def times(fabric: Name, load: int, seed: int = 1) -> Times:
 
 
 def percentile(values: Floats, weights: Floats, percent: float) -> float:
-    """The least of these values that so much of all weights do not exceed."""
+    """The weighted percentile: the least value so that it and smaller ones have `percent` % of all weights."""
     order = np.argsort(values)
     below = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(below, (percent / 100 - 1e-12) * below[-1])])

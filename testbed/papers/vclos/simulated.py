@@ -119,5 +119,5 @@ def testbed_gap_s(run_s: float, waiting_s: float) -> float:
 
 
 def mean_of(runs: Iterable[Iterable[Outcome]], value: Callable[[Outcome], float | None], gpus: int = 0) -> float:
-    """The mean over all jobs, or over those with so many GPUs."""
+    """The mean over all jobs, or over those with `gpus` GPUs."""
     return float(fmean(value(one) or 0.0 for run in runs for one in run if gpus in (0, one.job.gpus)))

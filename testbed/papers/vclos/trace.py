@@ -2,7 +2,7 @@
 """The trace of the paper's table 5, which it does not print: chosen by the column Best, and by nothing else.
 
 A trace is drawn from the published distributions, with sizes and durations independent. Few of its 5,000 jobs are both
-large and long, and with FIFO it depends on where they meet how long all others wait. So the number of the trace is the
+large and long. With FIFO, the waiting of all others depends on where these jobs meet. So the number of the trace is the
 parameter that is fitted; its arrivals are those of lambda = 1 s, stretched.
 """
 
@@ -19,7 +19,7 @@ CLUSTER512 = Shape(leaves=16, spines=32, servers_per_leaf=4, gpus_per_server=8)
 CLUSTER2048 = Shape(leaves=64, spines=32, servers_per_leaf=4, gpus_per_server=8)
 JOBS = 5_000
 TRACES = 60
-"""The fit tries so many traces."""
+"""The number of traces that the fit tries."""
 FITTED = 51
 """The result of `fitted`; a test repeats it."""
 
