@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from testbed.papers import PAPERS, Claim
+from testbed.papers import PAPERS, Claim, Paper
 
 
 @click.command(epilog="Example: paralet papers 003 --json")
@@ -19,13 +19,17 @@ from testbed.papers import PAPERS, Claim
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the paper's page to this Markdown file, all numbers to a CSV file and figures to images/ beside it.",
 )
+@click.option("--from-csv", is_flag=True, help="Write --page again from its CSV file, without computing anything.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-def papers(number: str, quick: bool, page: Path | None, as_json: bool) -> None:
+def papers(number: str, quick: bool, page: Path | None, from_csv: bool, as_json: bool) -> None:
     """Print the numbers of PAPER and ours, with the ratio ours / paper and a verdict.
 
     docs/papers/index.md explains the verdicts.
     """
     paper = PAPERS[number]
+    if from_csv:
+        _rewrite(page, paper, quick or as_json)
+        return
     findings = paper.find(quick)
     if page is not None:
         from testbed.papers.page import write
@@ -38,11 +42,20 @@ def papers(number: str, quick: bool, page: Path | None, as_json: bool) -> None:
         _print(paper.title, findings.claims)
 
 
+def _rewrite(page: Path | None, paper: Paper, others: bool) -> None:
+    from testbed.papers.page import rewrite
+
+    if page is None or others:
+        raise click.UsageError("--from-csv goes with --page, and with neither --quick nor --json")
+    rewrite(page, paper)
+
+
 def _print(title: str, claims: Sequence[Claim]) -> None:
     from rich.markup import escape
 
     from testbed.cli.tables import console, table
-    from testbed.papers.page import notes_of, ours_of, printed_of, ratio_of
+    from testbed.papers.claims_csv import ratio_of
+    from testbed.papers.page import notes_of, ours_of, printed_of
 
     listing = table(title, ["where", "what"], ["paper", "ours", "ratio", "verdict"])
     notes = notes_of(claims)

@@ -20,7 +20,8 @@ class Claim:
     copy of it lacks the number. `relation` says whether the paper claims equality or a bound. `note` says how our
     number was obtained, or why it differs. `ours` is None where the paper does not print what it would follow from.
     Claims of one place that have the same `series` and unit share a row of the page, as ranges. With `given`, the
-    number is an input of ours and proves nothing.
+    number is an input of ours and proves nothing. `recorded` is the verdict that a file has for this claim: it holds,
+    because the file has fewer digits of our number.
     """
 
     where: str
@@ -33,6 +34,7 @@ class Claim:
     note: str = ""
     series: str = ""
     given: bool = False
+    recorded: Verdict | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -45,6 +47,8 @@ class Claim:
 
         `input`: the number is `given`.
         """
+        if self.recorded is not None:
+            return self.recorded
         if self.printed is None:
             return "not printed"
         if self.ours is None:

@@ -1,25 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the documentation of a paper: a Markdown page with the numbers compared, and a CSV file with all claims."""
+"""Writes the documentation of a paper: a Markdown page with the numbers that differ, and a CSV file with all claims."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import get_args
 
 from testbed.papers.claim import Claim, Verdict
+from testbed.papers.claims_csv import read, table
 from testbed.papers.findings import Findings, Paper
 
 DPI = 100
-HEAD = "| number | paper | ours | verdict |"
+HEAD = "| number | paper | ours |\n|---|---|---|"
+DEVIATIONS: Sequence[Verdict] = ("differs", "fails")
+"""A row of the table has a number with one of these verdicts."""
 NOT_COMPARED: Sequence[Verdict] = ("input", "not computed", "not printed")
 """Verdicts on claims that are in the CSV file only."""
-LISTED = {"agrees": "These agree:", "holds": "These hold:", "close": "These are within 5 %:"}
-"""Verdicts of rows that are listed above the table."""
-
-COLUMNS = ("where", "what", "unit", "relation", "paper", "ours", "ratio", "verdict", "note")
 
 
 def write(page: Path, paper: Paper, findings: Findings) -> None:
@@ -29,6 +27,18 @@ def write(page: Path, paper: Paper, findings: Findings) -> None:
         _draw(findings, page.parent / "images")
     page.write_text(markdown(paper, findings, f"{page.stem}.csv"))
     page.with_suffix(".csv").write_text(table(findings.claims))
+
+
+def rewrite(page: Path, paper: Paper) -> None:
+    """Write the page again from the CSV file beside it, with the figures that it has.
+
+    Raises:
+        InputError: The CSV file is not one that `write` has written.
+        OSError: The page or its CSV file cannot be read.
+    """
+    figures = [line for line in page.read_text().splitlines() if line.startswith("![")]
+    csv_file = page.with_suffix(".csv")
+    page.write_text(_markdown(paper, read(csv_file), figures, csv_file.name))
 
 
 def _draw(findings: Findings, folder: Path) -> None:
@@ -43,32 +53,38 @@ def _draw(findings: Findings, folder: Path) -> None:
 
 
 def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
-    """The page: text, figures, numbers beside those of the paper (a series as one row), and notes on deviations.
+    """The page: text, figures, numbers that differ from those of the paper (a series as one row), and notes on them.
 
-    Inputs, and numbers that only the paper or only we have, are in the CSV file only.
+    All other numbers are in the CSV file only.
     """
-    compared = [claim for claim in findings.claims if claim.verdict not in NOT_COMPARED]
-    notes = notes_of(_deviating(compared))
-    rows = _rows(compared)
+    figures = [f"![{drawing.alt}](images/{drawing.name}.png)" for drawing in findings.drawings]
+    return _markdown(paper, findings.claims, figures, csv_name)
+
+
+def _markdown(paper: Paper, claims: Sequence[Claim], figures: Sequence[str], csv_name: str) -> str:
+    notes = notes_of(_deviating(claims))
+    compared = [claim for claim in claims if claim.verdict not in NOT_COMPARED]
+    rows = [row for row in _rows(compared) if _deviating(row)]
     parts = [
         f"# {paper.title}",
         paper.text.strip(),
-        *(f"![{drawing.alt}](images/{drawing.name}.png)" for drawing in findings.drawings),
+        *figures,
         "## Printed numbers",
-        _of_csv(findings.claims, csv_name),
-        *_lists(rows),
-        "\n".join([HEAD, "|---|---|---|---|", *_table(rows, notes)]),
+        _of_csv(claims, csv_name),
+        "\n".join([HEAD, *(_line(row, notes) for row in rows)]) if rows else "",
         "\n".join(f"{number}. {note}" for number, note in enumerate(notes, start=1)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _of_csv(claims: Sequence[Claim], csv_name: str) -> str:
-    """What the CSV file has, and how many of its numbers the page leaves out, by verdict."""
-    counts = Counter(claim.verdict for claim in claims)
-    left_out = ", ".join(f"{counts[verdict]} {verdict}" for verdict in NOT_COMPARED if counts[verdict])
-    sentence = f"[{csv_name}]({csv_name}) has all {len(claims)} numbers and notes."
-    return f"{sentence} The table leaves these out: {left_out}." if left_out else sentence
+    """What the CSV file has, by verdict."""
+    found = Counter(claim.verdict for claim in claims)
+    counts = ", ".join(f"{verdict} {found[verdict]}" for verdict in get_args(Verdict) if found[verdict])
+    return (
+        f"[{csv_name}]({csv_name}) has all {len(claims)} numbers and notes ([verdicts](index.md): {counts}). The rows "
+        "with a number that differs or fails:"
+    )
 
 
 def _rows(claims: Sequence[Claim]) -> list[list[Claim]]:
@@ -79,25 +95,10 @@ def _rows(claims: Sequence[Claim]) -> list[list[Claim]]:
     return list(rows.values())
 
 
-def _lists(rows: Sequence[Sequence[Claim]]) -> Iterator[str]:
-    """The numbers of rows that need no note, by verdict and place."""
-    for verdict, title in LISTED.items():
-        places: dict[str, list[str]] = {}
-        for row in rows:
-            if _verdicts(row) == verdict:
-                what = f"{row[0].series or row[0].what}: {_printed(row)}"
-                ours = "" if verdict == "agrees" else f", ours {_ours(row)}"
-                places.setdefault(row[0].where, []).append(what + ours)
-        if places:
-            yield "\n".join([f"{title}\n", *(f"- {where}: {'; '.join(found)}" for where, found in places.items())])
-
-
-def _table(rows: Sequence[Sequence[Claim]], notes: list[str]) -> Iterator[str]:
-    """The other rows, with ranges from the least to the greatest number. The unit is in the paper's column."""
-    for row in rows:
-        if _verdicts(row) not in LISTED:
-            what = f"{row[0].where}: {row[0].series or row[0].what}"
-            yield f"| {what} | {_printed(row)} | {_ours(row)} | {_verdicts(row)}{_marks(row, notes)} |"
+def _line(row: Sequence[Claim], notes: list[str]) -> str:
+    """A row of the table, with ranges from the least to the greatest number. The unit is in the paper's column."""
+    what = f"{row[0].where}: {row[0].series or row[0].what}"
+    return f"| {what} | {_printed(row)} | {_ours(row)}{_marks(row, notes)} |"
 
 
 def _printed(row: Sequence[Claim]) -> str:
@@ -113,27 +114,6 @@ def _range(claims: Sequence[Claim], number: Callable[[Claim], float], written: C
     least, most = (written(end(claims, key=number)) for end in (min, max))
     unit = claims[0].unit
     return most if least == most else f"{least.removesuffix(unit).strip()} to {most}"
-
-
-def _verdicts(claims: Sequence[Claim]) -> str:
-    """The verdict, with counts where there are several."""
-    counts = Counter(claim.verdict for claim in claims)
-    return next(iter(counts)) if len(counts) == 1 else ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
-
-
-def table(claims: Sequence[Claim]) -> str:
-    """All claims as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for claim in claims:
-        printed = "" if claim.printed is None else f"{claim.printed:.{claim.decimals}f}"
-        relation = "" if claim.printed is None else claim.relation
-        ours = "" if claim.ours is None else f"{claim.ours:.{claim.decimals + 1 if claim.unit else 0}f}"
-        writer.writerow(
-            [claim.where, claim.what, claim.unit, relation, printed, ours, ratio_of(claim), claim.verdict, claim.note]
-        )
-    return text.getvalue()
 
 
 def notes_of(claims: Sequence[Claim]) -> list[str]:
@@ -156,14 +136,9 @@ def ours_of(claim: Claim) -> str:
     return f"{claim.ours:,.{claim.decimals + 1}f} {claim.unit}" if claim.unit else f"{claim.ours:,.0f}"
 
 
-def ratio_of(claim: Claim) -> str:
-    """Our number divided by the paper's; empty if one of them is missing."""
-    return "" if claim.ratio is None else f"{claim.ratio:.3f}"
-
-
 def _deviating(claims: Sequence[Claim]) -> list[Claim]:
     """Those whose note the page shows; the others' notes are in the CSV file only."""
-    return [claim for claim in claims if claim.verdict in ("differs", "fails")]
+    return [claim for claim in claims if claim.verdict in DEVIATIONS]
 
 
 def _marks(claims: Sequence[Claim], notes: list[str]) -> str:

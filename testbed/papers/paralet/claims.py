@@ -254,7 +254,7 @@ def _drawings(figure_5: Sequence[Point], packets: Sequence[Point], since: Sequen
 
     by_packets = Drawing(
         "paralet-packets",
-        "Figure 4 by packets: ParaLet and DRILL with reordering lead, then ConWeave, LetFlow and ECMP",
+        "Figure 4 by packets",
         lambda: plots.throughput(packets),
     )
     return [
@@ -265,12 +265,12 @@ def _drawings(figure_5: Sequence[Point], packets: Sequence[Point], since: Sequen
         ),
         Drawing(
             "paralet-throughput",
-            "Figure 4: throughput over time; ParaLet stays near the ideal",
+            "Figure 4: throughput over time",
             lambda: plots.throughput(figure_5),
         ),
         Drawing(
             "paralet-fct",
-            "Figure 5: throughput and flow completion times by lanes, flat after m = 16",
+            "Figure 5: throughput and flow completion times by lanes",
             lambda: plots.figure_5(figure_5),
         ),
         *([by_packets] if packets else []),

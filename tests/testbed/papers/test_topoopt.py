@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from testbed.papers import PAPERS
-from testbed.papers.page import table
+from testbed.papers.claims_csv import table
 from testbed.papers.topoopt import claims, cost, iterations, prototype, reconfiguration, sharing
 from testbed.papers.topoopt.forwarding import RATIOS, SERVERS, Forwarding, best_one_way, both_ways, one_way
 from testbed.topoopt.estimates import Estimator
