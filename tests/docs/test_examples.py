@@ -71,6 +71,8 @@ def test_command_works_as_shown(command: Command, tmp_path: Path) -> None:
         case "eval", _:  # by a shell that finds paralet
             script = f'PATH="{PARALET.parent}:$PATH"; set -euo pipefail; {command.text}; test -f "$NCCL_NET_PLUGIN"'
             subprocess.run(["bash", "-c", script], cwd=ROOT, check=True, timeout=280)
+        case "source", [script]:  # made by `make setup`
+            assert script == ".venv/bin/activate"
         case "python3" | "pip", _:  # make an environment and install into it: scripts/wheel.sh --test does the same
             pass
         case "docker", _:
