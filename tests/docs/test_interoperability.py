@@ -15,7 +15,7 @@ def test_the_page_ends_with_the_features_that_other_tests_show() -> None:
 
 
 def test_the_named_tests_exist() -> None:
-    named = re.findall(r"\| `([^`]+)`, `([^`]+)` \|$", ELSEWHERE.read_text(), re.MULTILINE)
+    named = re.findall(r"^- .+: `([^`]+)`, `([^`]+)`$", ELSEWHERE.read_text(), re.MULTILINE)
     assert named
     for file, test in named:
         form = f"def {test}(" if file.endswith(".py") else f'TEST_CASE("{test}")'

@@ -86,16 +86,14 @@ def table() -> str:
     lines = [
         "# Interoperability",
         "",
-        "`make test-softroce` writes this page. The tests passed unless a row says otherwise.",
+        "`make test-softroce` writes this page. The tests passed unless a line says otherwise.",
         "",
         "- `soft` is the engine's own back end, on a plain interface in a network namespace.",
         "- `kernel` is a program (pyverbs) on the kernel's [SoftRoCE](softroce.md) device.",
         "- `verbs` is the engine's back end for such devices.",
         "",
-        f"Kernel {release}, rdma-core {package or 'of unknown version'}.",
+        f"Kernel {release}, rdma-core {package or 'of unknown version'}. Parameters are in parentheses.",
         "",
-        "| test | direction | parameters |",
-        "|---|---|---|",
     ]
     directions: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for (what, direction), cases in _rows.items():
@@ -106,6 +104,10 @@ def table() -> str:
     tests: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for (what, details, result), between in directions.items():
         tests[", ".join(between), details, result].append(what)
+    by_ends: dict[str, list[str]] = defaultdict(list)
     for (ends, details, result), names in tests.items():
-        lines.append(f"| {'; '.join(names)} | {ends} | {': '.join(filter(None, (details, result)))} |")
-    return "\n".join(lines) + "\n\n" + ELSEWHERE.read_text()
+        beside = ": ".join(filter(None, (details, result)))
+        by_ends[ends].append(f"- {'; '.join(names)}" + (f" ({beside})" if beside else ""))
+    for ends, found in by_ends.items():
+        lines += [f"{ends}:", "", *found, ""]
+    return "\n".join(lines) + "\n" + ELSEWHERE.read_text()
