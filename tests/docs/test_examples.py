@@ -140,9 +140,9 @@ def test_every_page_is_on_the_site() -> None:
 
 def test_every_dependency_is_named_with_its_reason() -> None:
     page = (ROOT / "docs" / "dependencies.md").read_text()
-    cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
-    cells += [line for line in page.splitlines() if line.startswith("To build: ")]
-    explained = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+    named = [line.split(": ")[0] for line in page.splitlines() if line.startswith("- `")]
+    named += [line for line in page.splitlines() if line.startswith("To build: ")]
+    explained = {name for line in named for name in re.findall(r"`([^`]+)`", line)}
 
     lists = ("apt-packages.txt", "apt-packages-check.txt")
     debian = [line for name in lists for line in (ROOT / "scripts" / name).read_text().splitlines()]
