@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the documentation of a paper: a Markdown page with the numbers that differ, and a CSV file with all claims."""
+"""Writes the documentation of a paper: a Markdown page with the printed numbers, and a CSV file with all claims."""
 
 from __future__ import annotations
 
@@ -53,10 +53,8 @@ def _draw(findings: Findings, folder: Path) -> None:
 
 
 def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
-    """The page: text, figures, numbers that differ from those of the paper (a series as one row), and notes on them.
-
-    All other numbers are in the CSV file only.
-    """
+    """The page: text, figures, a table of numbers that differ from the paper's with notes on them, and the other numbers
+    that the paper prints. A series is one row. What cannot be compared is in the CSV file only."""
     figures = [f"![{drawing.alt}](images/{drawing.name}.png)" for drawing in findings.drawings]
     return _markdown(paper, findings.claims, figures, csv_name)
 
@@ -65,6 +63,7 @@ def _markdown(paper: Paper, claims: Sequence[Claim], figures: Sequence[str], csv
     notes = notes_of(_deviating(claims))
     compared = [claim for claim in claims if claim.verdict not in NOT_COMPARED]
     rows = [row for row in _rows(compared) if _deviating(row)]
+    others = [row for row in _rows(compared) if not _deviating(row)]
     parts = [
         f"# {paper.title}",
         paper.text.strip(),
@@ -73,6 +72,8 @@ def _markdown(paper: Paper, claims: Sequence[Claim], figures: Sequence[str], csv
         _of_csv(claims, csv_name),
         "\n".join([HEAD, *(_line(row, notes) for row in rows)]) if rows else "",
         "\n".join(f"{number}. {note}" for number, note in enumerate(notes, start=1)),
+        "These agree, hold or are close:" if others else "",
+        "\n".join(_item(row) for row in others),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -99,6 +100,12 @@ def _line(row: Sequence[Claim], notes: list[str]) -> str:
     """A row of the table, with ranges from the least to the greatest number. The unit is in the paper's column."""
     what = f"{row[0].where}: {row[0].series or row[0].what}"
     return f"| {what} | {_printed(row)} | {_ours(row)}{_marks(row, notes)} |"
+
+
+def _item(row: Sequence[Claim]) -> str:
+    """A row of the list. Our number is left out where all of the row agree."""
+    what = f"- {row[0].where}: {row[0].series or row[0].what}: {_printed(row)}"
+    return what if all(claim.verdict == "agrees" for claim in row) else f"{what}, ours {_ours(row)}"
 
 
 def _printed(row: Sequence[Claim]) -> str:

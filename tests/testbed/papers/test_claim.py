@@ -68,7 +68,10 @@ def test_the_page_has_the_numbers_that_differ() -> None:
     assert rows[1:] == ["| V: share | 10 % | 12.0 [1] |"]
     verdicts = "agrees 1, close 1, differs 1, holds 1, input 1, not printed 1, not computed 1"
     assert f"[it.csv](it.csv) has all 7 numbers and notes ([verdicts](index.md): {verdicts})." in text
-    assert text.endswith("\n1. Counted twice.\n")
+    assert text.endswith(
+        "\n1. Counted twice.\n\nThese agree, hold or are close:\n\n"
+        "- V: cost: 10 $\n- V: power: 100 W, ours 104.0\n- V: time: > 2 s, ours 3.0\n"
+    )
 
 
 def test_a_csv_file_has_everything_that_a_page_needs(tmp_path: Path) -> None:
