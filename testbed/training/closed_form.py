@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time and memory of an iteration in closed form: compute, tensor, pipeline, data, expert, optimizer.
 
-The task graph that `testbed.training.schedule` makes of the same strategy takes the same time on the ideal switch.
-Tests compare both. The graph is up to 1.2 % shorter where the last stage is the slowest, which leaves slack for
-transfers. Where gradients share NICs with transfers between stages, it is longer by up to a layer's gradients at each
-stage but one; with ZeRO's stage 2 at each transfer of the longest path.
+The task graph that `testbed.training.schedule` makes of the same strategy takes the same time where tasks share NICs
+(`testbed.simulate.task_graphs.run_ideal`). Tests compare both. The graph is up to 1.2 % shorter where the last stage is
+the slowest, which leaves slack for transfers. `testbed.training.ideal` takes longer where gradients are exchanged
+behind transfers between stages, because it does not share NICs.
 """
 
 from collections.abc import Iterable

@@ -3,8 +3,9 @@
 
 List scheduling: a task starts when all that it waits for is done and all that it needs is free, engines and the two
 directions of NICs. Among those that could start, the one that was ready first does, then the one added first. A task
-holds what it needs until its end. `testbed.simulate.task_graphs` runs the same graph on the fluid model, where
-transfers share links.
+holds what it needs until its end, so a transfer waits until its sender and its receiver are free at the same moment,
+also behind many collectives. `testbed.simulate.task_graphs` runs the same graph on the fluid model, where tasks share
+NICs.
 """
 
 from dataclasses import dataclass

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.simulate.task_graphs import run_ideal
 from testbed.training.closed_form import estimate, stage_of
 from testbed.training.clusters import DGX_A100
 from testbed.training.communication import sent_over_fabric
@@ -124,14 +125,25 @@ def test_gathers_of_zero_3_take_as_long_as_the_closed_form(overlap: bool) -> Non
 def test_copies_of_a_pipeline_take_as_long_as_the_closed_form(
     stages: int, zero: Literal[0, 1, 2], overlap: bool
 ) -> None:
-    """Each transfer may wait for the gradients of a layer that already occupy its NIC: those of the drain, or where
-    every microbatch has its exchange, all of the longest path."""
+    """On list scheduling, each transfer may wait for the gradients of a layer that already occupy its NIC: those of the
+    drain, or where every microbatch has its exchange, all of the longest path."""
     strategy = replace(BASE, pipeline=stages, zero=zero, overlap_gradients=overlap, overlap_transfers=overlap)
     simulated, closed = _both_s(GPT_22B, strategy)
     stage, transfers_s = stage_of(GPT_22B, strategy, DGX_A100), estimate(GPT_22B, strategy, DGX_A100).transfer_s
     transfers = transfers_s / stage.transfer_s if zero == 2 else stages - 1
     waited = transfers * stage.gradient_s if overlap else 0.0
     assert 0.988 * closed < simulated < 1.001 * closed + waited
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2])
+@pytest.mark.parametrize(("stages", "microbatches"), [(2, 1), (2, 6), (3, 5), (4, 6), (6, 12)])
+def test_where_tasks_share_nics_transfers_do_not_wait_for_gradients(
+    stages: int, microbatches: int, zero: Literal[0, 1, 2]
+) -> None:
+    strategy = replace(BASE, pipeline=stages, microbatches=microbatches, zero=zero, overlap_transfers=True)
+    graph = iteration(strategy, work_of(GPT_22B, strategy, DGX_A100))
+    ends_s = run_ideal(graph, DGX_A100.fabric.rate_bps * DGX_A100.fabric.efficiency)
+    assert ends_s.max() == pytest.approx(estimate(GPT_22B, strategy, DGX_A100).iteration_s, rel=0.003)
 
 
 @pytest.mark.parametrize("measured", MEASURED[:4], ids=lambda one: f"{one.model.name}-{one.strategy.recomputation}")
