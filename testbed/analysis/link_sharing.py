@@ -1,23 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which links and spines the data of each job cross, and which links jobs share. Pure."""
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from netmodel import PortRef
-from testbed.analysis import metrics
-from testbed.analysis.observations import RunRecord
-from testbed.spec import Experiment
+import numpy as np
 
-
-@dataclass(frozen=True, slots=True)
-class Crossing:
-    """The payload of one flow and its path between switches."""
-
-    job: str
-    ports: Sequence[PortRef]
-    bytes: int
+from testbed.analysis.flows import RunFlows
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +21,33 @@ class LinkSharing:
     strays: int
 
 
-def crossings(experiment: Experiment, run: RunRecord) -> list[Crossing]:
-    """The predicted paths of all data that left their leaf. The report compares predictions with observations."""
-    placed = experiment.at(run.seed)
-    routes = placed.routes(run.policy)
-    rank_of = {placed.address(rank): rank for rank in range(placed.ranks)}
-    flows = metrics.carried(experiment, run)
-    return [
-        Crossing(placed.job_of(rank_of[str(flow.src)]).name, ports, flows[flow])
-        for flow, path in metrics.predicted_paths(placed, flows, routes).items()
-        if str(flow.src) in rank_of and (ports := path[1:-1])
-    ]
+def sharing(flows: RunFlows) -> LinkSharing:
+    """Link sharing among the jobs of one run: by the predicted paths of all data that left their leaf.
 
-
-def sharing(experiment: Experiment, run: RunRecord) -> LinkSharing:
-    """Link sharing among the jobs of one run."""
-    role = {switch.name: switch.role for switch in experiment.topology.switches}
-    by_spine: dict[str, Counter[str]] = {name: Counter() for name, what in role.items() if what == "spine"}
-    jobs: defaultdict[PortRef, set[str]] = defaultdict(set)
-    flows: Counter[PortRef] = Counter()
-    for crossing in crossings(experiment, run):
-        for port in crossing.ports:
-            jobs[port].add(crossing.job)
-            flows[port] += 1
-            if port.node in by_spine:
-                by_spine[port.node][crossing.job] += crossing.bytes
+    The report compares predictions with observations.
+    """
+    placed = flows.placed
+    job_of = {placed.address(rank): number for number, job in enumerate(placed.jobs) for rank in job.ranks}
+    job = np.array([job_of.get(str(flow.src), -1) for flow in flows.sent], dtype=np.int64)
+    last = (flows.rows >= 0).sum(axis=1) - 1
+    place = np.arange(flows.rows.shape[1])
+    between = (place > 0) & (place < last[:, None]) & (job >= 0)[:, None]
+    crossing, _ = np.nonzero(between)
+    link = flows.rows[between]
+    spines = [switch.name for switch in placed.topology.switches if switch.role == "spine"]
+    payload = np.zeros((len(placed.jobs), len(flows.links)), dtype=np.int64)
+    count = np.zeros_like(payload)
+    np.add.at(payload, (job[crossing], link), flows.bytes[crossing])
+    np.add.at(count, (job[crossing], link), 1)
+    by_spine: dict[str, Counter[str]] = {spine: Counter() for spine in spines}
+    for number, one in zip(*(index.tolist() for index in np.nonzero(count)), strict=True):
+        if (node := flows.links.ports[one].node) in by_spine:
+            by_spine[node][placed.jobs[number].name] += int(payload[number, one])
+    sharers = (count > 0).sum(axis=0)
     return LinkSharing(
         by_spine=by_spine,
-        links=len(jobs),
-        shared_links=sum(len(there) > 1 for there in jobs.values()),
-        most_flows=max(flows.values(), default=0),
-        strays=sum(run.strays.values()),
+        links=int((sharers > 0).sum()),
+        shared_links=int((sharers > 1).sum()),
+        most_flows=int(count.sum(axis=0).max(initial=0)),
+        strays=sum(flows.run.strays.values()),
     )

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed.analysis import metrics
+from testbed.analysis.flows import FlowCheck, RunFlows
 from testbed.analysis.jobs import bandwidth_taxes, fairness, ideal_at
-from testbed.analysis.metrics import FlowCheck, PolicyResult, Uplink
-from testbed.analysis.observations import RunRecord
+from testbed.analysis.metrics import PolicyResult, Uplink
 from testbed.analysis.recovery import paces_bps, recovery_s
 from testbed.analysis.training_steps import StepTimes, step_times
 from testbed.spec import Experiment
@@ -193,7 +193,7 @@ def write_tables(
             "late",
             "predicted_payload_bytes",
         ],
-        (row for run in runs for row in _link_rows(experiment, run, links)),
+        (row for result in results for flows in result.flows for row in _link_rows(flows, links)),
     )
     _table(
         folder / "throughput.csv",
@@ -242,11 +242,9 @@ def point_latest(folder: Path) -> None:
     fresh.replace(folder.parent / "latest")
 
 
-def _link_rows(experiment: Experiment, run: RunRecord, links: Sequence[Uplink]) -> Iterable[tuple[object, ...]]:
-    predicted = {
-        str(link.port): (link.spine, load)
-        for link, load in zip(links, metrics.predicted_loads(experiment, run, links), strict=True)
-    }
+def _link_rows(flows: RunFlows, links: Sequence[Uplink]) -> Iterable[tuple[object, ...]]:
+    run, loads = flows.run, flows.predicted_loads(link.port for link in links)
+    predicted = {str(link.port): (link.spine, load) for link, load in zip(links, loads, strict=True)}
     for load in run.links:
         spine, payload = predicted.get(load.port, ("", ""))
         sent = load.tx_bytes, load.tx_packets, load.dropped, load.lost, load.corrupted, load.marked, load.late

@@ -54,10 +54,11 @@ def evaluate(experiment: Experiment, folder: Path) -> Outcome:
     """Compute metrics from the observations in `folder`, and write results and report to it."""
     from testbed import report
     from testbed.analysis import metrics
+    from testbed.analysis.flows import check_flows, flows_of
 
-    observations = observations_of(folder)
-    policy_results = metrics.by_policy(experiment, observations)
-    checks = metrics.check_flows(experiment, observations)
+    runs = flows_of(experiment, observations_of(folder))
+    policy_results = metrics.by_policy(experiment, runs)
+    checks = check_flows(experiment, runs)
     summary = results.summary(experiment, policy_results, checks)
     results.write_tables(folder, experiment, policy_results, checks)
     page = report.write(folder, experiment, policy_results, checks, summary["ideal_s"])

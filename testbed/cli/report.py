@@ -48,6 +48,7 @@ def _experiment(folder: Path) -> Experiment:
 
 
 def _compare(folders: Sequence[Path], experiments: Sequence[Experiment], out: Path, as_json: bool) -> None:
+    from testbed.analysis.flows import flows_of
     from testbed.analysis.metrics import by_policy
     from testbed.cli.tables import console, table
     from testbed.report import Compared, write_comparison
@@ -57,7 +58,7 @@ def _compare(folders: Sequence[Path], experiments: Sequence[Experiment], out: Pa
         Compared(
             name,
             experiment,
-            by_policy(experiment, observations_of(folder)),
+            by_policy(experiment, flows_of(experiment, observations_of(folder))),
             results.ideal_of(experiment),
         )
         for name, folder, experiment in zip(_names(folders), folders, experiments, strict=True)

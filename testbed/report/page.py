@@ -21,9 +21,10 @@ from matplotlib.figure import Figure
 
 from netmodel import PortRef
 from testbed.analysis import metrics
+from testbed.analysis.flows import FlowCheck
 from testbed.analysis.jobs import bandwidth_taxes, fairness, speeds
 from testbed.analysis.link_sharing import sharing
-from testbed.analysis.metrics import FlowCheck, PolicyResult
+from testbed.analysis.metrics import PolicyResult
 from testbed.analysis.networks import carried
 from testbed.analysis.recovery import paces_bps, recovery_s
 from testbed.analysis.training_steps import step_times
@@ -49,7 +50,7 @@ def write(
         policies=[_policy_row(experiment, result, ideal_s) for result in results],
         jobs=[_jobs_row(experiment, result) for result in results] if len(experiment.jobs) > 1 else [],
         recoveries=[_recovery_row(result) for result in results] if experiment.spec.events else [],
-        sharings=[_sharing_row(experiment, result) for result in results] if len(experiment.jobs) > 1 else [],
+        sharings=[_sharing_row(result) for result in results] if len(experiment.jobs) > 1 else [],
         spines=[switch.name for switch in experiment.topology.switches if switch.role == "spine"],
         placement=list(zip(experiment.hosts, leaf_names(experiment), strict=True)),
         rule=experiment.spec.placement.rule,
@@ -136,8 +137,8 @@ def _jobs_row(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
     }
 
 
-def _sharing_row(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
-    told = [sharing(experiment, run) for run in result.runs]
+def _sharing_row(result: PolicyResult) -> dict[str, Any]:
+    told = [sharing(one) for one in result.flows]
     return {
         "name": result.name,
         "by_spine": {

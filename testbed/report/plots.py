@@ -221,7 +221,8 @@ def predictions(experiment: Experiment, results: Sequence[PolicyResult], ideal_s
     figure, axes = _figure(5.2, 4.2)
     top = 0.0
     for result, colour in zip(results, _colours(results), strict=True):
-        expected = [load / 1e6 for run in result.runs for load in metrics.predicted_loads(experiment, run, links)]
+        predicted = [load for run in result.flows for load in run.predicted_loads(link.port for link in links)]
+        expected = [load / 1e6 for load in predicted]
         counted = [load / 1e6 for run in result.runs for load in metrics.loads(run, links)]
         top = max(top, *expected, *counted)
         axes.plot(

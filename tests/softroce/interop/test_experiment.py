@@ -17,6 +17,7 @@ import pytest
 from emul import sandbox
 from testbed import spec
 from testbed.analysis import metrics
+from testbed.analysis.flows import check_flows, flows_of
 from testbed.analysis.observations import Observations
 from tests.softroce.interop.conftest import PROPERTY
 
@@ -53,10 +54,11 @@ def test_a_ring_over_verbs_on_rxe(tmp_path: Path, record_property: Callable[[str
     logs = "".join(f"--- {log.name}\n{log.read_text()[-2000:]}" for log in (tmp_path / "logs").glob("agent-*.log"))
     assert done.returncode == 0, done.stderr + logs
     experiment, observations = spec.load(specification), Observations.load(out)
-    results = metrics.by_policy(experiment, observations)
+    runs = flows_of(experiment, observations)
+    results = metrics.by_policy(experiment, runs)
     assert {result.name for result in results} == {policy.name for policy in experiment.spec.policies}
     assert all(result.verified for result in results)
     assert {row.lane.port_method for run in observations.runs for row in run.lanes} == {"flow_label"}
-    checks = [check for check in metrics.check_flows(experiment, observations) if check.tx_bytes]
+    checks = [check for check in check_flows(experiment, runs) if check.tx_bytes]
     assert checks
     assert [check for check in checks if not (check.checked and check.matched)] == []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.analysis.flows import RunFlows
 from testbed.analysis.link_sharing import sharing
 from tests.testbed.experiments import experiment
 from tests.testbed.run.fake_fabric import made_up
@@ -38,6 +39,7 @@ def test_jobs_of_a_virtual_clos_share_no_spine(tmp_path: Path, policy: str, jobs
         entry.model_copy(update={"lane": entry.lane.model_copy(update={"peer": made.address(entry.rank ^ 1)})})
         for entry in run.lanes
     ]
-    told = sharing(steered, run.model_copy(update={"policy": "it", "lanes": lanes, "strays": {"leaf1:1": 2}}))
+    run = run.model_copy(update={"policy": "it", "lanes": lanes, "strays": {"leaf1:1": 2}})
+    told = sharing(RunFlows(steered, run))
     assert [len(jobs) for jobs in told.by_spine.values()] == jobs_by_spine
     assert (told.links, told.most_flows, told.shared_links, told.strays) == (8, 1, 0, 2)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.analysis import metrics
+from testbed.analysis.flows import check_flows, flows_of
 from testbed.analysis.metrics import Balance, balance
 from testbed.analysis.observations import Observations
 from tests.testbed.experiments import experiment
@@ -50,7 +51,7 @@ def test_throughput_is_the_growth_between_samples(tmp_path: Path) -> None:
 
 def test_flows_that_went_as_predicted_match(tmp_path: Path) -> None:
     made = experiment(tmp_path)
-    checks = metrics.check_flows(made, made_up(made))
+    checks = check_flows(made, flows_of(made, made_up(made)))
     assert len(checks) == 2 * 2 * 4
     assert all(check.checked and check.matched and check.tx_bytes == 10_000 for check in checks)
 
@@ -60,21 +61,21 @@ def test_a_flow_that_went_elsewhere_does_not_match(tmp_path: Path) -> None:
     first, *others = made_up(made).runs
     moved = first.seen[0].model_copy(update={"ports": ["leaf1:3", "leaf1:4"]})
     first = first.model_copy(update={"seen": [moved, *first.seen[1:]]})
-    checks = metrics.check_flows(made, Observations(runs=[first, *others]))
+    checks = check_flows(made, flows_of(made, Observations(runs=[first, *others])))
     assert [check.matched for check in checks].count(False) == 1
 
 
 def test_an_unobserved_flow_is_not_checked(tmp_path: Path) -> None:
     made = experiment(tmp_path, seeds=1)
     blind = [run.model_copy(update={"seen": []}) for run in made_up(made).runs]
-    assert not any(check.checked for check in metrics.check_flows(made, Observations(runs=blind)))
+    assert not any(check.checked for check in check_flows(made, flows_of(made, Observations(runs=blind))))
 
 
 def test_a_flow_seen_in_an_earlier_run_counts_as_seen(tmp_path: Path) -> None:
     """The datapath's table keeps flows, and the runner reports each of them once."""
     made = experiment(tmp_path, seeds=1, policies=[{"name": "a", "policy": "ecmp"}])
     (run,) = made_up(made).runs
-    checks = metrics.check_flows(made, Observations(runs=[run, run.model_copy(update={"seen": []})]))
+    checks = check_flows(made, flows_of(made, Observations(runs=[run, run.model_copy(update={"seen": []})])))
     assert len(checks) == 8
     assert all(check.matched for check in checks)
 
@@ -82,7 +83,7 @@ def test_a_flow_seen_in_an_earlier_run_counts_as_seen(tmp_path: Path) -> None:
 def test_flows_beyond_the_counters_are_checked_too(tmp_path: Path) -> None:
     made = experiment(tmp_path, seeds=1)
     silent = [run.model_copy(update={"lanes": []}) for run in made_up(made).runs]
-    checks = metrics.check_flows(made, Observations(runs=silent))
+    checks = check_flows(made, flows_of(made, Observations(runs=silent)))
     assert {check.tx_bytes for check in checks} == {0}
     assert all(check.matched for check in checks)
 
@@ -90,7 +91,7 @@ def test_flows_beyond_the_counters_are_checked_too(tmp_path: Path) -> None:
 def test_predicted_loads_are_the_bytes_of_the_flows(tmp_path: Path) -> None:
     made = experiment(tmp_path)
     links = metrics.uplinks(made.topology)
-    for run in made_up(made).runs:
-        predicted = metrics.predicted_loads(made, run, links)
+    for flows in flows_of(made, made_up(made)):
+        predicted = flows.predicted_loads(link.port for link in links)
         assert sum(predicted) == 4 * 10_000  # every hop of the ring crosses leaves
-        assert [round(load * 1.01) for load in predicted] == metrics.loads(run, links)
+        assert [round(load * 1.01) for load in predicted] == metrics.loads(flows.run, links)

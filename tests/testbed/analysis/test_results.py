@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from sim.paths import hashed_paths
 from testbed import report
-from testbed.analysis import jobs, metrics, results
+from testbed.analysis import flows, jobs, metrics, results
+from testbed.analysis.flows import check_flows, flows_of
 from testbed.analysis.jobs import fairness
 from testbed.analysis.observations import HappenedEvent, Observations
 from testbed.plan.demands import ideal_s
@@ -25,8 +27,8 @@ from tests.testbed.run.fake_fabric import made_up
 
 
 def judged(made: Experiment, seen: Observations, folder: Path) -> dict[str, object]:
-    policies = metrics.by_policy(made, seen)
-    checks = metrics.check_flows(made, seen)
+    runs = flows_of(made, seen)
+    policies, checks = metrics.by_policy(made, runs), check_flows(made, runs)
     summary = results.summary(made, policies, checks)
     results.write_tables(folder, made, policies, checks)
     results.write_summary(folder, summary)
@@ -60,28 +62,34 @@ def test_summary_has_exactly_the_promised_shape(tmp_path: Path) -> None:
 def test_the_cost_of_a_report_does_not_grow_with_runs_times_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every ideal is computed once per seed, and all paths of a run at once."""
+    """Every ideal is computed once per seed, and all paths of a run at once and once."""
     made = experiment(tmp_path, fabric="fluid", jobs=2)
     seen = fluid.observe(made, Silent())
     made.ideals_s.clear()
-    computed = []
+    computed, hashed = [], []
 
     def counted(*arguments: Any) -> float:
         computed.append(arguments)
         return ideal_s(*arguments)
 
+    def counted_paths(*arguments: Any) -> Any:
+        hashed.append(arguments)
+        return hashed_paths(*arguments)
+
     def refused(*_: object, **__: object) -> None:
         pytest.fail("a path is predicted by itself")
 
     monkeypatch.setattr(jobs, "ideal_s", counted)
-    monkeypatch.setattr(metrics, "path_of", refused)
+    monkeypatch.setattr(flows, "hashed_paths", counted_paths)
+    monkeypatch.setattr(flows, "path_of", refused)
     judged(made, seen, tmp_path)
+    assert len(hashed) == len(seen.runs)
     assert len(computed) == len(made.seeds) * (1 + len(made.jobs))
 
 
 def test_wrong_bytes_are_not_verified(tmp_path: Path) -> None:
     made = experiment(tmp_path)
-    summary = results.summary(made, metrics.by_policy(made, made_up(made, wrong_bytes=3)), [])
+    summary = results.summary(made, metrics.by_policy(made, flows_of(made, made_up(made, wrong_bytes=3))), [])
     assert [policy["verified"] for policy in summary["policies"]] == [False, False]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from testbed import report
 from testbed.analysis import metrics, results
+from testbed.analysis.flows import RunFlows, flows_of
 from testbed.analysis.metrics import PolicyResult
 from testbed.progress import Silent
 from testbed.report.replay import replay
@@ -35,7 +37,7 @@ QUIET = [
 
 def simulated(folder: Path, **changes: Any) -> tuple[Experiment, list[PolicyResult]]:
     made = experiment(folder, fabric="fluid", **changes)
-    return made, metrics.by_policy(made, fluid.observe(made, Silent()))
+    return made, metrics.by_policy(made, flows_of(made, fluid.observe(made, Silent())))
 
 
 def shown(page: Path, at_s: float, folder: Path) -> str:
@@ -65,7 +67,7 @@ def test_the_data_have_every_link_and_a_run_of_each_policy(tmp_path: Path) -> No
 def test_results_without_a_history_have_no_replay(tmp_path: Path) -> None:
     made, judged = simulated(tmp_path)
     bare = [
-        PolicyResult(one.name, one.policy, one.m, tuple(run.model_copy(update={"history": None}) for run in one.runs))
+        replace(one, flows=tuple(RunFlows(made, run.model_copy(update={"history": None})) for run in one.runs))
         for one in judged
     ]
     assert replay(made, bare) is None

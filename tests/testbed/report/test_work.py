@@ -12,6 +12,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from testbed import report
 from testbed.analysis import metrics
+from testbed.analysis.flows import check_flows, flows_of, predicted_path
 from testbed.analysis.results import ideal_of
 from testbed.report.plots import PLOTS, placement
 from testbed.spec import Experiment
@@ -37,8 +38,9 @@ def test_a_figure_is_laid_out_once_and_drawn_once_for_each_of_its_formats(
         monkeypatch.setattr(owner, name, counted)
     experiment = grown(8)
     observations = observe(experiment)
-    results = metrics.by_policy(experiment, observations)
-    report.write(tmp_path, experiment, results, metrics.check_flows(experiment, observations), ideal_of(experiment))
+    runs = flows_of(experiment, observations)
+    results = metrics.by_policy(experiment, runs)
+    report.write(tmp_path, experiment, results, check_flows(experiment, runs), ideal_of(experiment))
     assert done == {"draw": 2 * len(PLOTS), "execute": len(PLOTS)}
 
 
@@ -53,12 +55,11 @@ def test_the_fabric_has_as_many_elements_with_four_times_the_hosts() -> None:
 def test_predicted_loads_are_the_bytes_of_flows_along_their_paths() -> None:
     experiment = grown(32)
     links = metrics.uplinks(experiment.topology)
-    for run in observe(experiment).runs:
-        flows = metrics.carried(experiment, run)
+    for flows in flows_of(experiment, observe(experiment)):
         expected: Counter[object] = Counter()
-        for flow in flows:
-            for port in metrics.predicted_path(experiment, flow, experiment.routes(run.policy)):
-                expected[port] += flows[flow]
-        found = metrics.predicted_loads(experiment, run, links)
+        for flow, count in flows.sent.items():
+            for port in predicted_path(experiment, flow, flows.routes):
+                expected[port] += count
+        found = flows.predicted_loads(link.port for link in links)
         assert found == [expected[link.port] for link in links]
         assert sum(found) > 0

@@ -16,7 +16,7 @@ from emul.flow_dump import ObservedFlow
 from netmodel import Flow, Link, PortRef
 from sdn.failover.detours import Detours
 from sdn.openflow.steering import Steering
-from testbed.analysis import metrics
+from testbed.analysis.flows import predicted_choices, predicted_path
 from testbed.analysis.observations import (
     JobRecord,
     LaneCounters,
@@ -140,8 +140,8 @@ def made_up(experiment: Experiment, wrong_bytes: int = 0) -> Observations:
                         )
                     )
                     routes = experiment.routes(policy.name)
-                    ports = metrics.predicted_choices(experiment, flow, routes)
-                    for port in metrics.predicted_path(experiment, flow, routes):
+                    ports = predicted_choices(experiment, flow, routes)
+                    for port in predicted_path(experiment, flow, routes):
                         sent[str(port)] += 10_100
                     seen.append(
                         SeenFlow(

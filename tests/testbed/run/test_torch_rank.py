@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from testbed.analysis import metrics
+from testbed.analysis.flows import flows_of
 from testbed.analysis.observations import Observations, RunRecord
 from testbed.analysis.results import summary
 from testbed.errors import InputError, PeerLostError, TestbedError
@@ -137,7 +138,7 @@ def records(folder: Path, **workload: Any) -> list[RunRecord]:
     )
     with Steps(2) as steps:
         runs = list(Runner(made, FakeFabric(made), folder / "logs").runs(steps))
-    written = summary(made, metrics.by_policy(made, Observations(runs=runs)), [])
+    written = summary(made, metrics.by_policy(made, flows_of(made, Observations(runs=runs))), [])
     json.dumps(written, allow_nan=False)
     assert [policy["largest_loss_difference"] for policy in written["policies"]] == [0.0, 0.0]
     return runs

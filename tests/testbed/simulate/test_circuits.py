@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from testbed.analysis.flows import RunFlows
 from testbed.analysis.jobs import bandwidth_taxes, ideal_at
-from testbed.analysis.metrics import loads, predicted_loads, uplinks
+from testbed.analysis.metrics import loads, uplinks
 from testbed.simulate.runs import packet_bytes
 from testbed.spec import Experiment, load
 from tests.testbed.experiments import experiment
@@ -74,7 +75,7 @@ def test_circuits_carry_what_is_predicted(tmp_path: Path, changes: dict[str, Any
     run = observe(made).runs[0]
     links, payload = uplinks(made.topology), packet_bytes(made)
     part = (payload + HEADER_BYTES + ACK_BYTES) / payload
-    predicted = predicted_loads(made, run, links)
+    predicted = RunFlows(made, run).predicted_loads(link.port for link in links)
     assert sum(predicted) > 0
     assert loads(run, links) == pytest.approx([count * part for count in predicted], rel=1e-4)
     wanted, counted = bandwidth_taxes(made, run)

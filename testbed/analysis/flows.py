@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flows of runs: what each carried, the path that it is predicted to take, and the one that was observed. Pure."""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from ipaddress import ip_address
+
+import numpy as np
+import numpy.typing as npt
+
+from netmodel import ROCE_PORT, Flow, FlowFields, Forwarding, Path, PortRef, forwarding, path_of
+from netmodel.flow import IPPROTO_UDP, Address, address_array
+from sdn.openflow.steering import Steering
+from sim.links import Links
+from sim.paths import hashed_paths
+from testbed.analysis.observations import Observations, RunRecord
+from testbed.spec import Experiment
+
+_Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class RunFlows:
+    """The flows that carried payload in a run.
+
+    Results, tables, plots and the report all ask for them, so they are found once, when first asked for.
+    """
+
+    experiment: Experiment
+    run: RunRecord
+
+    @property
+    def placed(self) -> Experiment:
+        """The experiment with the placement of the run's seed."""
+        return self.experiment.at(self.run.seed)
+
+    @cached_property
+    def routes(self) -> Forwarding:
+        """The forwarding of the switches while all links live."""
+        return self.placed.routes(self.run.policy)
+
+    @cached_property
+    def sent(self) -> dict[Flow, int]:
+        """Payload bytes by flow, from the lanes' counters."""
+        placed, nics = self.placed, dict[str, int]()
+        found: dict[tuple[str, str, int], int] = {}  # texts, because an address takes long to hash
+        for entry in self.run.lanes:
+            lane = entry.lane
+            if not lane.tx_bytes:
+                continue
+            if lane.local is None and lane.peer not in nics:
+                # Flows join NICs of the same index, unless they are relayed.
+                nics[lane.peer] = placed.topology.port_of(_address(lane.peer)).port - 1
+            key = lane.local or placed.address(entry.rank, nics[lane.peer]), lane.peer, lane.port
+            found[key] = found.get(key, 0) + lane.tx_bytes
+        return {Flow(_address(src), _address(dst), port): count for (src, dst, port), count in found.items()}
+
+    @cached_property
+    def bytes(self) -> _Numbers:
+        """Payload bytes by flow, in the order of `sent`."""
+        return np.fromiter(self.sent.values(), dtype=np.int64, count=len(self.sent))
+
+    @cached_property
+    def links(self) -> Links:
+        """The links by number."""
+        return Links(self.placed.topology)
+
+    @cached_property
+    def rows(self) -> npt.NDArray[np.int32]:
+        """The links of each flow's predicted path, in the order of `sent`, filled up with -1."""
+        return _rows(self.placed, self.sent, self.routes, self.links)
+
+    def predicted_loads(self, ports: Iterable[PortRef]) -> list[int]:
+        """Predicted payload bytes over the link of each port: every flow's bytes along its predicted path."""
+        taken = self.rows >= 0
+        sums = np.zeros(len(self.links), dtype=np.int64)
+        np.add.at(sums, self.rows[taken], np.broadcast_to(self.bytes[:, None], self.rows.shape)[taken])
+        return [int(sums[self.links.number(port)]) for port in ports]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowCheck:
+    """One flow of one run: its predicted and its observed ports at switches with several next hops."""
+
+    policy: str
+    seed: int
+    flow: Flow
+    tx_bytes: int
+    predicted: tuple[str, ...]
+    observed: tuple[str, ...]
+
+    @property
+    def checked(self) -> bool:
+        """Whether the flow was observed."""
+        return bool(self.observed)
+
+    @property
+    def matched(self) -> bool:
+        """Whether the flow took the predicted port at every switch."""
+        return set(self.predicted) == set(self.observed)
+
+
+def flows_of(experiment: Experiment, observations: Observations) -> list[RunFlows]:
+    """The flows of each run, in the order of the runs."""
+    return [RunFlows(experiment, run) for run in observations.runs]
+
+
+def check_flows(experiment: Experiment, runs: Iterable[RunFlows]) -> list[FlowCheck]:
+    """Every RoCEv2 flow with its predicted and its observed way, run by run in the order in which they ran.
+
+    Those are the flows that carried payload, by the lanes' counters, and whatever else the datapath saw for the first
+    time in the run: acknowledgements, and ports that a lane of policy `adaptive` has left again. With events that cut
+    links nothing is compared.
+    """
+    ways: dict[Flow, list[str]] = {}
+    steering: Steering | None = None
+    checks = []
+    links_died = any(event.cut for event in experiment.spec.events)  # flows went otherwise meanwhile
+    for flows in runs:
+        run = flows.run
+        if (steered := flows.placed.steering(run.policy)) is not None or steering is not None:
+            ways = {}  # the datapath's table has been emptied
+        steering = steered
+        others: dict[Flow, int] = {}
+        for seen in () if links_died else run.seen:
+            flow = Flow(_address(seen.src), _address(seen.dst), seen.src_port, seen.dst_port)
+            ways.setdefault(flow, []).extend(seen.ports)
+            if flow.dst_port == ROCE_PORT and flow not in flows.sent:
+                others[flow] = 0
+        others_rows = _rows(flows.placed, others, flows.routes, flows.links)
+        for some, rows in ((flows.sent, flows.rows), (others, others_rows)):
+            checks += [
+                FlowCheck(
+                    policy=run.policy,
+                    seed=run.seed,
+                    flow=flow,
+                    tx_bytes=count,
+                    predicted=predicted,
+                    observed=tuple(ways.get(flow, ())) if ways else (),
+                )
+                for (flow, count), predicted in zip(
+                    some.items(), _choices(experiment, flows.links, some, rows), strict=True
+                )
+            ]
+    return checks
+
+
+def predicted_choices(experiment: Experiment, flow: Flow, routes: Forwarding) -> tuple[str, ...]:
+    """The ports of the predicted path at switches with several next hops, which observations can confirm."""
+    links = Links(experiment.topology)
+    (found,) = _choices(experiment, links, [flow], np.array([links.row(predicted_path(experiment, flow, routes))]))
+    return found
+
+
+def predicted_path(experiment: Experiment, flow: Flow, routes: Forwarding) -> Path:
+    """The path from the source host on that the emulated switches will choose, by their `routes` and their hash.
+
+    On an optical fabric: by the circuits and relays of the experiment's placement.
+    """
+    if (setting := experiment.setting) is not None:
+        source, destination = (experiment.topology.port_of(address) for address in (flow.src, flow.dst))
+        return setting.path(experiment.topology, source, destination)
+    return path_of(experiment.topology, flow, experiment.ecmp_hash, routes=routes)
+
+
+@lru_cache(maxsize=1 << 16)
+def _address(text: str) -> Address:
+    """Parsed once: hosts have many lanes, and parsing took a quarter of the report of a large run."""
+    return ip_address(text)
+
+
+def _rows(experiment: Experiment, flows: Collection[Flow], routes: Forwarding, links: Links) -> npt.NDArray[np.int32]:
+    """The links of the predicted path of each flow, filled up with -1: of all at once where switches forward by
+    destination only."""
+    if experiment.layouts or routes.ingress or not flows:
+        paths = [links.row(predicted_path(experiment, flow, routes)) for flow in flows]
+        found = np.full((len(paths), max(map(len, paths), default=0)), -1, dtype=np.int32)
+        for row, path in zip(found, paths, strict=True):
+            row[: len(path)] = path
+        return found
+    fields = FlowFields(
+        src=address_array(flow.src for flow in flows),
+        dst=address_array(flow.dst for flow in flows),
+        sport=np.array([flow.src_port for flow in flows], dtype=np.uint16),
+        dport=np.array([flow.dst_port for flow in flows], dtype=np.uint16),
+        proto=np.array([IPPROTO_UDP], dtype=np.uint8),
+    )
+    return hashed_paths(links, fields, experiment.ecmp_hash, routes)
+
+
+def _choices(
+    experiment: Experiment, links: Links, flows: Iterable[Flow], rows: npt.NDArray[np.int32]
+) -> Iterator[tuple[str, ...]]:
+    """By flow: the ports of its path at switches with several next hops."""
+    groups, ports = forwarding(experiment.topology).groups, links.ports
+    names, switches = [str(port) for port in ports], [port.node for port in ports]
+    several: dict[tuple[str, str], bool] = {}  # by switch and home: all hosts behind a switch have the same groups
+    for flow, row in zip(flows, rows.tolist(), strict=True):
+        path = [] if experiment.layouts else [link for link in row[1:] if link >= 0]
+        home = switches[path[-1]] if path else ""
+        for link in path:
+            if (switches[link], home) not in several:
+                several[switches[link], home] = len(groups[switches[link]][flow.dst]) > 1
+        yield tuple(names[link] for link in path if several[switches[link], home])
