@@ -31,7 +31,8 @@ def run_fluid(graph: TaskGraph, links_bps: npt.ArrayLike, route: Route) -> npt.N
     """The end of each task in seconds, on a fabric of links with these rates.
 
     Transfers of one pair at the same time share its path. Raises ValueError for tasks that wait for each other, and for
-    transfers during which the receiver does not compute, which the model lacks.
+    what the model lacks: transfers during which the receiver does not compute, and computing on several devices at
+    once.
     """
     loaded = LoadedGraph(graph, links_bps, lambda src, dst, number: route(src, dst))
     loaded.simulation.advance()
@@ -77,6 +78,8 @@ class LoadedGraph:
         for task in graph.tasks:
             if task.blocking:
                 raise ValueError("the fluid model has no transfers during which the receiver does not compute")
+            if task.kind is None and len(task.devices) > 1:
+                raise ValueError("the fluid model has no computing on several devices at once")
             if task.kind is None and task.devices:
                 begins.append(add(task.devices[0], task.delay_s * _ENGINE_BPS, 0.0, ()))
                 ends.append(begins[-1])

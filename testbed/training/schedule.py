@@ -2,20 +2,22 @@
 """The task graph of a pipelined iteration: 1F1B, interleaved 1F1B, and what copies of a model exchange.
 
 Device s + p d is stage s of copy d, a tensor group. Its collectives are part of its computing time, because they stay
-in its HB domain, and so are all-to-alls of experts. D. Narayanan et al., "Efficient Large-Scale Language Model Training
-on GPU Clusters Using Megatron-LM", SC 2021, section 2.2, has the schedules.
+in its HB domain. So are all-to-alls of experts that do. D. Narayanan et al., "Efficient Large-Scale Language Model
+Training on GPU Clusters Using Megatron-LM", SC 2021, section 2.2, has the schedules.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
 from testbed.training.closed_form import reductions, stage_of
 from testbed.training.clusters import Cluster
 from testbed.training.hardware import Collective, Kind, sent_bytes
+from testbed.training.operators import times_of
 from testbed.training.strategies import Strategy
 from testbed.training.tasks import TaskGraph
-from testbed.training.transformer import Transformer
+from testbed.training.transformer import Transformer, layer
 
 
 class Exchange(NamedTuple):
@@ -53,6 +55,10 @@ class Work:
     """The gradients of the embedding's table on one device of the first or the last stage."""
     table_parameters: Exchange = _NOTHING
     """The parameters of that table, which ZeRO gathers."""
+    tokens: Exchange = _NOTHING
+    """The tokens that one device sends to the experts of a layer on other copies; as many come back."""
+    experts: tuple[float, float] = (0.0, 0.0)
+    """Forward and backward time of a layer's experts, between both."""
     tied: Exchange = _NOTHING
     """The gradients of that table, which the first and the last stage exchange."""
 
@@ -70,9 +76,11 @@ def work_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Work:
     def exchange(seconds: float, kind: Kind, size: float, members: int) -> Exchange:
         return Exchange(size, max(0.0, seconds - 8 * sent_bytes(Collective(kind, size), members) / rate_bps))
 
+    tokens, experts = _experts_of(model, strategy, cluster)
+    hidden_s = 0.0 if tokens == _NOTHING else stage.plain.expert_s / 2  # tasks of their own
     return Work(
-        stage.plain.whole_forward_s,
-        stage.plain.whole_backward_s,
+        stage.plain.whole_forward_s - hidden_s,
+        stage.plain.whole_backward_s - hidden_s,
         stage.layers // strategy.interleave,
         activations=exchange(stage.transfer_s, "send", stage.transfer_bytes, 2),
         gradients=exchange(stage.gradient_s, kind, stage.gradient_bytes, strategy.data),
@@ -82,15 +90,43 @@ def work_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Work:
         optimizer_s=stage.optimizer_s,
         table_gradients=exchange(stage.table.gradient_s, kind, stage.table.gradient_bytes, strategy.data),
         table_parameters=exchange(stage.table.gather_s, "all_gather", stage.table.gather_bytes, strategy.data),
+        tokens=tokens,
+        experts=experts,
         tied=exchange(stage.tied_s, "all_reduce", stage.tied_bytes, 2),
     )
 
 
+def _experts_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> tuple[Exchange, tuple[float, float]]:
+    """What a layer's experts exchange over the fabric each way, and their time forward and backward."""
+    group = cluster.group(strategy.expert, strategy.tensor)
+    block = layer(model, strategy.microbatch, strategy.tensor, strategy.sequence, strategy.expert)
+    ends = [place for place, one in enumerate(block) if one.exchanged]
+    if not ends or group.domains == 1:
+        return _NOTHING, (0.0, 0.0)
+    (what,) = block[ends[0]].exchanged
+    sent = group.fabric_bytes(what)
+    delay_s = group.seconds(what) - 8 * sent / (cluster.fabric.rate_bps * cluster.fabric.efficiency)
+    inner = times_of(
+        block[ends[0] : ends[-1] + 1],
+        cluster.gpu,
+        tensor=cluster.group(strategy.tensor),
+        expert=group,
+        recomputation=strategy.recomputation,
+    )
+    forward_s = inner.forward_s + inner.tensor_forward_s
+    backward_s = inner.backward_s + inner.recompute_s + inner.tensor_backward_s
+    if strategy.recomputation == "full":
+        backward_s -= forward_s
+    return Exchange(sent * strategy.expert / (strategy.expert - 1), max(0.0, delay_s)), (forward_s, backward_s)
+
+
 def task_count(model: Transformer, strategy: Strategy) -> int:
-    """Tasks that `iteration` makes for GPUs, at most: computing of each layer, and what it sends."""
+    """Tasks that `iteration` makes for GPUs, at most: computing of each layer, and what it sends, with a task for each
+    message of an all-to-all."""
     layers = ceil(model.layers / (strategy.pipeline * strategy.interleave))
     steps = 2 * strategy.microbatches * strategy.interleave
-    return strategy.gpus * steps * (2 * layers + 1)
+    each = 2 + (4 * strategy.expert if model.experts and strategy.expert > 1 else 0)
+    return strategy.gpus * steps * (each * layers + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +171,21 @@ def _nth(number: int, strategy: Strategy, *, backward: bool) -> Pass:
 
 
 class _Placed(NamedTuple):
-    """A pass of one copy on one device: its tasks, one for each layer or one in all."""
+    """A pass of one copy on one device: its tasks by layer, or those of all layers together."""
 
     device: int
     step: Pass
-    tasks: list[int]
+    layers: list[list[int]]
+
+    @property
+    def first(self) -> int:
+        """The task with which the pass begins."""
+        return self.layers[0][0]
+
+    @property
+    def last(self) -> int:
+        """The task with which the pass ends."""
+        return self.layers[-1][-1]
 
 
 def iteration(strategy: Strategy, work: Work) -> TaskGraph:
@@ -147,7 +193,8 @@ def iteration(strategy: Strategy, work: Work) -> TaskGraph:
 
     Gradients of a layer are exchanged after the last microbatch's backward pass of it: all-reduce, with ZeRO
     reduce-scatter. ZeRO's stages 2 and 3 reduce-scatter those of each microbatch. Stages 1 and 2 gather parameters
-    after the optimizer. Stage 3 gathers a layer's before each of its passes, while the layer before it computes.
+    after the optimizer. Stage 3 gathers a layer's before each of its passes, while the layer before it computes. Tokens
+    go to experts on other copies and back while the layer waits.
     """
     stages, copies = strategy.pipeline, strategy.data
     graph = TaskGraph(stages * copies)
@@ -156,15 +203,21 @@ def iteration(strategy: Strategy, work: Work) -> TaskGraph:
         before: list[int] = []
         own = []
         for step in passes(strategy, device % stages):
-            parts = work.layers if strategy.zero == 3 or (step.backward and strategy.overlap_gradients) else 1
+            by_layer = strategy.zero == 3 or work.tokens != _NOTHING or (step.backward and strategy.overlap_gradients)
+            parts = work.layers if by_layer else 1
             seconds = _seconds(strategy, work, device % stages, step)
             name = f"{'backward' if step.backward else 'forward'} {step.microbatch} of chunk {step.chunk}"
-            tasks = []
+            layers = []
             for _ in range(parts):
-                before = [graph.compute(device, seconds / parts, before, name)]
-                tasks += before
-            own.append(_Placed(device, step, tasks))
+                tasks = []
+                for part_s in _parts_s(strategy, work, step, seconds / parts):
+                    before = [graph.compute(device, part_s, before, name)]
+                    tasks += before
+                layers.append(tasks)
+            own.append(_Placed(device, step, layers))
         runs.append(own)
+    if work.tokens != _NOTHING:
+        _route(graph, strategy, work, runs)
     _transfers(graph, strategy, work, runs)
     groups = [[stage + stages * copy for copy in range(copies)] for stage in range(stages)]
     reduced = []
@@ -180,7 +233,7 @@ def iteration(strategy: Strategy, work: Work) -> TaskGraph:
             graph.compute(
                 device,
                 work.optimizer_s,
-                [runs[device][-1].tasks[-1], *reduced[stage], *(tied[copy] if at_end else ())],
+                [runs[device][-1].last, *reduced[stage], *(tied[copy] if at_end else ())],
                 "optimizer",
             )
             for copy, device in enumerate(group)
@@ -199,7 +252,7 @@ def _tie(
     """The all-reduce of the table's gradients between a copy's first and last stage."""
     if ends[0] == ends[1] or work.tied == _NOTHING:
         return []
-    waits = [*(runs[device][-1].tasks[-1] for device in ends), *reduced[0], *reduced[-1]]
+    waits = [*(runs[device][-1].last for device in ends), *reduced[0], *reduced[-1]]
     what = Collective("all_reduce", work.tied.bytes)
     return [graph.collective(what, ends, waits, delay_s=work.tied.delay_s, name="table")]
 
@@ -211,6 +264,36 @@ def _seconds(strategy: Strategy, work: Work, stage: int, step: Pass) -> float:
         + (work.first[step.backward] if place == 0 else 0.0)
         + (work.last[step.backward] if place == strategy.pipeline * strategy.interleave - 1 else 0.0)
     )
+
+
+def _parts_s(strategy: Strategy, work: Work, step: Pass, layer_s: float) -> list[float]:
+    """The computing of a layer, cut where it waits for tokens. What follows the experts counts as what precedes them.
+
+    Full recomputation goes forward once more before it goes backward.
+    """
+    if work.tokens == _NOTHING:
+        return [layer_s]
+    forward_s, backward_s = work.experts
+    if not step.backward:
+        return [layer_s - forward_s, forward_s, 0.0]
+    if strategy.recomputation != "full":
+        return [0.0, backward_s, layer_s - backward_s]
+    before_s = work.forward_s / work.layers - forward_s
+    return [before_s, forward_s, 0.0, backward_s, layer_s - before_s - forward_s - backward_s]
+
+
+def _route(graph: TaskGraph, strategy: Strategy, work: Work, runs: list[list[_Placed]]) -> None:
+    """The all-to-alls of consecutive copies that share experts, between the parts of each layer's computing."""
+    stages, what = strategy.pipeline, Collective("all_to_all", work.tokens.bytes)
+    for stage in range(stages):
+        for first in range(0, strategy.data, strategy.expert):
+            group = [stage + stages * copy for copy in range(first, first + strategy.expert)]
+            for same in zip(*(runs[device] for device in group), strict=True):
+                for parts in zip(*(one.layers for one in same), strict=True):
+                    for near, far in pairwise(zip(*parts, strict=True)):
+                        sent = graph.collective(what, group, near, delay_s=work.tokens.delay_s, name="tokens")
+                        for task in far:
+                            graph.wait(sent, task)
 
 
 def _transfers(graph: TaskGraph, strategy: Strategy, work: Work, runs: list[list[_Placed]]) -> None:
@@ -235,11 +318,11 @@ def _transfers(graph: TaskGraph, strategy: Strategy, work: Work, runs: list[list
         if previous < 0:
             continue
         source = done[copy, backward and not turned, previous, microbatch]
-        task = one.tasks[0]
+        task = one.first
         if source.device == one.device or work.activations == _NOTHING:
-            graph.wait(source.tasks[-1], task)
+            graph.wait(source.last, task)
             continue
-        waits = [source.tasks[-1]]
+        waits = [source.last]
         if not strategy.overlap_transfers:
             waits += graph.after[task]
         sent = graph.send(
@@ -256,16 +339,16 @@ def _transfers(graph: TaskGraph, strategy: Strategy, work: Work, runs: list[list
 
 def _gather(graph: TaskGraph, work: Work, group: list[int], runs: list[list[_Placed]], at_end: bool) -> None:
     """ZeRO's stage 3: gather the parameters of each layer before it computes, one layer ahead, and the table first."""
-    layers = list(zip(*([task for one in own for task in one.tasks] for own in runs), strict=True))
+    layers = list(zip(*([tasks for one in own for tasks in one.layers] for own in runs), strict=True))
     what, last = Collective("all_gather", work.parameters.bytes), list[int]()
     if at_end:
         table = Collective("all_gather", work.table_parameters.bytes)
         last = [graph.collective(table, group, delay_s=work.table_parameters.delay_s, name="parameters")]
-    for number, tasks in enumerate(layers):
-        waits = [*last, *(layers[number - 2] if number > 1 else ())]
+    for number, same in enumerate(layers):
+        waits = [*last, *(tasks[-1] for tasks in (layers[number - 2] if number > 1 else ()))]
         last = [graph.collective(what, group, waits, delay_s=work.parameters.delay_s, name="parameters")]
-        for task in tasks:
-            graph.wait(last[0], task)
+        for tasks in same:
+            graph.wait(last[0], tasks[0])
 
 
 def _reduce(
@@ -285,14 +368,14 @@ def _reduce(
     for place, same in enumerate(zip(*runs, strict=True)):
         if not same[0].step.backward or same[0].step.microbatch < first:
             continue
-        ends = [own[place if place >= final else -1].tasks[-1] for own in runs]
-        for layer in range(work.layers):
-            waits = [one.tasks[layer] for one in same] if strategy.overlap_gradients else ends
+        ends = [own[place if place >= final else -1].last for own in runs]
+        for number in range(work.layers):
+            waits = [one.layers[number][-1] for one in same] if strategy.overlap_gradients else ends
             last = [graph.collective(what, group, [*waits, *last], delay_s=work.gradients.delay_s, name="gradients")]
         if at_end and same[0].step.chunk == 0:
-            waits = [*(one.tasks[-1] for one in same), *last]
+            waits = [*(one.last for one in same), *last]
             last = [graph.collective(table, group, waits, delay_s=work.table_gradients.delay_s, name="table")]
         if not strategy.overlap_gradients and place >= final and place + 1 < len(runs[0]):
             for own in runs:
-                graph.wait(last[0], own[place + 1].tasks[0])
+                graph.wait(last[0], own[place + 1].first)
     return last

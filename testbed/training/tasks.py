@@ -8,7 +8,7 @@ the backward pass, and ZeRO's gathers are edges; which communication is exposed 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import permutations
+from itertools import chain, permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -24,9 +24,9 @@ class Task:
     """One task. `delay_s` is spent before anything is sent; for computing it is the whole task."""
 
     kind: Kind | None
-    """None computes on `devices[0]`, or waits for other tasks only if there are no devices."""
+    """None computes on all `devices` at once, or waits for other tasks only if there are none."""
     devices: tuple[int, ...]
-    """The device that computes; sender and receiver of a `send`; members of a collective in the order of its ring."""
+    """The devices that compute; sender and receiver of a `send`; members of a collective in the order of its ring."""
     delay_s: float = 0.0
     bytes: float = 0.0
     """The bytes that each sender sends."""
@@ -200,19 +200,48 @@ class TaskGraph:
         return total
 
 
+def in_turn(graph: TaskGraph, times: int) -> TaskGraph:
+    """The graph several times. A device begins with a round's tasks when all of its tasks of the round before ended.
+
+    The graph has no phases.
+    """
+    found = TaskGraph(graph.devices)
+    acting = [{*task.engines, *task.senders} for task in graph.tasks]
+    taking_part = [acting[number] | set(task.receivers) for number, task in enumerate(graph.tasks)]
+    firsts = [  # by task: the devices that do nothing before it
+        own - set[int]().union(*(acting[earlier] for earlier in waits))
+        for own, waits in zip(acting, graph.after, strict=True)
+    ]
+    going_on = [set[int]() for _ in graph.tasks]  # by task: the devices that do more after it
+    for number, waits in enumerate(graph.after):
+        for earlier in waits:
+            going_on[earlier] |= taking_part[number]
+    lasts: list[list[int]] = [[] for _ in range(graph.devices)]
+    for number, own in enumerate(taking_part):
+        for device in own - going_on[number]:
+            lasts[device].append(number)
+    count = len(graph.tasks)
+    for first in range(0, times * count, count):
+        found.tasks += graph.tasks
+        for own, waits in zip(firsts, graph.after, strict=True):
+            before = {last - count for device in own for last in lasts[device]} if first else set[int]()
+            found.after.append([first + earlier for earlier in [*waits, *sorted(before)]])
+    return found
+
+
 def gpus_of(graph: TaskGraph, parts: int, first: Sequence[int]) -> TaskGraph:
     """The graph of GPUs where each device is a group of `parts` of them, numbered from `first[device]` on.
 
-    GPUs of the same number communicate: each sends what the device sends. A group computes as one, on the engine of its
-    first GPU.
+    GPUs of the same number communicate: each sends what the device sends. A group computes as one: all of its GPUs at
+    once.
     """
     found = TaskGraph(parts * graph.devices)
     numbers: list[range] = []
     for task in graph.tasks:
-        count = 1 if task.kind is None else parts
-        numbers.append(range(len(found.tasks), len(found.tasks) + count))
-        for part in range(count):
-            found.tasks.append(replace(task, devices=tuple(first[device] + part for device in task.devices)))
+        by_part = [tuple(first[device] + part for device in task.devices) for part in range(parts)]
+        acting = [tuple(chain.from_iterable(by_part))] if task.kind is None else by_part
+        numbers.append(range(len(found.tasks), len(found.tasks) + len(acting)))
+        found.tasks += [replace(task, devices=devices) for devices in acting]
     for own, waits in zip(numbers, graph.after, strict=True):
         for part in range(len(own)):
             found.after.append([])

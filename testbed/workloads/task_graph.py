@@ -83,7 +83,8 @@ class TaskGraphWorkload(VerifiedWorkload):
     def order_at(self, rank: int, ranks: int) -> Order:
         """The rows of `order` between what the rank computes, sends or receives; pauses are its own only.
 
-        A member of a collective does not wait for what only other members wait for.
+        A member of a collective does not wait for what only other members wait for, nor does one of several devices
+        that compute at once.
         """
         transfers, order = self._lowered.transfers, self._lowered.order
         number = {place: place for place, one in enumerate(transfers) if rank in (one.src, one.dst)}

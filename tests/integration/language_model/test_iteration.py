@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An iteration of GPT-22B with real packets and small sizes: ranks compute, and send what the task graph says."""
+"""Two iterations of GPT-22B with experts, real packets and small sizes: ranks compute, and send what the task graph
+says."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tests.integration import paralet
 SPEC = Path(__file__).with_name("spec.yaml")
 
 
-def test_processes_run_an_iteration(tmp_path: Path) -> None:
+def test_processes_run_iterations(tmp_path: Path) -> None:
     summary = paralet.run(SPEC, tmp_path)
     (policy,) = summary["policies"]
     assert policy["verified"]
@@ -24,8 +25,9 @@ def test_processes_run_an_iteration(tmp_path: Path) -> None:
     with (tmp_path / "language_model" / "flows.csv").open(newline="") as file:
         sent = {(int(row["src_rank"]), int(row["dst_rank"])): int(row["bytes"]) for row in csv.DictReader(file)}
     wanted: dict[tuple[int, int], int] = {}
-    for one in workload.schedule(4, 1):
+    for one in workload.schedule(8, 1):
         wanted[one.src, one.dst] = wanted.get((one.src, one.dst), 0) + 8 * one.count
-    # Ranks 0 and 1 are copies of the first stage, 2 and 3 of the last.
-    assert wanted.keys() == {(a, b) for a in range(4) for b in range(4) if a != b and a + b != 3}
+    # Of each half of a tensor group, devices 0 and 1 are copies of the first stage, 2 and 3 of the last.
+    devices = [(a, b) for a in range(4) for b in range(4) if a != b and a + b != 3]
+    assert wanted.keys() == {(2 * a + half, 2 * b + half) for a, b in devices for half in range(2)}
     assert sent == wanted
