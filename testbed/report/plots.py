@@ -19,6 +19,9 @@ from testbed.spec import Experiment
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 """Okabe and Ito's palette, distinguishable with all kinds of colour vision (jfly.uni-koeln.de/color)."""
 
+_MOST_NAMES = 16
+"""Names of switches side by side, and labels of either axis of a heat map, that do not cover each other."""
+
 _INK = "#333333"
 _FAINT = "#999999"
 
@@ -99,15 +102,17 @@ def uplink_loads(experiment: Experiment, results: Sequence[PolicyResult], ideal_
     across = min(3, len(results))
     rows = -(-len(results) // across)
     cell = 0.5 if columns <= 8 else 4.0 / columns
-    figure = Figure(figsize=(across * (columns * cell + 1.0) + 0.8, rows * (len(leaves) * 0.42 + 0.9)))
+    high = min(len(leaves), _MOST_NAMES) * 0.42
+    figure = Figure(figsize=(across * (columns * cell + 1.0) + 0.8, rows * (high + 0.9)))
     panels = np.atleast_1d(figure.subplots(rows, across, squeeze=False)).ravel()
     image = None
     for panel, result, run, share in zip(panels, results, worst, shares, strict=False):
         image = panel.imshow(share, cmap="cividis", vmin=0.0, vmax=top, aspect="auto")
         panel.set_title(f"{_label(result, ' ')}: max/mean {_imbalance(metrics.loads(run, links)):.2f}", fontsize=9.5)
         panel.grid(visible=False)
-        panel.set_yticks(range(len(leaves)), leaves)
-        panel.set_xticks(range(columns), _column_labels(links, leaves, columns), fontsize=7.5)
+        below, beside = (-(-count // _MOST_NAMES) for count in (len(leaves), columns))
+        panel.set_yticks(range(0, len(leaves), below), leaves[::below])
+        panel.set_xticks(range(0, columns, beside), _column_labels(links, leaves, columns)[::beside], fontsize=7.5)
         panel.tick_params(length=0)
         panel.spines[:].set_visible(False)
         if columns <= 8:
@@ -256,7 +261,13 @@ def placement(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: 
     rank_of = {host: rank for rank, host in enumerate(experiment.hosts)}
     colour_of = {leaf: PALETTE[index % len(PALETTE)] for index, leaf in enumerate(tiers[1])}
     size = 7.5 if len(tiers[2]) <= 24 else 5.0
-    squares: dict[str, list[tuple[float, float]]] = {}
+    crowded = {
+        name
+        for tier, most in zip(tiers, (_MOST_NAMES, _MOST_NAMES, 64), strict=True)
+        if len(tier) > most
+        for name in tier
+    }
+    squares: dict[tuple[str, float], list[tuple[float, float]]] = {}
     for name, (x, y) in at.items():
         host = topology.has_host(name)
         text = (f"rank {rank_of[name]}\n{name}" if name in rank_of else f"\n{name}") if host else name
@@ -265,12 +276,12 @@ def placement(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: 
         box = {"boxstyle": "round,pad=0.3", "fc": face, "ec": _FAINT, "lw": 0.8}
         if face not in ("white", "#DDDDDD"):
             box["fc"] = tuple(0.65 + 0.35 * part for part in mpl.colors.to_rgb(face))  # pale but opaque
-        if host and len(tiers[2]) > 64:
-            squares.setdefault(face, []).append((x, y))
+        if name in crowded:
+            squares.setdefault((face, 2.0 if host else 6.0), []).append((x, y))
         else:
             axes.text(x, y, text, ha="center", va="center", fontsize=size if host else 9, bbox=box, zorder=2)
-    for face, places in squares.items():
-        axes.plot(*np.array(places).T, "s", ms=2, mfc=face, mec=_FAINT, mew=1.0, zorder=2)
+    for (face, width), places in squares.items():
+        axes.plot(*np.array(places).T, "s", ms=width, mfc=face, mec=_FAINT, mew=1.0, zorder=2)
     axes.set_xlim(-0.01, 1.01)
     axes.set_ylim(-0.1, 2.25)
     axes.set_axis_off()

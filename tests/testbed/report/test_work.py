@@ -14,7 +14,7 @@ from testbed import report
 from testbed.analysis import metrics
 from testbed.analysis.flows import check_flows, flows_of, predicted_path
 from testbed.analysis.results import ideal_of
-from testbed.report.plots import PLOTS, placement
+from testbed.report.plots import PLOTS, placement, uplink_loads
 from testbed.spec import Experiment
 from tests.testbed.simulate.small import observe, small
 
@@ -50,6 +50,22 @@ def test_the_fabric_has_as_many_elements_with_four_times_the_hosts() -> None:
         return sum(len(one.get_paths()) for one in axes.collections) + len(axes.lines) + len(axes.texts)
 
     assert elements(400) == elements(100)
+
+
+def test_names_of_many_switches_do_not_cover_each_other() -> None:
+    def names(leaves: int) -> tuple[int, int, float]:
+        leaf_spine = {"leaves": leaves, "spines": 40, "hosts_per_leaf": 2, "host_rate": "10 Mbit/s"}
+        made = small("fluid", topology={"leaf_spine": leaf_spine}, placement={"ranks": 2})
+        results = metrics.by_policy(made, flows_of(made, observe(made)))
+        (axes,) = placement(made, results, 1.0).axes
+        heat_map = uplink_loads(made, results, 1.0)
+        return len(axes.texts), len(heat_map.axes[0].get_yticks()), float(heat_map.get_figheight())
+
+    (few, few_rows, low), (many, many_rows, high) = names(16), names(48)
+    assert few == 16 + 2 * 16
+    assert many == 0
+    assert few_rows == many_rows == 16
+    assert low == high
 
 
 def test_predicted_loads_are_the_bytes_of_flows_along_their_paths() -> None:
