@@ -53,8 +53,10 @@ def _draw(findings: Findings, folder: Path) -> None:
 
 
 def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
-    """The page: text, figures, a table of numbers that differ from the paper's with notes on them, and the other numbers
-    that the paper prints. A series is one row. What cannot be compared is in the CSV file only."""
+    """The page: text, figures, and the numbers that the paper prints, where a series is one row.
+
+    Those that differ are a table with notes, all others a list. What cannot be compared is in the CSV file only.
+    """
     figures = [f"![{drawing.alt}](images/{drawing.name}.png)" for drawing in findings.drawings]
     return _markdown(paper, findings.claims, figures, csv_name)
 
