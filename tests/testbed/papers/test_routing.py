@@ -103,7 +103,7 @@ def test_a_series_shares_a_row() -> None:
     lines = markdown(PAPERS["000"], Findings(claims), "routing.csv").splitlines()
     assert [line for line in lines if "Fig. " in line] == [
         "| Fig. 5: MTT | 1.4 to 1.6 x | 1.19 to 1.64 [1] |",
-        "- Fig. 5: other: 1 x",
+        "- Fig. 5: other: 1.0 x",
     ]
 
 
