@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from sdn.planners import LOCAL, PLANNERS, Clos, Commodities, Incremental, Plan, Route, ecmp
+from sdn.planners import LOCAL, PLANNERS, Clos, Commodities, Incremental, Plan, PlannerName, Route, ecmp
 
 Ends = tuple[int, int]
 """Source and destination NIC of a commodity."""
@@ -179,8 +179,8 @@ def exchange(plan: LivePlan, departing: Iterable[int], arriving: Iterable[Ends])
     return numbers, tuple(changed.values())
 
 
-LIVE: MappingProxyType[str, Callable[[Clos], LivePlan]] = MappingProxyType(
+LIVE: MappingProxyType[PlannerName, Callable[[Clos], LivePlan]] = MappingProxyType(
     {name: partial(FullReplan, planner) for name, planner in PLANNERS.items()}
     | {"optimal": Incremental, "ecmp": AtRandom}
 )
-"""How to keep the plan of each planner up to date, by the planner's name in `sdn.planners.PLANNERS`."""
+"""How to keep the plan of each planner up to date."""

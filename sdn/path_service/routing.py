@@ -12,7 +12,7 @@ from netmodel import EcmpHash
 from sdn.path_service.parties import Pair
 from sdn.path_service.planning import LIVE, LivePlan
 from sdn.path_service.ports import PortTables, Way
-from sdn.planners import Cabling, Clos, Incremental, Plan, Route
+from sdn.planners import Cabling, Clos, Incremental, Plan, PlannerName, Route
 
 REROUTES_PER_S = 1000.0
 """Running elephants that arrivals and departures of others may reroute, on average."""
@@ -21,9 +21,9 @@ MAX_REROUTES = 16
 
 
 class Routing:
-    """The plan, and the pair of every commodity in it. Raises KeyError for an unknown planner."""
+    """The plan, and the pair of every commodity in it."""
 
-    def __init__(self, cables: Cabling, planner: str, ecmp_hash: EcmpHash, counts: Counter[str]) -> None:
+    def __init__(self, cables: Cabling, planner: PlannerName, ecmp_hash: EcmpHash, counts: Counter[str]) -> None:
         self.pairs: dict[int, Pair] = {}
         """Pairs that have a commodity, by its number."""
         self.tables = PortTables(cables, ecmp_hash)

@@ -30,7 +30,7 @@ from sdn.path_service.messages import Announce, Hello, HostMessage, Measured, Pi
 from sdn.path_service.parties import Client, Pair, Parties
 from sdn.path_service.planning import LIVE
 from sdn.path_service.routing import Routing
-from sdn.planners import UNREACHABLE, cabling
+from sdn.planners import DEFAULT_PLANNER, UNREACHABLE, PlannerName, cabling
 from sdn.planners.cabling import LinkIndex
 
 
@@ -38,7 +38,7 @@ from sdn.planners.cabling import LinkIndex
 class Options:
     """The settings of a path service's decisions. Raises ValueError for an unknown planner."""
 
-    planner: str = "optimal"
+    planner: PlannerName = DEFAULT_PLANNER
     forecast: bool = False
     """Learn which elephants repeat, and assign their paths before they are announced."""
     rates: bool = False

@@ -10,6 +10,7 @@ the optimum.
 
 from collections.abc import Callable
 from types import MappingProxyType
+from typing import Literal
 
 from sdn.planners.annealing import annealing
 from sdn.planners.bounds import Bound, congestion_bound
@@ -24,12 +25,17 @@ from sdn.planners.optimal import optimal
 from sdn.planners.order import c4p, crux, largest_first
 from sdn.planners.rates import max_min_rates
 
-PLANNERS: MappingProxyType[str, Callable[[Clos, Commodities], Plan]] = MappingProxyType(
+PlannerName = Literal["optimal", "greedy", "annealing", "ilp", "ecmp"]
+
+DEFAULT_PLANNER: PlannerName = "optimal"
+
+PLANNERS: MappingProxyType[PlannerName, Callable[[Clos, Commodities], Plan]] = MappingProxyType(
     {"optimal": optimal, "greedy": greedy, "annealing": annealing, "ilp": ilp, "ecmp": ecmp}
 )
 """Every planner by name."""
 
 __all__ = [
+    "DEFAULT_PLANNER",
     "LOCAL",
     "PLANNERS",
     "UNREACHABLE",
@@ -40,6 +46,7 @@ __all__ = [
     "Fairness",
     "Incremental",
     "Plan",
+    "PlannerName",
     "Route",
     "annealing",
     "c4p",

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from sdn.planners import PLANNERS, cabling
+from sdn.planners import DEFAULT_PLANNER, PLANNERS, PlannerName, cabling
 from testbed.cli.endpoints import address_and_port, endpoint_text
 from testbed.cli.fabric import fabric_of, hash_option, topology_option
 from testbed.cli.group import OneSentenceGroup
@@ -59,7 +59,9 @@ def _json(command: _Command) -> _Command:
     help="Where hosts connect; with port 0 the kernel chooses one.",
 )
 @_token_file
-@click.option("--planner", type=click.Choice(list(PLANNERS)), default="optimal", show_default=True, help="The planner.")
+@click.option(
+    "--planner", type=click.Choice(list(PLANNERS)), default=DEFAULT_PLANNER, show_default=True, help="The planner."
+)
 @hash_option
 @click.option("--forecast", is_flag=True, help="Learn which elephants repeat, and assign their paths in advance.")
 @click.option("--rates", is_flag=True, help="Limit every elephant to its max-min fair rate.")
@@ -74,7 +76,7 @@ def run(
     topology_file: Path,
     listen: str,
     token_file: Path,
-    planner: str,
+    planner: PlannerName,
     hash_name: str | None,
     forecast: bool,
     rates: bool,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from netmodel import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields, Forwarding, Path, path_of
 from netmodel.flow import IPPROTO_UDP, Addresses, address_array
-from sdn.planners import PLANNERS, Commodities, cabling
+from sdn.planners import DEFAULT_PLANNER, PLANNERS, Commodities, cabling
 from sim.links import Links
 from sim.paths import hashed_paths
 from testbed.plan.demands import Pair, bytes_by_pair, routes_of
@@ -139,7 +139,7 @@ def _planned(
     ends = np.array([[cables.nic(experiment.hosts[rank], experiment.nic) for rank in pair] for pair in own])
     jobs = [experiment.jobs.index(experiment.job_of(src)) for src, _ in own]
     asked = Commodities.of(ends[:, 0], ends[:, 1], [demands[pair] for pair in own], jobs)
-    plan = PLANNERS[policy.planner or "optimal"](cables.fabric, asked)
+    plan = PLANNERS[policy.planner or DEFAULT_PLANNER](cables.fabric, asked)
     paths = [cables.path(plan, commodity) for commodity in range(len(own))]
     # No link is dead, so every pair has a path.
     planned = path_rows([path for path in paths if path is not None], policy.m, links)

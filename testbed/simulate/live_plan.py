@@ -10,7 +10,7 @@ from typing import Self
 
 from netmodel import Link, Path
 from sdn.path_service.planning import LIVE, exchange
-from sdn.planners import Route, cabling
+from sdn.planners import DEFAULT_PLANNER, Route, cabling
 from testbed.plan.demands import Pair
 from testbed.simulate.lane_paths import elephant_bytes
 from testbed.simulate.runs import Traffic
@@ -30,7 +30,7 @@ class TalkPlanner:
         talks: Sequence[Talk],
     ) -> None:
         self._cables = cabling(experiment.topology)
-        self._plan = LIVE[policy.planner or "optimal"](self._cables.fabric)
+        self._plan = LIVE[policy.planner or DEFAULT_PLANNER](self._cables.fabric)
         self._nics = [self._cables.nic(host, experiment.nic) for host in experiment.hosts]
         self._pairs = pairs
         number = {pair: place for place, pair in enumerate(pairs)}

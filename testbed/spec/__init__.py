@@ -17,7 +17,6 @@ from testbed.spec.policies import (
     MODELS,
     STEERED,
     FabricName,
-    PlannerName,
     Policy,
     PolicyName,
 )
@@ -52,7 +51,6 @@ __all__ = [
     "Optical",
     "PacketSettings",
     "Placement",
-    "PlannerName",
     "Policy",
     "PolicyName",
     "Spec",

@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from netmodel import raise_all
+from sdn.planners import PlannerName
 from sim.packet import Receiver
 from testbed.misfit import Misfit
 from testbed.spec.section import NAME, Section
@@ -50,8 +51,6 @@ LACKING: dict[FabricName, tuple[PolicyName, ...]] = {
 """Policies that a fabric does not support."""
 
 TransportName = Literal["paralet", "socket"]
-
-PlannerName = Literal["optimal", "greedy", "annealing", "ecmp"]
 
 
 class Policy(Section):

@@ -4,13 +4,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdn.planners import LOCAL, PLANNERS, UNREACHABLE, Clos, Commodities, Plan, congestion_bound, greedy, optimal
+from sdn.path_service.planning import LIVE
+from sdn.planners import (
+    LOCAL,
+    PLANNERS,
+    UNREACHABLE,
+    Clos,
+    Commodities,
+    Plan,
+    PlannerName,
+    congestion_bound,
+    greedy,
+    optimal,
+)
 from sdn.planners.model import links_of
 from sdn.planners.rates import max_min_rates_reference
 from tests.sdn.planners.sample import RATE, check_routes, commodities, congestion_by_hand, fabrics, least_congestion
@@ -23,6 +36,10 @@ KINDS = {
     "demands": ({}, (1.0, 2.0, 3.5)),
     "everything": ({"rates": (RATE, RATE / 2), "dead_links": 3}, (1.0, 2.0)),
 }
+
+
+def test_every_name_has_a_planner_and_the_path_service_keeps_its_plan() -> None:
+    assert set(get_args(PlannerName)) == set(PLANNERS) == set(LIVE)
 
 
 @pytest.mark.parametrize("kind", KINDS)
