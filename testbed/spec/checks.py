@@ -257,9 +257,12 @@ def _check_faults(spec: Spec, found: Findings) -> None:
 
 
 def _is_host(spec: Spec, port: str) -> bool:
-    """Whether a port of `links` is a host's."""
+    """Whether a port of `links` is a host's. No, where it names no port, which `_checked_ports` reports."""
     assert isinstance(spec.topology, TopologySpec)  # see `load`
-    return spec.topology.topology.has_host(port.partition(":")[0])
+    try:
+        return spec.topology.topology.has_host(PortRef.parse(port).node)
+    except ValueError:
+        return False
 
 
 def _check_simulated(spec: Spec, found: Findings) -> None:
