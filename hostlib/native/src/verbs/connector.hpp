@@ -19,6 +19,9 @@ class Connector {
   /// `port` must outlive the connector.
   Connector(const VerbsOptions& options, const OpenPort& port, std::uint32_t path_mtu);
 
+  /// Payload bytes of the largest packet.
+  [[nodiscard]] std::uint32_t path_mtu() const { return path_mtu_; }
+
   struct Created {
     QpHandle handle;
     QpIdentity identity;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `verbs` back end: RoCEv2 RC by a NIC or by the kernel's rxe, through libibverbs. This header does not include the
-// headers of libibverbs. Each part has a class of its own: port.hpp, memory.hpp, connector.hpp, send_queue.hpp,
-// receive_queue.hpp, completion_queue.hpp.
+// headers of libibverbs. The other headers of this folder have a class for each of its jobs.
 #pragma once
 
 #include <unistd.h>
