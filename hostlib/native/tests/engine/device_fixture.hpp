@@ -97,19 +97,26 @@ struct Joined {
   RequestPtr receive_back(Bytes& data, std::uint32_t tag = 0) const {
     return submit(one, to, Request::Kind::kReceive, data, tag);
   }
+  /// Requires success. A failure closes the devices, which still use the caller's buffers.
+  void require_done(const RequestPtr& request) const {
+    if (wait(request) == State::kDone) return;
+    one.close();
+    two.close();
+    FAIL("the request did not succeed: " << request->error);
+  }
   /// A message there and one back.
   void check(std::size_t bytes) const {
     Bytes out = random_fill(bytes, bytes);
     Bytes in(bytes);
     const auto received = receive(in);
     const auto sent = send(out);
-    REQUIRE(wait(sent) == State::kDone);
-    REQUIRE(wait(received) == State::kDone);
+    require_done(sent);
+    require_done(received);
     CHECK(in == out);
     Bytes back(bytes);
     const auto returned = receive_back(back);
-    REQUIRE(wait(send_back(in)) == State::kDone);
-    REQUIRE(wait(returned) == State::kDone);
+    require_done(send_back(in));
+    require_done(returned);
     CHECK(back == out);
   }
 

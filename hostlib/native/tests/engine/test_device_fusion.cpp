@@ -125,7 +125,7 @@ TEST_CASE("many receives of a fused device are advertised with the keys of all m
   requests.reserve(in.size() + out.size());
   for (Bytes& one : in) requests.push_back(joined.receive(one));
   for (Bytes& one : out) requests.push_back(joined.send(one));
-  for (const RequestPtr& request : requests) REQUIRE(wait(request) == State::kDone);
+  for (const RequestPtr& request : requests) joined.require_done(request);
   CHECK(in == out);
 }
 
@@ -161,7 +161,7 @@ TEST_CASE("when a member dies its lanes go over the other, nothing is lost, and 
     const auto send = joined.send(out);
     const auto send_back = joined.send_back(back_out);
     pair.deaths[dead] = true;
-    for (const auto& request : {receive, receive_back, send, send_back}) REQUIRE(wait(request) == State::kDone);
+    for (const auto& request : {receive, receive_back, send, send_back}) joined.require_done(request);
     CHECK(in == out);
     CHECK(back_in == back_out);
     const std::vector<unsigned> others(kLanes, 1 - dead);
@@ -189,8 +189,8 @@ TEST_CASE("a member that dies while only one side sends is left too") {
     Bytes out = test::random_fill(9, 500'000);
     Bytes in(out.size());
     const auto received = joined.receive_back(in);
-    REQUIRE(wait(joined.send_back(out)) == State::kDone);
-    REQUIRE(wait(received) == State::kDone);
+    joined.require_done(joined.send_back(out));
+    joined.require_done(received);
     CHECK(in == out);
     return members_of(pair.a) == others && members_of(pair.b) == others;
   }));
@@ -240,6 +240,8 @@ TEST_CASE("a lane takes another port where its own is taken on the other member"
 }
 
 TEST_CASE("a peer that dies with all members is given up after the retry time") {
+  Bytes in(100'000);
+  Bytes out(100'000);
   Deaths deaths{};
   DeviceOptions short_time = fused_options(0, 2);
   short_time.retry_time = 300 * kMillisecond;
@@ -256,8 +258,6 @@ TEST_CASE("a peer that dies with all members is given up after the retry time") 
   const Joined joined(a, b);
   use_all(joined, 2);
   deaths[0] = deaths[1] = true;
-  Bytes in(100'000);
-  Bytes out(100'000);
   const auto received = joined.receive(in);
   const std::string error = error_of(joined.send(out));
   CHECK_MESSAGE(error.find("within the retry time") != std::string::npos, error);
@@ -298,13 +298,13 @@ TEST_CASE("no path opens, and the connection fails with the reason") {
 }
 
 TEST_CASE("a close of the peer is noticed at once") {
+  Bytes in(100);
   Deaths deaths{};
   auto b = std::make_unique<Device>(fused_options(1, 2), fused_backend(1, 2, deaths));
   Device a(fused_options(0, 2), fused_backend(0, 2, deaths));
   {
     const Joined joined(a, *b);
     use_all(joined, 2);
-    Bytes in(100);
     const auto received = joined.receive_back(in);
     b->close();
     CHECK(error_of(received).find("closed the connection") != std::string::npos);

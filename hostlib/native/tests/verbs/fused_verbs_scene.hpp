@@ -35,11 +35,31 @@ inline DeviceOptions fused_options() {
   return out;
 }
 
+/// Lanes leave a path that is silent for this long.
+inline DeviceOptions silent_for(Nanos min_timeout) {
+  DeviceOptions out = fused_options();
+  out.min_timeout = min_timeout;
+  return out;
+}
+
+inline DeviceOptions short_retries() {
+  DeviceOptions out = fused_options();
+  out.retry_time = 300 * kMillisecond;
+  return out;
+}
+
 struct FusedVerbsPair : VerbsPair {
   explicit FusedVerbsPair(
       const DeviceOptions& options = fused_options(), const std::function<void()>& before = [] {})
       : VerbsPair(options, before) {
     REQUIRE(eventually([&] { return exchange(), all_used(one) && all_used(two); }));
+  }
+  FusedVerbsPair(const FusedVerbsPair&) = delete;
+  FusedVerbsPair& operator=(const FusedVerbsPair&) = delete;
+  /// Closes the devices before their messages go.
+  ~FusedVerbsPair() {
+    one.close();
+    two.close();
   }
   static bool all_used(Device& device) {
     return std::ranges::all_of(device.counters().lanes, [](const auto& lane) { return lane.flowlets > 0; });
@@ -69,7 +89,7 @@ struct FusedVerbsPair : VerbsPair {
     } while (fake_verbs::record().lost == 0);
   }
   void finish() {
-    for (const auto& request : requests) REQUIRE_MESSAGE(end(request) == Request::State::kDone, request->error);
+    for (const auto& request : requests) require_done(request);
     REQUIRE(there == out);
     REQUIRE(back == out);
   }
@@ -90,11 +110,5 @@ struct FusedVerbsPair : VerbsPair {
   std::vector<Bytes> back;
   std::vector<std::shared_ptr<Request>> requests;
 };
-
-inline DeviceOptions short_retries() {
-  DeviceOptions out = fused_options();
-  out.retry_time = 300 * kMillisecond;
-  return out;
-}
 
 }  // namespace paralet::test

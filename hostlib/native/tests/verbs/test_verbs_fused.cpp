@@ -16,15 +16,7 @@ namespace paralet {
 namespace {
 
 using fake_verbs::record;
-using test::Bytes;
-using test::fused_options;
-using test::FusedVerbsPair;
-using test::HeldCall;
-using test::kGids;
-using test::kSecondMember;
-using test::members_of;
-using test::short_retries;
-using test::VerbsPair;
+using namespace test;  // NOLINT(google-build-using-namespace): the fixture
 using State = Request::State;
 
 void pause_past_retries() { std::this_thread::sleep_for(std::chrono::milliseconds(600)); }
@@ -35,15 +27,13 @@ TEST_CASE("the lanes of a fused device leave a dead member and return, and no fl
       CAPTURE(static_cast<int>(path));
       CAPTURE(dead);
       fake_verbs::reset();
-      DeviceOptions options = fused_options();
-      options.min_timeout = 20 * kMillisecond;
-      FusedVerbsPair pair(options);
+      FusedVerbsPair pair(silent_for(20 * kMillisecond));
       CHECK(members_of(pair.one) == std::vector<unsigned>{0, 1, 0, 1});
       fake_verbs::set_gid(kGids.at(dead), path);
       CHECK(pair.all_on(std::vector<unsigned>(4, 1 - dead)));
       fake_verbs::set_gid(kGids.at(dead), fake_verbs::Path::kGood);
       CHECK(pair.all_on({0, 1, 0, 1}));
-      CHECK(test::eventually([&] { return record().queue_pairs == 8; }));  // replaced ones are gone
+      CHECK(eventually([&] { return record().queue_pairs == 8; }));  // replaced ones are gone
     }
   }
 }
@@ -60,7 +50,7 @@ TEST_CASE("the lanes of a fused device leave a port that goes down, idle ones to
     fake_verbs::happen_on(kSecondMember, IBV_EVENT_PORT_ACTIVE, 1);
     CHECK(pair.all_on({0, 1, 0, 1}));
   }
-  CHECK(test::eventually([&] { return record().queue_pairs == 8; }));
+  CHECK(eventually([&] { return record().queue_pairs == 8; }));
 }
 
 TEST_CASE("a port stays down, and the lanes of a fused device cannot leave it before the retry time ends") {
@@ -83,9 +73,7 @@ TEST_CASE("a port stays down, and the lanes of a fused device cannot leave it be
 
 TEST_CASE("a NIC gives requests up, and the lanes of a fused device go over another") {
   fake_verbs::reset();
-  DeviceOptions options = fused_options();
-  options.min_timeout = 60 * kSecond;  // the silence is not noticed before
-  FusedVerbsPair pair(options);
+  FusedVerbsPair pair(silent_for(60 * kSecond));  // the silence is not noticed before
   fake_verbs::set_gid(kGids[1], fake_verbs::Path::kDead);
   pair.begin_with_losses();
   fake_verbs::end_retries(kGids[1]);
@@ -131,7 +119,7 @@ TEST_CASE("a NIC of a fused device has failed, and new peers are connected over 
     CHECK(members_of(pair.one) == lives);
     CHECK(members_of(pair.two) == lives);
     for (int i = 0; i < 20; ++i) pair.exchange();
-    CHECK(test::eventually([&] { return record().queue_pairs == 8; }));  // those of other attempts are gone
+    CHECK(eventually([&] { return record().queue_pairs == 8; }));  // those of other attempts are gone
   }
 }
 
@@ -158,7 +146,7 @@ TEST_CASE("all NICs of a device have failed, and it connects to no peer") {
   fake_verbs::fail_nic(1);
   const auto listener = two.listen();
   const auto to = one.connect(listener->handle);
-  REQUIRE(test::eventually([&] { return to->state == Connection::State::kClosed; }));
+  REQUIRE(eventually([&] { return to->state == Connection::State::kClosed; }));
   CHECK_MESSAGE(to->failure == Failure::kDevice, to->error);
 }
 
@@ -187,14 +175,13 @@ TEST_CASE("an adaptive lane of a fused device leaves a dead path, and its NIC is
     fake_verbs::reset();
     if (mlx5) fake_verbs::nic().sport_error = 0;
     const Left left;
-    DeviceOptions options = fused_options();
+    DeviceOptions options = silent_for(20 * kMillisecond);
     options.policy.kind = PolicyKind::kAdaptive;
-    options.min_timeout = 20 * kMillisecond;
     options.log = left;
     FusedVerbsPair pair(options);
     const std::uint16_t bad = pair.one.counters().lanes.at(1).qp.port;
     fake_verbs::set_path(bad, fake_verbs::Path::kDead);
-    CHECK(test::eventually([&] {
+    CHECK(eventually([&] {
       pair.exchange();
       return pair.one.counters().lanes.at(1).qp.port != bad;
     }));
@@ -206,8 +193,7 @@ TEST_CASE("an adaptive lane of a fused device leaves a dead path, and its NIC is
 TEST_CASE("a fused device leaves no NIC for a moment in which its peer answers nothing") {
   fake_verbs::reset();
   const Left left;
-  DeviceOptions options = fused_options();
-  options.min_timeout = 500 * kMillisecond;
+  DeviceOptions options = silent_for(500 * kMillisecond);
   options.log = left;
   FusedVerbsPair pair(options);
   for (const unsigned first : {0U, 1U}) {

@@ -13,19 +13,12 @@ namespace paralet {
 namespace {
 
 using fake_verbs::record;
-using test::fused_options;
-using test::FusedVerbsPair;
-using test::HeldCall;
-using test::kGids;
-using test::kSecondMember;
-using test::members_of;
-using test::short_retries;
+using namespace test;  // NOLINT(google-build-using-namespace): the fixture
 
 TEST_CASE("a lane of an adaptive fused device leaves a member without a route") {
   fake_verbs::reset();
-  DeviceOptions options = fused_options();
+  DeviceOptions options = silent_for(20 * kMillisecond);
   options.policy.kind = PolicyKind::kAdaptive;
-  options.min_timeout = 20 * kMillisecond;
   FusedVerbsPair pair(options);
   for (int i = 0; i < 2; ++i) {
     fake_verbs::refuse_routes(kGids[1], 0, 1'000'000);
@@ -51,7 +44,7 @@ TEST_CASE("the lanes of a fused device return to a member that loses its route a
     fake_verbs::refuse_routes(kGids[1], before, count);
     fake_verbs::happen_on(kSecondMember, IBV_EVENT_PORT_ACTIVE, 1);
     CHECK(pair.all_on({0, 1, 0, 1}));
-    CHECK(test::eventually([&] { return record().queue_pairs == 8; }));
+    CHECK(eventually([&] { return record().queue_pairs == 8; }));
   }
 }
 
@@ -59,9 +52,7 @@ TEST_CASE("both sides of fused devices may ask for a fresh queue pair on differe
   for (const bool initiator_moves : {true, false}) {
     CAPTURE(initiator_moves);
     fake_verbs::reset();
-    DeviceOptions options = fused_options();
-    options.min_timeout = 60 * kSecond;  // nobody leaves a member
-    FusedVerbsPair pair(options);
+    FusedVerbsPair pair(silent_for(60 * kSecond));  // nobody leaves a member
     Device& moves = initiator_moves ? pair.one : pair.two;
     Device& breaks = initiator_moves ? pair.two : pair.one;
     const HeldCall held(fake_verbs::Call::kCreate, 0);
@@ -72,10 +63,10 @@ TEST_CASE("both sides of fused devices may ask for a fresh queue pair on differe
     pair.begin_with_losses();
     fake_verbs::break_queue_pairs(port);
     fake_verbs::set_path(port, fake_verbs::Path::kGood);
-    CHECK(test::eventually([] { return record().queue_pairs == 9; }));
+    CHECK(eventually([] { return record().queue_pairs == 9; }));
     HeldCall::release();
     pair.finish();
-    CHECK(test::eventually([&] {
+    CHECK(eventually([&] {
       pair.exchange();
       return members_of(pair.one) == members_of(pair.two) && record().queue_pairs == 8;
     }));

@@ -88,12 +88,19 @@ struct VerbsPair {
     static_cast<void>(eventually([&] { return request->state != Request::State::kPending; }));
     return request->state;
   }
+  /// Requires success. A failure closes the devices, which still use the caller's buffers.
+  void require_done(const std::shared_ptr<Request>& request) {
+    if (end(request) == Request::State::kDone) return;
+    one.close();
+    two.close();
+    FAIL("the request did not succeed: " << request->error);
+  }
   /// A message from `one` to `two`.
   void check(const Place& out, const Place& in) {
     const auto received = submit(two, from, Request::Kind::kReceive, in);
     const auto sent = submit(one, to, Request::Kind::kSend, out);
-    REQUIRE(end(sent) == Request::State::kDone);
-    REQUIRE(end(received) == Request::State::kDone);
+    require_done(sent);
+    require_done(received);
     CHECK(std::equal(in.bytes.begin(), in.bytes.end(), out.bytes.begin(), out.bytes.end()));
   }
   void check(std::size_t length) {
