@@ -157,6 +157,8 @@ struct Renewal {
   bool on(Event event);
   /// Whether the lane posts on the fresh QP.
   [[nodiscard]] bool switched() const { return state >= State::kDraining; }
+  /// Whether we have said that our work on the old QP is finished.
+  [[nodiscard]] bool drained() const { return state == State::kDrained || state == State::kFinished; }
 };
 
 /// A lane towards one peer. The fields that pick_lane reads of every lane come first, in one cache line.

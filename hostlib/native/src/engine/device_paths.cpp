@@ -106,6 +106,8 @@ void Device::on_broken(Peer& peer, unsigned index, const Completion& completion)
     const bool unused = lane.renewal && !lane.renewal->switched() && completion.qpn == lane.renewal->qp.qpn;
     if (unused) return;  // the lane leaves it when it has it
   }
+  const bool old = completion.qpn != lane.qp.qpn;  // the old one of a renewal
+  if (old && lane.renewal->drained()) return;      // the peer knows, and its end may be gone
   if (++lane.breaks > kMaxBreaks) {
     fail_peer(peer, Failure::kDevice,
               "lane " + std::to_string(index) + " to " + format_address(peer.address) +
@@ -113,7 +115,7 @@ void Device::on_broken(Peer& peer, unsigned index, const Completion& completion)
                   " times in a row and gave no reason");
     return;
   }
-  if (completion.qpn != lane.qp.qpn) {  // the old one of a renewal
+  if (old) {
     stop_old_qp(lane);
     return;
   }

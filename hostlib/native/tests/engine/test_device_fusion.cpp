@@ -30,10 +30,19 @@ constexpr unsigned kLanes = 4;
 /// The member of `device` at this index; device 0 has 127.0.1.1, 127.0.1.2, ..
 IpAddress address(unsigned device, unsigned member) { return 0x7F000101 + device * 0x100 + member; }
 
-/// `soft` whose packets are lost while `dead`, acknowledgements too.
+/// `soft` whose packets are lost while `dead`, acknowledgements too. The QP whose number is put into `broken`, if any,
+/// is reported as lost with its port.
 class MortalBackend final : public SoftBackend {
  public:
-  MortalBackend(const SoftOptions& options, const std::atomic<bool>& dead) : SoftBackend(options), dead_(dead) {}
+  MortalBackend(const SoftOptions& options, const std::atomic<bool>& dead, std::atomic<std::uint32_t>* broken)
+      : SoftBackend(options), dead_(dead), broken_(broken) {}
+  bool progress(Nanos now, std::vector<Completion>& completions) override {
+    const std::uint32_t qpn = broken_ != nullptr ? broken_->exchange(0) : 0;
+    if (qpn != 0) {
+      completions.push_back({.kind = Completion::Kind::kQpBroken, .status = Status::kPortDown, .qpn = qpn});
+    }
+    return SoftBackend::progress(now, completions) || qpn != 0;
+  }
 
  protected:
   SendResult hand_to_kernel(int fd, const IpAddress& to, std::uint16_t port, std::span<iovec> pieces,
@@ -44,6 +53,7 @@ class MortalBackend final : public SoftBackend {
 
  private:
   const std::atomic<bool>& dead_;
+  std::atomic<std::uint32_t>* broken_;
 };
 
 using Deaths = std::array<std::atomic<bool>, kMaxMembers>;  ///< by member, of all devices
@@ -57,13 +67,15 @@ DeviceOptions fused_options(unsigned device, unsigned members, unsigned lanes = 
   return out;
 }
 
-std::unique_ptr<Backend> fused_backend(unsigned device, unsigned members, const Deaths& deaths) {
+/// `broken`: of member 1.
+std::unique_ptr<Backend> fused_backend(unsigned device, unsigned members, const Deaths& deaths,
+                                       std::atomic<std::uint32_t>* broken = nullptr) {
   std::vector<std::unique_ptr<Backend>> all;
   for (unsigned i = 0; i < members; ++i) {
     SoftOptions one;
     one.address = address(device, i);
     one.min_timeout = 50 * kMillisecond;
-    all.push_back(std::make_unique<MortalBackend>(one, deaths[i]));
+    all.push_back(std::make_unique<MortalBackend>(one, deaths[i], i == 1 ? broken : nullptr));
   }
   return std::make_unique<FusedBackend>(std::move(all));
 }
@@ -251,7 +263,7 @@ TEST_CASE("a peer that dies with all members is given up after the retry time") 
     one.address = address(0, i);
     one.retry_time = short_time.retry_time;
     one.min_timeout = 50 * kMillisecond;
-    all.push_back(std::make_unique<MortalBackend>(one, deaths[i]));
+    all.push_back(std::make_unique<MortalBackend>(one, deaths[i], nullptr));
   }
   Device a(short_time, std::make_unique<FusedBackend>(std::move(all)));
   Device b(fused_options(1, 2), fused_backend(1, 2, deaths));
@@ -338,7 +350,7 @@ std::vector<handshake::Frame> answers(Channel& channel, std::size_t wanted) {
 struct Stranger {
   static constexpr std::uint32_t kFrom = 0x7F000901;
   explicit Stranger(const DeviceOptions& options = fused_options(1, 2))
-      : victim(options, fused_backend(1, 2, deaths)), listener(victim.listen()) {
+      : victim(options, fused_backend(1, 2, deaths, &broken)), listener(victim.listen()) {
     handle = *handshake::decode_handle(listener->handle);
   }
   [[nodiscard]] handshake::Hello hello() const {
@@ -373,6 +385,7 @@ struct Stranger {
     return got.empty() || std::holds_alternative<handshake::Refuse>(got.front());
   }
   Deaths deaths{};
+  std::atomic<std::uint32_t> broken{0};
   Device victim;
   std::shared_ptr<Listener> listener;
   handshake::Handle handle;
@@ -550,6 +563,46 @@ TEST_CASE("a lane is not renewed onto a member that has not joined") {
   const auto* refusal = std::get_if<handshake::NewQp>(&*inner);
   REQUIRE(refusal != nullptr);
   CHECK(refusal->qp.qpn == 0);
+}
+
+/// Adds the numbered frames of a channel to `all` until it has so many of this kind.
+template <typename Kind>
+bool hears(Channel& channel, std::vector<handshake::Frame>& all, std::ptrdiff_t times) {
+  return eventually([&] {
+    for (const handshake::Frame& frame : channel.on_readable()) {
+      const auto* numbered = std::get_if<handshake::Numbered>(&frame);
+      const auto inner = numbered != nullptr ? handshake::decode(numbered->body) : std::nullopt;
+      if (inner) all.push_back(*inner);
+    }
+    return std::ranges::count_if(all, [](const auto& one) { return std::holds_alternative<Kind>(one); }) >= times;
+  });
+}
+
+TEST_CASE("the peer is not told of an old queue pair that is lost when its work is over") {
+  Stranger stranger;
+  const auto main = stranger.greet(stranger.hello());
+  const auto got = answers(*main, 1);
+  REQUIRE(got.size() == 1);
+  const std::uint32_t old = std::get<handshake::Welcome>(got.front()).endpoint.qps.at(1).qpn;
+  const auto second = stranger.join(1);
+  FrameNumbers numbers;
+  second->send(numbers.add(handshake::Close{1}));  // of a connection that there is not
+  REQUIRE(acknowledges(*second, 1));               // so the victim has read the join
+  const auto ask = [&](std::uint32_t qpn) {
+    main->send(numbers.add(handshake::NewQp{.lane = 1, .qp = {.qpn = qpn, .first_psn = 0}, .ece = {}}));
+  };
+  std::vector<handshake::Frame> frames;
+  ask(50);
+  REQUIRE(hears<handshake::QpReady>(*main, frames, 1));
+  main->send(numbers.add(handshake::QpReady{1}));
+  REQUIRE(hears<handshake::QpDrained>(*main, frames, 1));
+  stranger.broken = old & 0xFFFFFF;
+  REQUIRE(hears<handshake::MemberDown>(*main, frames, 1));
+  main->send(numbers.add(handshake::QpDrained{1}));
+  ask(51);
+  CHECK(hears<handshake::QpReady>(*main, frames, 2));
+  CHECK(
+      std::ranges::none_of(frames, [](const auto& one) { return std::holds_alternative<handshake::QpStopped>(one); }));
 }
 
 TEST_CASE("frames that only fused devices send end a peer that is not") {
