@@ -44,17 +44,19 @@ threaded=(--target engine_tests verbs_tests verbs_old_tests plugin_tests plugin_
 targets=("${threaded[@]}" packet_tests plugin_header_is_c driver_tests nccl_profiler_paralet link_delay_tests)
 runner=()
 selected=()
+# Of the trees that only tests use. Users' compilers may be newer and warn of more.
+strict=-DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 # The tree of setup.py: what it built for the Python packages is not compiled again.
 suite "as it ships" build/cmake/release
 # The tree of scripts/fuzz.sh: the tests and the fuzzers share the engine.
-suite "with AddressSanitizer and UBSan" build/cmake/clang -DPARALET_FUZZ=ON -DCMAKE_C_COMPILER=clang-14 \
+suite "with AddressSanitizer and UBSan" build/cmake/clang "$strict" -DPARALET_FUZZ=ON -DCMAKE_C_COMPILER=clang-14 \
     -DCMAKE_CXX_COMPILER=clang++-14
 # ThreadSanitizer needs a memory layout that kernels with much address randomisation do not give.
 ! setarch -R true 2>/dev/null || runner=(setarch -R)
 # Tests without a second thread take half of the time, and there are no races to find in them.
 targets=("${threaded[@]}")
 selected=(--exclude-regex '^(soft/|wire/|collectives/|verbs/send_queue|path_client/(messages|session)|engine/handshake|packet_|link_delay_|plugin_poll_deadline)')
-suite "with ThreadSanitizer" build/cmake/tsan -DPARALET_SANITIZE=thread
+suite "with ThreadSanitizer" build/cmake/tsan "$strict" -DPARALET_SANITIZE=thread
 echo "test-native: fuzzers (with AddressSanitizer and UBSan)"
 scripts/fuzz.sh 2000 || failed+=(fuzzers)
 

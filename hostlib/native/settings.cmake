@@ -51,9 +51,10 @@ function(paralet_sanitize library)
     # Without vptr: it opens a pipe for every type that it meets, and takes a failure to do so for a wrong type. Tests of a
     # process without free descriptors would fail.
     # Without Clang's function: it takes calls between the plugin and a C program for calls through wrong types.
+    # Without warnings of loops that are vectorised only without sanitizers, and of fences in the standard library.
     target_compile_options(${library} PUBLIC
       -fsanitize=${PARALET_SANITIZE} -fno-sanitize=vptr$<$<CXX_COMPILER_ID:Clang>:,function> -fno-omit-frame-pointer
-      -fno-sanitize-recover=all)
+      -fno-sanitize-recover=all $<IF:$<CXX_COMPILER_ID:Clang>,-Wno-pass-failed,-Wno-tsan>)
     target_link_options(${library} PUBLIC -fsanitize=${PARALET_SANITIZE})
   endif()
 endfunction()

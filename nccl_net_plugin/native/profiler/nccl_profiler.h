@@ -43,6 +43,11 @@ typedef enum {
   ncclProfilerNetPluginUpdate = 21
 } ncclProfilerEventState_v5_t;
 
+/* Types without names in a union without one, as NCCL declares them. */
+#ifdef __clang__
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wnested-anon-types"
+#endif
 typedef struct {
   uint64_t type;
   void* parentObj; /* handle of the event above: group, operation, proxy operation, step */
@@ -88,6 +93,9 @@ typedef struct {
     } netPlugin;
   };
 } ncclProfilerEventDescr_v5_t;
+#ifdef __clang__
+#pragma clang diagnostic pop
+#endif
 
 typedef union {
   struct {

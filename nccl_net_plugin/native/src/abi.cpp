@@ -57,7 +57,8 @@ ncclResult_t guarded(const char* call, Body body) noexcept {
 
 template <typename... Pointers>
 void require(const Pointers*... pointers) {
-  if (((pointers == nullptr) || ...)) throw PluginError(ncclInvalidArgument, "a required pointer argument is NULL");
+  const bool missing = (... || (pointers == nullptr));
+  if (missing) throw PluginError(ncclInvalidArgument, "a required pointer argument is NULL");
 }
 
 DataComm& data_comm(void* comm) {

@@ -6,13 +6,7 @@
 #include <type_traits>
 
 #include "base/half.hpp"
-
-/// Before a loop: no iteration depends on another.
-#if defined(__clang__)
-#define PARALET_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define PARALET_INDEPENDENT _Pragma("GCC ivdep")
-#endif
+#include "base/independent.hpp"
 
 namespace paralet::collectives {
 namespace {

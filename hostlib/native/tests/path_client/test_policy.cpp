@@ -341,7 +341,7 @@ TEST_CASE("controller: invalid options are rejected") {
   options.service = ":1";
   CHECK(refusal(options) ==
         "':1' is not where a path service listens: write HOST:PORT, as in 10.0.0.9:4792 or [fd00::9]:4792");
-  for (const std::string& service : {"fd00::9:4792", "[10.0.0.9:4792", "[]:4792", "10.0.0.9", "[fd00::9]"}) {
+  for (const char* service : {"fd00::9:4792", "[10.0.0.9:4792", "[]:4792", "10.0.0.9", "[fd00::9]"}) {
     options.service = service;
     CHECK(refusal(options).find("is not where a path service listens") != std::string::npos);
   }

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "base/half.hpp"
+#include "base/independent.hpp"
 
 namespace paralet::cpu_device {
 namespace {
@@ -49,7 +50,7 @@ void for_each_pair(std::byte* out, const std::byte* a, const std::byte* b, std::
   const auto* right = reinterpret_cast<const T*>(b);
   // The arrays are the same or apart, so that no iteration depends on another. Without this the compiler tests for
   // overlap at run time, and reduces in place without vector instructions.
-#pragma GCC ivdep
+  PARALET_INDEPENDENT
   for (std::size_t i = 0; i < count; ++i) {
     result[i] = static_cast<T>(operation(static_cast<Computed<T>>(left[i]), static_cast<Computed<T>>(right[i])));
   }
@@ -59,7 +60,7 @@ template <typename T, typename Operation>
 void for_each(std::byte* out, const std::byte* in, std::size_t count, Operation operation) {
   auto* result = reinterpret_cast<T*>(out);
   const auto* values = reinterpret_cast<const T*>(in);
-#pragma GCC ivdep
+  PARALET_INDEPENDENT
   for (std::size_t i = 0; i < count; ++i) result[i] = static_cast<T>(operation(static_cast<Computed<T>>(values[i])));
 }
 

@@ -14,12 +14,12 @@
 namespace paralet::cpu_device {
 namespace {
 
-constexpr std::size_t count = 1003;  // not a multiple of a vector
+constexpr std::size_t element_count = 1003;  // not a multiple of a vector
 
 template <typename T>
 std::vector<T> random_values(unsigned seed) {
   std::mt19937_64 random(seed);
-  std::vector<T> values(count);
+  std::vector<T> values(element_count);
   for (T& value : values) {
     if constexpr (std::is_integral_v<T>) {
       value = static_cast<T>(random());
@@ -65,13 +65,13 @@ template <typename T, typename Expected>
 void check_reduce(const Reducer& reducer, Expected expected) {
   const std::vector<T> a = random_values<T>(1);
   const std::vector<T> b = random_values<T>(2);
-  std::vector<T> out(count);
+  std::vector<T> out(element_count);
   std::vector<T> left = a;
   std::vector<T> right = b;
-  reducer.reduce(bytes(out), bytes(a), bytes(b), count);
-  reducer.reduce(bytes(left), bytes(left), bytes(b), count);
-  reducer.reduce(bytes(right), bytes(a), bytes(right), count);
-  for (std::size_t i = 0; i < count; ++i) {
+  reducer.reduce(bytes(out), bytes(a), bytes(b), element_count);
+  reducer.reduce(bytes(left), bytes(left), bytes(b), element_count);
+  reducer.reduce(bytes(right), bytes(a), bytes(right), element_count);
+  for (std::size_t i = 0; i < element_count; ++i) {
     REQUIRE(same(out[i], expected(a[i], b[i])));
     REQUIRE(same(left[i], out[i]));
     REQUIRE(same(right[i], out[i]));
@@ -94,19 +94,19 @@ void check_integers(Element element, Element unsigned_element) {
   check_reduce<T>(reducer(Reduction::min_max, static_cast<U>(~sign)), [](T a, T b) { return std::max(a, b); });
 
   const std::vector<T> in = random_values<T>(3);
-  std::vector<T> out(count);
+  std::vector<T> out(element_count);
   const Reducer scaled = reducer(Reduction::pre_mul_sum, as_argument(static_cast<T>(7)));
   REQUIRE(scaled.has_pre());
-  scaled.pre(bytes(out), bytes(in), count);
-  for (std::size_t i = 0; i < count; ++i) REQUIRE(out[i] == static_cast<T>(std::uint64_t(in[i]) * 7));
+  scaled.pre(bytes(out), bytes(in), element_count);
+  for (std::size_t i = 0; i < element_count; ++i) REQUIRE(out[i] == static_cast<T>(std::uint64_t(in[i]) * 7));
 
   const std::uint64_t divisor = 3;
   const Reducer encoded = reducer(Reduction::sum_post_div, divisor * 2 + (std::is_signed_v<T> ? 1 : 0));
   const Reducer plain(Reduction::sum_post_div, element, divisor, DivisorEncoding::plain);
   for (const Reducer& average : {encoded, plain}) {
     REQUIRE(average.has_post());
-    average.post(bytes(out), bytes(in), count);
-    for (std::size_t i = 0; i < count; ++i) REQUIRE(out[i] == static_cast<T>(in[i] / static_cast<T>(divisor)));
+    average.post(bytes(out), bytes(in), element_count);
+    for (std::size_t i = 0; i < element_count; ++i) REQUIRE(out[i] == static_cast<T>(in[i] / static_cast<T>(divisor)));
   }
 }
 
@@ -121,19 +121,20 @@ void check_floats(Element element) {
   check_reduce<T>(reducer(Reduction::min_max, 1), [](T a, T b) { return number(a) > number(b) ? a : b; });
 
   std::vector<T> in = random_values<T>(3);
-  std::vector<T> out(count);
+  std::vector<T> out(element_count);
   const T scalar(0.375F);
   const Reducer scaled = reducer(Reduction::pre_mul_sum, as_argument(scalar));
-  scaled.pre(bytes(out), bytes(in), count);
-  for (std::size_t i = 0; i < count; ++i) REQUIRE(same(out[i], T(static_cast<float>(number(in[i]) * number(scalar)))));
+  scaled.pre(bytes(out), bytes(in), element_count);
+  for (std::size_t i = 0; i < element_count; ++i)
+    REQUIRE(same(out[i], T(static_cast<float>(number(in[i]) * number(scalar)))));
 
-  const std::vector<T> nothing(count, T(std::numeric_limits<float>::quiet_NaN()));
+  const std::vector<T> nothing(element_count, T(std::numeric_limits<float>::quiet_NaN()));
   for (const std::uint64_t max : {0, 1}) {
     const Reducer limit = reducer(Reduction::min_max, max);
-    limit.reduce(bytes(out), bytes(in), bytes(nothing), count);
-    for (std::size_t i = 0; i < count; ++i) REQUIRE(same(out[i], in[i]));
-    limit.reduce(bytes(out), bytes(nothing), bytes(in), count);
-    for (std::size_t i = 0; i < count; ++i) REQUIRE(same(out[i], in[i]));
+    limit.reduce(bytes(out), bytes(in), bytes(nothing), element_count);
+    for (std::size_t i = 0; i < element_count; ++i) REQUIRE(same(out[i], in[i]));
+    limit.reduce(bytes(out), bytes(nothing), bytes(in), element_count);
+    for (std::size_t i = 0; i < element_count; ++i) REQUIRE(same(out[i], in[i]));
   }
 }
 
