@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,30 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             reports.write(json.dumps(report._to_json()) + "\n")
 
 
+@cache
+def able() -> bool:
+    """Whether this machine can run sandboxed modules."""
+    return all(finding.ok for finding in probe())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Outer pytest: give every item of a sandboxed module the sum of their time limits, as the first waits for all."""
+    if sandbox.inside():
+        return
+    limits_s: defaultdict[Path, float] = defaultdict(float)
+    sandboxed = [item for item in items if item.get_closest_marker("sandboxed")]
+    for item in sandboxed:
+        own = item.get_closest_marker("timeout")
+        limits_s[item.path] += own.args[0] if own else float(config.getini("timeout"))
+    for item in sandboxed:
+        item.add_marker(pytest.mark.timeout(limits_s[item.path]), append=False)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Outer pytest: run the item's module in a sandbox unless it has been, and replay the item's reports."""
-    if item.get_closest_marker("sandboxed") is None or sandbox.inside() or not all(f.ok for f in probe()):
+    if item.get_closest_marker("sandboxed") is None or sandbox.inside() or not able():
         return None  # the usual protocol, which skips with the reason where the machine cannot run it
     ran = item.config.stash[ran_key]
     if item.path not in ran:
@@ -71,15 +92,19 @@ def run_module(session: pytest.Session, module: Path) -> str:
     shown = config.getoption("capture") == "no"
     with tempfile.TemporaryDirectory() as directory:
         reports, output = Path(directory, "reports"), Path(directory, "output")
+        late = ""
         with output.open("wb") as file:
-            status = sandbox.run(
-                [*argv, "-s"] if shown else argv,
-                env={**os.environ, REPORTS_VARIABLE: str(reports)},
-                cwd=config.rootpath,
-                stdin=None if pausing else subprocess.DEVNULL,
-                stdout=None if shown else file,
-                stderr=None if shown else subprocess.STDOUT,
-            )
+            try:
+                status = sandbox.run(
+                    [*argv, "-s"] if shown else argv,
+                    env={**os.environ, REPORTS_VARIABLE: str(reports)},
+                    cwd=config.rootpath,
+                    stdin=None if pausing else subprocess.DEVNULL,
+                    stdout=None if shown else file,
+                    stderr=None if shown else subprocess.STDOUT,
+                )
+            except pytest.fail.Exception as timeout:  # of pytest-timeout, in a signal handler
+                status, late = pytest.ExitCode.TESTS_FAILED, str(timeout)
         if status == pytest.ExitCode.INTERRUPTED:
             raise KeyboardInterrupt
         for line in reports.read_text().splitlines() if reports.exists() else ():
@@ -87,7 +112,7 @@ def run_module(session: pytest.Session, module: Path) -> str:
             if isinstance(data["longrepr"], list):  # a skip's place and reason: JSON knows no tuples
                 data["longrepr"] = tuple(data["longrepr"])
             config.stash[results_key][data["nodeid"]].append(data)
-        return output.read_text(errors="replace")
+        return output.read_text(errors="replace") + late
 
 
 def lost(item: pytest.Item, output: str) -> dict[str, Any]:

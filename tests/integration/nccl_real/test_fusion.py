@@ -18,7 +18,7 @@ from hostlib import stats
 from testbed.nccl import devices
 from tests.testbed.nccl.cpu_device.test_communicators import run
 
-pytestmark = [pytest.mark.sandboxed, pytest.mark.timeout(300)]  # of the whole module
+pytestmark = pytest.mark.sandboxed
 
 ROOT = Path(__file__).parents[3]
 ARGV = [sys.executable, "-m", "testbed.nccl", "--device", "cpu", "--interface", "nic0", "--collectives", "all_reduce"]

@@ -9,10 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-from emul import probe
 from testbed.analysis.observations import Observations
 
 ROOT = Path(__file__).parents[3]
@@ -20,9 +18,6 @@ ROOT = Path(__file__).parents[3]
 
 def ran(tmp_path: Path, spec: Path) -> Path:
     """The results of a run that went well."""
-    for finding in probe():
-        if not finding.ok:
-            pytest.skip(f"{finding.name}: {finding.detail}")
     command = [sys.executable, "-c", "from testbed.cli import main; main()", "run", str(spec)]
     done = subprocess.run(
         [*command, "--results", str(tmp_path / "results")], cwd=ROOT, capture_output=True, text=True, timeout=200

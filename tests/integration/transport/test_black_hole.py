@@ -13,7 +13,7 @@ from hostlib import Connection, Device, TransportError
 from .link import FAR, Link, near_address
 from .stream import Stream
 
-pytestmark = [pytest.mark.sandboxed, pytest.mark.timeout(300)]  # of the whole module
+pytestmark = pytest.mark.sandboxed
 
 TIMEOUT_S = 60.0
 MESSAGE_BYTES = 200_000

@@ -15,7 +15,7 @@ from hostlib import Device
 from .link import FAR, FAR_ADDRESS, MTU, NEAR, Link, near_address, run
 from .stream import Stream
 
-pytestmark = [pytest.mark.sandboxed, pytest.mark.timeout(300)]  # of the whole module
+pytestmark = pytest.mark.sandboxed
 
 NEAR_2 = "near2"
 FAR_2 = "far2"

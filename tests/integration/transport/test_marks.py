@@ -15,7 +15,7 @@ from hostlib import Connection, Device
 
 from .link import FAR, FAR_ADDRESS, FAR_IPV6, NEAR, NEAR_IPV6, Link, near_address, run
 
-pytestmark = [pytest.mark.sandboxed, pytest.mark.timeout(300)]  # of the whole module
+pytestmark = pytest.mark.sandboxed
 
 TIMEOUT_S = 120.0
 MESSAGE_BYTES = 64 * 1024

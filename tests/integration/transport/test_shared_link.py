@@ -21,7 +21,7 @@ from hostlib import Device
 from .flows import PACKET_BYTES, Outcome, acknowledged, measure, send_until, sending, target_queue_s
 from .link import Link, near_address
 
-pytestmark = [pytest.mark.sandboxed, pytest.mark.alone, pytest.mark.timeout(400)]  # of the whole module
+pytestmark = [pytest.mark.sandboxed, pytest.mark.alone]
 
 MESSAGE_BYTES = 64 * 1024
 WARM_UP_S = 3.0

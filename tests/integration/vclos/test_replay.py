@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 import yaml
 
-from emul import probe
-
 pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).parents[3]
@@ -28,9 +26,6 @@ LATE_BYTES = 1_000
 @pytest.fixture(scope="module")
 def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The strategy `vclos` of the example, twice as fast."""
-    for finding in probe():
-        if not finding.ok:
-            pytest.skip(f"{finding.name}: {finding.detail}")
     folder = tmp_path_factory.mktemp("replay")
     document = yaml.safe_load(EXAMPLE.read_text())
     document["strategies"] = [one for one in document["strategies"] if one["name"] == "vclos"]
