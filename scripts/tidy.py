@@ -30,7 +30,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CLEAN = ROOT / "build" / "tidy"
 CLANG_TIDY = "clang-tidy-14"
-BATCH = 8
+BATCH = 16
 """The most units that are checked at once. Larger batches take less time in all, but share it badly between cores."""
 _INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 

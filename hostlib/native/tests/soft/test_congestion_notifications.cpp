@@ -22,7 +22,7 @@ using wire::Opcode;
 constexpr std::uint32_t kOurs = 0x7F000001;
 constexpr std::uint32_t kTheirs = 0x7F000002;
 constexpr std::uint32_t kTheirQpn = 0x123456;
-constexpr std::uint32_t kPathMtu = 256;
+constexpr std::uint32_t kSmallMtu = 256;
 constexpr Ece kNic{.vendor_id = 0x15B3, .options = 0x10000000, .comp_mask = 1};
 
 SoftOptions ours() {
@@ -66,8 +66,8 @@ class Scene {
   /// Posts a long WRITE, and acknowledges its packets as they come, after a CNP for each if `notified`.
   void transfer(std::size_t packets, bool notified) {
     static const Bytes data(std::size_t{1} << 20);
-    REQUIRE(packets * kPathMtu <= data.size());
-    backend.post(qp_.qpn, {.data = data.data(), .length = static_cast<std::uint32_t>(packets * kPathMtu), .rkey = 1});
+    REQUIRE(packets * kSmallMtu <= data.size());
+    backend.post(qp_.qpn, {.data = data.data(), .length = static_cast<std::uint32_t>(packets * kSmallMtu), .rkey = 1});
     const std::uint64_t acknowledged = backend.statistics(qp_.qpn).acknowledged_packets + packets;
     for (int steps = 0; backend.statistics(qp_.qpn).acknowledged_packets < acknowledged; ++steps) {
       REQUIRE(steps < 1'000'000);
@@ -124,7 +124,7 @@ class Scene {
             .udp_port = peer_.port(),
             .qpn = kTheirQpn,
             .first_psn = 0,
-            .path_mtu = kPathMtu,
+            .path_mtu = kSmallMtu,
             .ece = ece};
   }
   void send(std::span<const std::byte> transport, const fuzz::UdpEndpoint& from) {
