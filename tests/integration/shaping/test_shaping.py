@@ -81,8 +81,8 @@ def dropped(fabric: MininetFabric) -> dict[PortRef, int]:
 
 
 def test_a_link_carries_its_rate_both_ways_at_once(fabric: MininetFabric) -> None:
-    there = Stream(fabric, "h1", "h3", "spine1", 1.5 * FABRIC_BPS, 5)
-    back = Stream(fabric, "h4", "h2", "spine1", 1.5 * FABRIC_BPS, 5)
+    there = Stream(fabric, "h1", "h3", "spine1", 1.5 * FABRIC_BPS, 3)
+    back = Stream(fabric, "h4", "h2", "spine1", 1.5 * FABRIC_BPS, 3)
     run_together(there, back)
     assert there.goodput_bps == pytest.approx(FABRIC_BPS, rel=TOLERANCE)
     assert back.goodput_bps == pytest.approx(FABRIC_BPS, rel=TOLERANCE)
@@ -92,10 +92,10 @@ def test_every_drop_is_counted_and_at_the_link_where_it_happened(fabric: Mininet
     before = dropped(fabric)
     # Both leaves' uplinks to both spines at once: four full queues behind one sending socket of OVS.
     streams = [
-        Stream(fabric, "h1", "h3", "spine1", 1.6 * FABRIC_BPS, 4),
-        Stream(fabric, "h2", "h4", "spine2", 1.6 * FABRIC_BPS, 4),
-        Stream(fabric, "h3", "h1", "spine1", 1.6 * FABRIC_BPS, 4),
-        Stream(fabric, "h4", "h2", "spine2", 1.6 * FABRIC_BPS, 4),
+        Stream(fabric, "h1", "h3", "spine1", 1.6 * FABRIC_BPS, 3),
+        Stream(fabric, "h2", "h4", "spine2", 1.6 * FABRIC_BPS, 3),
+        Stream(fabric, "h3", "h1", "spine1", 1.6 * FABRIC_BPS, 3),
+        Stream(fabric, "h4", "h2", "spine2", 1.6 * FABRIC_BPS, 3),
     ]
     run_together(*streams)
     after = dropped(fabric)
@@ -109,7 +109,7 @@ def test_every_drop_is_counted_and_at_the_link_where_it_happened(fabric: Mininet
 
 def test_a_link_below_its_rate_drops_nothing(fabric: MininetFabric) -> None:
     before = dropped(fabric)
-    stream = Stream(fabric, "h1", "h4", "spine2", 0.8 * FABRIC_BPS, 3)
+    stream = Stream(fabric, "h1", "h4", "spine2", 0.8 * FABRIC_BPS, 2)
     stream.start()
     stream.join()
     assert stream.arrived == stream.sent

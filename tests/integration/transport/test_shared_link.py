@@ -25,7 +25,8 @@ pytestmark = [pytest.mark.sandboxed, pytest.mark.alone]
 
 MESSAGE_BYTES = 64 * 1024
 WARM_UP_S = 3.0
-MEASURED_S = 7
+FAST_WARM_UP_S = 1.5
+MEASURED_S = 5
 LOOKS = 3
 OTHERS = 0.3  # of all processors: if other programs have more, a failure says nothing about the transport
 TIMEOUT_S = 60.0
@@ -71,7 +72,7 @@ def test_a_shared_link_is_filled_and_shared(flows: int, lanes: int, rate_bps: in
     with Link(senders=flows, lanes=lanes, connections=flows, message_bytes=MESSAGE_BYTES) as link:
         link.shape(rate_bps)
         with sending(link, flows, lanes, rate_bps, MESSAGE_BYTES) as devices:
-            time.sleep(WARM_UP_S)
+            time.sleep(FAST_WARM_UP_S if rate_bps >= FAST else WARM_UP_S)
             look(
                 lambda: measure(link, devices, rate_bps, MEASURED_S),
                 lambda outcome: filled_and_shared(outcome, flows, lanes, rate_bps),
@@ -86,7 +87,7 @@ def test_marks_keep_the_queue_of_a_shared_link_near_their_threshold(lanes: int, 
         link.shape(FAST)
         marks = link.mark(FAST, MARK_ABOVE_BYTES, tmp_path / "bpf")
         with sending(link, flows, lanes, FAST, MESSAGE_BYTES) as devices:
-            time.sleep(WARM_UP_S)
+            time.sleep(FAST_WARM_UP_S)
             look(
                 lambda: measure(link, devices, FAST, MEASURED_S),
                 lambda outcome: {
@@ -169,7 +170,7 @@ def test_a_mouse_beside_elephants_waits_only_for_the_queue() -> None:
     with Link(senders=elephants + 1, lanes=lanes, connections=elephants + 1, message_bytes=MESSAGE_BYTES) as link:
         link.shape(FAST)
         with sending(link, elephants, lanes, FAST, MESSAGE_BYTES) as devices:
-            time.sleep(WARM_UP_S)
+            time.sleep(FAST_WARM_UP_S)
             with Device(near_address(elephants), lanes=lanes, line_rate_bps=FAST, seed=9) as device:
                 mouse = device.connect(link.handle, TIMEOUT_S)
                 latencies = []
