@@ -111,7 +111,6 @@ def test_live_rails_carry_the_traffic_of_a_dead_rail_switch(tmp_path: Path) -> N
         assert payload < count < 1.3 * payload
 
 
-@pytest.mark.alone
 def test_a_rail_that_dies_in_a_run_is_carried_by_the_others(tmp_path: Path) -> None:
     """The rings of rail 2 are under way when its switch dies; every byte arrives, over GPUs of both HB domains."""
     x, y, size = 3, 2, 1_200_000

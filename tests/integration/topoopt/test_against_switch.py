@@ -17,12 +17,12 @@ pytestmark = [pytest.mark.alone, pytest.mark.timeout(480)]  # three runs, each a
 SPECS = ROOT / "experiments" / "topoopt"
 
 
-def best_s(tmp_path: Path, document: dict[str, Any], name: str) -> float:
-    """The shortest of three all-reduces, all bytes verified."""
+def best_s(tmp_path: Path, document: dict[str, Any], name: str, seeds: int = 3) -> float:
+    """The shortest of that many all-reduces, all bytes verified."""
     folder = tmp_path / name
     folder.mkdir()
     spec = folder / "spec.yaml"
-    spec.write_text(yaml.safe_dump({**document, "seeds": 3}))
+    spec.write_text(yaml.safe_dump({**document, "seeds": seeds}))
     (policy,) = json.loads((ran(folder, spec) / "summary.json").read_text())["policies"]
     assert policy["verified"]
     return float(min(policy["completions_s"]))
@@ -40,4 +40,4 @@ def test_an_all_reduce_takes_as_long_as_on_a_switch_of_four_times_the_rate(tmp_p
     assert circuits["workload"] == {**fast["workload"], "strides": [1, 5, 7, 11]}
     topoopt = best_s(tmp_path, circuits, "topoopt")
     assert 1 / 2 < topoopt / best_s(tmp_path, fast, "fast") < 2
-    assert best_s(tmp_path, slow, "slow") > 1.5 * topoopt
+    assert best_s(tmp_path, slow, "slow", seeds=1) > 1.5 * topoopt  # no run is faster than its links
