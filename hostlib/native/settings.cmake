@@ -86,6 +86,8 @@ function(paralet_test_program name prefix components)
     add_library(paralet_test_main STATIC ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/tests/main.cpp)
     target_compile_options(paralet_test_main PRIVATE -O0 -g0)
     target_link_libraries(paralet_test_main PUBLIC doctest::doctest)
+    # Assertions are functions without a try block each: a sixth less time to compile.
+    target_compile_definitions(paralet_test_main PUBLIC DOCTEST_CONFIG_SUPER_FAST_ASSERTS)
     paralet_sanitize(paralet_test_main)
   endif()
   list(TRANSFORM components REPLACE "([^/]+)$" "test_\\1.cpp" OUTPUT_VARIABLE sources)
