@@ -22,7 +22,7 @@ namespace {
 using Ports = std::vector<std::uint16_t>;
 constexpr PeerName kRemote = 0x0A000002;
 constexpr PeerName kOther = 0x0A000003;
-constexpr unsigned kLanes = 2;
+constexpr unsigned kPolicyLanes = 2;
 constexpr Nanos kFloor = 10 * kMillisecond;
 const Ports kAssigned{50001, 50002};
 const Ports kReassigned{51001, 51002};
@@ -41,8 +41,8 @@ struct Host {
       const std::lock_guard lock(mutex);
       log.push_back(sentence);
     };
-    policy = std::make_unique<ControllerPolicy>(options, PeerName(0x0A000001), kLanes,
-                                                make_policy({.kind = PolicyKind::kEcmp, .lanes = kLanes, .seed = 1}),
+    policy = std::make_unique<ControllerPolicy>(options, PeerName(0x0A000001), kPolicyLanes,
+                                                make_policy({.kind = PolicyKind::kEcmp, .lanes = kPolicyLanes, .seed = 1}),
                                                 [this] { ++woken; });
   }
   /// Takes updates until `condition` holds.
@@ -67,7 +67,7 @@ struct Host {
   std::vector<std::string> log;
   std::atomic<int> woken{0};
   int took = 0;
-  std::unique_ptr<PathPolicy> ecmp = make_policy({.kind = PolicyKind::kEcmp, .lanes = kLanes, .seed = 1});
+  std::unique_ptr<PathPolicy> ecmp = make_policy({.kind = PolicyKind::kEcmp, .lanes = kPolicyLanes, .seed = 1});
   std::unique_ptr<ControllerPolicy> policy;  // last, because its thread uses the others
 };
 
@@ -316,7 +316,7 @@ TEST_CASE("controller: events and assignments pass concurrently") {
   for (std::uint32_t i = 0; i < 2000; ++i) {
     host.policy->started(PeerName(kOther.address.ipv4() + i), 1000, now());
     if (host.policy->news()) host.policy->take();
-    static_cast<void>(host.policy->port(kRemote, i % kLanes));
+    static_cast<void>(host.policy->port(kRemote, i % kPolicyLanes));
     static_cast<void>(host.policy->counters());
   }
   speaker.join();
