@@ -41,9 +41,9 @@ struct Host {
       const std::lock_guard lock(mutex);
       log.push_back(sentence);
     };
-    policy = std::make_unique<ControllerPolicy>(options, PeerName(0x0A000001), kPolicyLanes,
-                                                make_policy({.kind = PolicyKind::kEcmp, .lanes = kPolicyLanes, .seed = 1}),
-                                                [this] { ++woken; });
+    policy = std::make_unique<ControllerPolicy>(
+        options, PeerName(0x0A000001), kPolicyLanes,
+        make_policy({.kind = PolicyKind::kEcmp, .lanes = kPolicyLanes, .seed = 1}), [this] { ++woken; });
   }
   /// Takes updates until `condition` holds.
   template <typename Condition>
