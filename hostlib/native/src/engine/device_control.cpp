@@ -517,6 +517,10 @@ void Device::on(Peer& peer, const handshake::Connect& frame) {
 }
 
 void Device::on(Peer& peer, const handshake::Accept& frame) {
+  if (!peer.ready()) {  // it answers no Connect: we send those after the welcome
+    fail_peer(peer, Failure::kTransport, "the peer accepted a connection before its welcome");
+    return;
+  }
   const auto connection = find_connection(peer, frame.connection);
   if (!connection) {  // closed before the answer came: the peer must close its half too
     send_frame(peer, handshake::Close{frame.peer_connection});

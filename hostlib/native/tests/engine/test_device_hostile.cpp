@@ -122,6 +122,26 @@ TEST_CASE("a peer that claims another device's GUID gets none of its connections
   CHECK(pair.b.counters().peers == 2);
 }
 
+TEST_CASE("an Accept before the Welcome ends the peer, whose queue pairs are not connected yet") {
+  DevicePair pair;
+  const FileDescriptor server(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(kB);
+  socklen_t size = sizeof at;
+  REQUIRE(::bind(server.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0);
+  REQUIRE(::listen(server.get(), 1) == 0);
+  REQUIRE(::getsockname(server.get(), reinterpret_cast<sockaddr*>(&at), &size) == 0);
+  auto handle = *handshake::decode_handle(pair.b.listen()->handle);
+  handle.tcp_port = ntohs(at.sin_port);
+  const ConnectionPtr connection = pair.a.connect(handshake::encode(handle));
+  const FileDescriptor liar(::accept(server.get(), nullptr, nullptr));
+  const auto bytes = handshake::encode(handshake::Accept{.connection = 1, .peer_connection = 7});
+  REQUIRE(::send(liar.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+  CHECK(!open(connection));
+  CHECK(closed_by_peer(liar.get()));
+}
+
 TEST_CASE("a Closed that answers no Close ends the peer") {
   DevicePair pair;
   const auto listener = pair.b.listen();
