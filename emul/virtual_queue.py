@@ -62,8 +62,8 @@ def program(map_fd: int, rate_bps: int, mark_above_bytes: int, longest_bytes: in
         op(0x1F, r1, now),
         bpf.load_constant(r2, time_ns(mark_above_bytes)),
         op(0xBD, r1, r2, 8),  # not longer than the threshold
-        # The headers of packets longer than a page that come through a packet socket, as OVS's userspace datapath sends
-        # them, lie outside the linear part of the buffer, and without this step they would not be marked.
+        # OVS's userspace datapath sends through a packet socket. For packets longer than a page, that puts the headers
+        # outside the linear part of the buffer. The next helper marks nothing there.
         op(0xBF, r1, packet),
         op(0xB7, r2, immediate=_HEADERS_BYTES),
         op(0x85, immediate=_SKB_PULL_DATA),

@@ -23,16 +23,15 @@ class Polling : public std::enable_shared_from_this<Polling> {
   [[nodiscard]] int wake_fd() const { return wake_.get(); }
   /// Wakes the progress thread. The caller excludes `close`.
   void wake();
-  /// Takes back the wake-ups of so far.
+  /// Makes `wake_fd` unreadable until the next wake-up.
   void woken();
 
   void polled(Nanos when) { polled_at_.store(when, std::memory_order_relaxed); }
   [[nodiscard]] Nanos polled_at() const { return polled_at_.load(std::memory_order_relaxed); }
   /// Callers poll no more: the progress thread takes over at once, not after kStandBack.
   void stop();
-  /// The calling thread begins to poll until a request of this device is done. It stops polling the device for which it
-  /// polled before, if that is another one: no call says when a thread that waited is done with a device, and nobody
-  /// would move that device's packets until its progress thread notices.
+  /// The calling thread begins to wait for a request of this device. If it polled another device before, this stops
+  /// that polling. Otherwise nobody would move the other device's packets until its progress thread notices.
   void begin();
 
   /// For the progress thread: true, after a sleep, while callers poll.

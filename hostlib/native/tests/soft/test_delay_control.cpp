@@ -10,7 +10,6 @@
 #include <functional>
 #include <limits>
 #include <queue>
-#include <utility>
 #include <vector>
 
 #include "soft/delay_control.hpp"
@@ -59,7 +58,10 @@ class Simulation {
       const Event event = events_.top();
       events_.pop();
       now_ = event.when;
-      if (now_ >= std::exchange(link_.outage_at, now_ < link_.outage_at ? link_.outage_at : kNever)) outage();
+      if (now_ >= link_.outage_at) {
+        link_.outage_at = kNever;
+        outage();
+      }
       if (event.acknowledged) acknowledge(event);
       try_send(event.flow);
     }
