@@ -75,11 +75,16 @@ def test_claims_other_than_run_times_agree_with_the_paper(quick: Findings) -> No
     assert sum(claim.verdict == "agrees" for claim in claims) >= 8
 
 
-def test_a_page_has_its_figures(quick: Findings, tmp_path: Path) -> None:
+def test_a_page_has_the_printed_claims_and_its_figures(quick: Findings, tmp_path: Path) -> None:
     page = tmp_path / "routing.md"
     write(page, PAPERS["000"], quick)
     text = page.read_text()
     assert text.startswith("# Routing for Large ML Models")
+    table = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    listed = text[text.index("These agree, hold or are close:") :].split("\n- ")[1:]
+    printed = [claim for claim in quick.claims if claim.printed is not None]
+    series = {(claim.where, claim.series or claim.what) for claim in printed}
+    assert len(table) + len(listed) == len(series) < len(printed)
     assert quick.drawings
     for drawing in quick.drawings:
         assert f"(images/{drawing.name}.png)" in text
