@@ -19,7 +19,8 @@ from sim.paths import Paths
 from testbed.bench.frame import Measurement, Result, result
 from testbed.bench.rings import ring_paths
 from testbed.progress import Steps
-from testbed.simulate.training import Planner, placed, train
+from testbed.simulate.phases import Planner
+from testbed.simulate.training import placed, train
 from testbed.workloads.training_models import BLOOM, GPT3, LLAMA2
 
 REPETITIONS = 3

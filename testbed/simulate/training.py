@@ -1,27 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training jobs on a two-level Clos; paths are planned again whenever a job begins or ends communication.
+"""Training jobs on the NICs of a Clos. In each iteration a job computes, then it all-reduces its gradients.
 
-After O. Cohen et al., "Routing for Large ML Models" (arXiv:2503.05324), section 5. In each iteration a job
-computes, then its rings all-reduce in 2 (p - 1) steps. Each step waits for the whole ring. Each part of the model has a
-ring. The task graph of `testbed.training.schedule` has no all-reduce of all gradients, whose time the paper prints: it
-exchanges them layer by layer behind the backward pass.
+Each part of the model has a ring of all copies, as in O. Cohen et al., "Routing for Large ML Models"
+(arXiv:2503.05324), section 5.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from sdn.planners import Clos, Commodities, Plan
-from sdn.planners.model import links_of
-from sim.fluid import Messages, Simulation
-from sim.messages import NO_CHANNEL
-from sim.paths import Paths
+from sdn.planners import Clos
+from testbed.simulate.phases import PhaseRun, Planner, run_phases
+from testbed.training.phased import PhasedModel, phased
+from testbed.training.tasks import TaskGraph
 from testbed.workloads.training_models import Model
-
-Planner = Callable[[Clos, Commodities], Plan]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +30,19 @@ class TrainingJob:
     """The NIC of each part of each copy, shape (parts, copies): each row is a ring."""
 
     @property
+    def phased(self) -> PhasedModel:
+        """An iteration of the job. Activations stay out: the paper times gradients only."""
+        model = self.model
+        return PhasedModel(
+            tensor=model.parts,
+            pipeline=1,
+            data=self.copies,
+            forward_s=model.compute_s * model.forward,
+            backward_s=model.compute_s * (1 - model.forward),
+            gradient_bytes=model.part_bytes,
+        )
+
+    @property
     def ideal_s(self) -> float:
         """The shortest all-reduce at 100 Gbit/s, in seconds."""
         return self.allreduce_s(100e9)
@@ -42,19 +50,6 @@ class TrainingJob:
     def allreduce_s(self, rate_bps: float) -> float:
         """The shortest all-reduce over NICs of that rate, in seconds: each sends 2 (n - 1) / n of its part."""
         return 2 * (self.copies - 1) / self.copies * 8 * self.model.part_bytes / rate_bps
-
-
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """Results of a run."""
-
-    allreduce_s: list[npt.NDArray[np.float64]]
-    """By job: the time of each iteration's all-reduce."""
-    flow_s: list[npt.NDArray[np.float64]]
-    """By job: the duration of each flow in seconds, by iteration, step and flow, until its delivery."""
-    plans: int
-    """The number of plans that were made while the jobs ran."""
-    simulation: Simulation
 
 
 def placed(models: Sequence[tuple[Model, int]], nics: int, period_s: float, seed: int) -> list[TrainingJob]:
@@ -101,83 +96,18 @@ def _check_room(models: Sequence[tuple[Model, int]], nics: int) -> None:
         raise ValueError(f"the jobs need {needed} NICs, and there are {nics}")
 
 
-def train(fabric: Clos, jobs: Sequence[TrainingJob], iterations: int, planner: Planner) -> Trained:
+def task_graph(nics: int, jobs: Sequence[TrainingJob], iterations: int) -> TaskGraph:
+    """Every job's iterations on a fabric with so many NICs. Its phases are the all-reduces."""
+    graph = TaskGraph(nics)
+    for number, job in enumerate(jobs):
+        iteration = phased(job.phased).graph
+        last = graph.join((), delay_s=job.arrival_s)
+        for _ in range(iterations):
+            graph.append(iteration, job.nics.T.ravel().tolist(), [last], job=number)
+            last = len(graph.tasks) - 1
+    return graph
+
+
+def train(fabric: Clos, jobs: Sequence[TrainingJob], iterations: int, planner: Planner) -> PhaseRun:
     """Run every job for that many iterations. When an all-reduce begins or ends, all that run are planned."""
-    asked = [
-        Commodities.of(job.nics.ravel(), np.roll(job.nics, -1, axis=1).ravel(), job=number)
-        for number, job in enumerate(jobs)
-    ]
-    first = np.cumsum([0, *(len(own) for own in asked)])  # a job's first channel
-    nowhere = Commodities.of(
-        np.concatenate([own.src for own in asked]), np.concatenate([own.dst for own in asked]), 1.0
-    )
-    capacity, rows = links_of(planner(fabric, nowhere))
-    simulation = Simulation(capacity)
-    simulation.add_channels(Paths.of(rows[:, None, :]))
-    begins: dict[int, int] = {}
-    ends: dict[int, int] = {}
-    sent = [
-        _add_iterations(simulation, job, int(first[number]), iterations, number, begins, ends)
-        for number, job in enumerate(jobs)
-    ]
-    talking: set[int] = set()
-    plans = 0
-    while reached := simulation.advance():
-        before = set(talking)
-        for message in reached:
-            talking |= {begins[message]} if message in begins else set()
-            talking -= {ends[message]} if message in ends else set()
-        if talking and talking != before:
-            plans += 1
-            active = sorted(talking)
-            flows = np.concatenate([np.arange(first[job], first[job + 1]) for job in active])
-            commodities = Commodities.of(
-                nowhere.src[flows], nowhere.dst[flows], job=np.repeat(active, [len(asked[job]) for job in active])
-            )
-            simulation.set_paths(flows, Paths.of(links_of(planner(fabric, commodities))[1][:, None, :]))
-    delivered = simulation.delivered_s()
-    spans = []
-    for number in range(len(jobs)):
-        starts, stops = (
-            delivered[[message for message, job in marks.items() if job == number]] for marks in (begins, ends)
-        )
-        spans.append(stops - starts)
-    took_s = delivered - simulation.begun_s()
-    return Trained(spans, [took_s[messages] for messages in sent], plans, simulation)
-
-
-def _add_iterations(
-    simulation: Simulation,
-    job: TrainingJob,
-    first: int,
-    iterations: int,
-    number: int,
-    begins: dict[int, int],
-    ends: dict[int, int],
-) -> npt.NDArray[np.int64]:
-    """Add all messages of a job; returns [iteration, step, flow]. A pause models computation. The ends of pauses and of
-    all-reduces are milestones."""
-    rings, copies = job.nics.shape
-    channels = first + np.arange(rings * copies)
-    bits = 8 * job.model.part_bytes / copies
-    ring = np.repeat(np.arange(rings), copies)
-    last: int | None = None
-    flows: list[npt.NDArray[np.int64]] = []
-    for _ in range(iterations):
-        pause = simulation.add_messages(
-            Messages(NO_CHANNEL, delay_s=job.model.compute_s, release_s=job.arrival_s, milestone=True)
-        )
-        begins[pause] = number
-        if last is not None:
-            simulation.add_waits([last], [pause])
-        gate = np.full(rings, pause)
-        for _ in range(2 * (copies - 1)):
-            sent = simulation.add_messages(Messages(channels, bits)) + np.arange(channels.size)
-            simulation.add_waits(gate[ring], sent)
-            flows.append(sent)
-            gate = simulation.add_messages(Messages(np.full(rings, NO_CHANNEL))) + np.arange(rings)
-            simulation.add_waits(sent, gate[ring])
-        last = simulation.add_messages(Messages(NO_CHANNEL, milestone=True))
-        simulation.add_waits(gate, np.full(rings, last))
-        ends[last] = number
-    return np.concatenate(flows).reshape(iterations, -1, channels.size)
+    return run_phases(fabric, task_graph(fabric.nics, jobs, iterations), planner)

@@ -93,6 +93,12 @@ class TaskGraph:
         """Add computing; returns its number. Raises ValueError as all methods that add, for what does not fit."""
         return self._add(Task(None, (device,), seconds, name=name), after)
 
+    def compute_together(
+        self, devices: Iterable[int], seconds: float, after: Iterable[int] = (), name: str = ""
+    ) -> int:
+        """Add computing that begins and ends on all these devices at once."""
+        return self._add(Task(None, tuple(devices), seconds, name=name), after)
+
     def send(
         self,
         src: int,
@@ -133,6 +139,22 @@ class TaskGraph:
         if not (0 <= earlier < len(self.tasks) and 0 <= later < len(self.tasks)):
             raise ValueError(f"there is no task {earlier} or {later} among {len(self.tasks)}")
         self.after[later].append(earlier)
+
+    def append(self, graph: "TaskGraph", devices: Sequence[int], after: Iterable[int] = (), *, job: int = 0) -> int:
+        """Add the tasks of a graph, and its phases as those of `job`. Its device d is `devices[d]` here.
+
+        Tasks that wait for nothing in that graph wait for `after`. Returns the number of the first one.
+        """
+        if len(devices) != graph.devices or not {*devices} <= {*range(self.devices)}:
+            raise ValueError(
+                f"a graph of {graph.devices} devices cannot be added to one of {self.devices} as {devices}"
+            )
+        first, begin = len(self.tasks), list(after)
+        for task, waits in zip(graph.tasks, graph.after, strict=True):
+            self.tasks.append(replace(task, devices=tuple(devices[device] for device in task.devices)))
+            self.after.append([first + earlier for earlier in waits] or begin)
+        self.phases += [Phase(job, first + phase.begin, first + phase.end) for phase in graph.phases]
+        return first
 
     def _add(self, task: Task, after: Iterable[int]) -> int:
         number, waits = len(self.tasks), list(after)

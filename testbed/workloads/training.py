@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training iterations of models that are split by tensor, pipeline and data parallelism. Each model is a job.
 
-An iteration computes forward, passes activations from stage to stage, computes backward, passes gradients back, and
+The task graph is that of `testbed.training.phased`. An iteration computes forward, passes activations from stage to stage, computes backward, passes gradients back, and
 then synchronises the copies of the model:
 
 - `zero` 0: gradients are all-reduced in rings, one ring for every part of the model. `zero` 1 and 2, which partition
@@ -19,13 +19,11 @@ Tensor parallelism uses the host's internal network and sends nothing here. Comp
 communication. Its time is that of `testbed.training`: it depends on the split, the microbatches and the GPU. Where a
 spec gives `compute_s`, the forward pass takes a third of it, because the backward pass goes over the weights twice.
 
-Phases are those of O. Cohen et al. (arXiv:2503.05324), who time an all-reduce of all gradients that begins when
-computing has ended. `language_model` sends gradients layer by layer behind the backward pass instead.
+`language_model` sends gradients layer by layer behind the backward pass instead.
 
 Rank t + tensor * (p + pipeline * d) holds tensor part t of stage p of copy d, so the ranks of a copy are consecutive.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
@@ -35,7 +33,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from testbed.misfit import Misfit
-from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
+from testbed.training.phased import PhasedModel, phased
+from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload
+from testbed.workloads.training_blocks import Block, Layout, blocks, pieces
 from testbed.workloads.training_models import DEFAULT, MODELS, SHAPES, Gpu, Model, Parallelism, timed, traffic
 
 
@@ -118,14 +118,6 @@ class TrainedModel(BaseModel):
         return self.split.parts * self.data
 
 
-class _Block(NamedTuple):
-    """One phase of an iteration: a computation and the transfers after it. It starts after the previous phases."""
-
-    compute_s: float
-    steps: int
-    transfers: list[Transfer]
-
-
 class _Ring(NamedTuple):
     """Copies that sum the same gradients, and where the piece of each begins in memory, and the end."""
 
@@ -164,10 +156,10 @@ class Training(VerifiedWorkload):
         return self._jobs[number]
 
     @cached_property
-    def _jobs(self) -> "list[_One]":
+    def _jobs(self) -> "list[OneTraining]":
         """By job. They keep their transfers, which take long to list."""
         return [
-            _One(
+            OneTraining(
                 kind=self.kind,
                 bytes=_held_bytes(model),
                 slices=self.slices,
@@ -195,11 +187,10 @@ class Training(VerifiedWorkload):
         return self.of_job(0).expected(rank, ranks, seed)
 
 
-class _One(VerifiedWorkload):
+class OneTraining(VerifiedWorkload):
     """The training of one model.
 
-    A rank's memory: the gradients of its part, those of its experts, the activations of an iteration, and a block for
-    each copy of its expert group to send and to receive tokens. `bytes` are the gradients.
+    `bytes` are the gradients of a rank's part and of its experts, with which its memory begins.
     """
 
     trained: TrainedModel
@@ -233,8 +224,8 @@ class _One(VerifiedWorkload):
 
     def pauses(self, ranks: int) -> dict[int, float]:
         """Forward and backward computation."""
-        blocks = self._blocks * self.iterations
-        return {first: block.compute_s for first, block in zip(self._starts, blocks, strict=True) if block.compute_s}
+        pauses = [block.compute_s for block in self._blocks * self.iterations]
+        return {first: pause for first, pause in zip(self._starts, pauses, strict=True) if pause}
 
     @property
     def in_place(self) -> bool:
@@ -243,7 +234,7 @@ class _One(VerifiedWorkload):
 
     def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
         """One array, which begins with the gradients."""
-        others = np.zeros(self._tokens + 2 * self.trained.expert * self._routed - self.elements, dtype=np.int64)
+        others = np.zeros(self._layout.elements - self.elements, dtype=np.int64)
         memory = np.concatenate([self.data(rank, seed), others])
         return Buffers(memory, memory)
 
@@ -269,66 +260,58 @@ class _One(VerifiedWorkload):
                 sums.append(total * np.int64(len(own)) ** (self.iterations - 1))
         return np.concatenate(sums)
 
+    @property
+    def phased(self) -> PhasedModel:
+        """The model with the bytes that this workload sends: whole elements."""
+        model, trained, layout = self.trained.split, self.trained, self._layout
+        return PhasedModel(
+            tensor=model.tensor,
+            pipeline=model.pipeline,
+            data=trained.data,
+            forward_s=model.compute_s * model.forward,
+            backward_s=model.compute_s * (1 - model.forward),
+            gradient_bytes=self.item_bytes * layout.shared,
+            zero=trained.zero,
+            microbatches=trained.microbatches,
+            interleave=trained.interleave,
+            activation_bytes=self.item_bytes * layout.activations,
+            expert=trained.expert,
+            expert_bytes=self.item_bytes * layout.owned,
+            routed_bytes=self.item_bytes * layout.tokens,
+            recomputed=trained.recomputed,
+        )
+
     @cached_property
-    def _blocks(self) -> list[_Block]:
-        """The phases of an iteration."""
-        model, trained = self.trained.split, self.trained
-        gather, scatter = list(self._around(combine=False)), list(self._around(combine=True))
-        steps = trained.data - 1
-        passes = trained.microbatches * trained.interleave + model.pipeline - 2
-        gathered, routed = _Block(0.0, steps, gather), _Block(0.0, trained.expert - 1, list(self._all_to_all()))
-        planned = [
-            *([gathered] if trained.zero == 3 else []),
-            _Block(model.compute_s * model.forward, 0, []),
-            routed,
-            _Block(0.0, passes, list(self._stages(forward=True))),
-            *([gathered] if trained.zero == 3 else []),
-            _Block(model.compute_s * (1 - model.forward), 0, []),
-            *([routed] * (1 + trained.recomputed)),
-            _Block(0.0, passes, list(self._stages(forward=False))),
-            _Block(0.0, steps, scatter),
-            *([gathered] if trained.zero < 3 else []),
-        ]
-        blocks: list[_Block] = []
-        computed = 0.0
-        for block in planned:
-            computed += block.compute_s
-            if block.transfers:
-                blocks.append(block._replace(compute_s=computed))
-                computed = 0.0
-        return blocks
+    def _blocks(self) -> list[Block]:
+        """The blocks of an iteration."""
+        return blocks(phased(self.phased), self.trained.split.parts, self._layout, self.slices)
 
     @cached_property
     def _starts(self) -> list[int]:
-        return [0, *accumulate(block.steps for block in self._blocks * self.iterations)][:-1]
-
-    def _rank(self, tensor: int, stage: int, copy: int) -> int:
-        model = self.trained.split
-        return tensor + model.tensor * (stage + model.pipeline * copy)
+        return [0, *accumulate(1 + block.transfers[-1].step for block in self._blocks * self.iterations)][:-1]
 
     @cached_property
     def _rings(self) -> list[_Ring]:
         """Of all copies, and for each expert group's members of those that hold the same experts."""
         copies, expert = self.trained.data, self.trained.expert
         shared = self.elements - self.trained.expert_elements
-        found = [_Ring(range(copies), _pieces(0, shared, copies))]
+        found = [_Ring(range(copies), pieces(0, shared, copies))]
         if self.trained.expert_elements:
-            bounds = _pieces(shared, self.elements, copies // expert)
+            bounds = pieces(shared, self.elements, copies // expert)
             found += [_Ring(range(first, copies, expert), bounds) for first in range(expert)]
         return found
 
-    def _around(self, *, combine: bool) -> Iterator[Transfer]:
-        """The rings for every part of the model: reduce-scatter with `combine`, otherwise all-gather."""
-        parts = self.trained.split.parts
-        for step in range(self.trained.data - 1):
-            for copies, bounds in self._rings:
-                members = len(copies)
-                for place, copy in enumerate(copies if step < members - 1 else ()):
-                    piece = (place - step - combine) % members
-                    for part in range(parts):
-                        src, dst = part + parts * copy, part + parts * copies[(place + 1) % members]
-                        for number, start, count in cut(bounds[piece], bounds[piece + 1], self.slices):
-                            yield Transfer(step, number, src, dst, start, start, count, combine)
+    @cached_property
+    def _layout(self) -> Layout:
+        trained = self.trained
+        return Layout(
+            shared=self.elements - trained.expert_elements,
+            owned=trained.expert_elements,
+            activations=self._activations,
+            microbatches=trained.microbatches,
+            experts=trained.expert,
+            tokens=trained.routed_bytes // self.item_bytes,
+        )
 
     @property
     def _activations(self) -> int:
@@ -337,56 +320,6 @@ class _One(VerifiedWorkload):
         if model.pipeline == 1:
             return 0
         return (given or traffic(model, self.trained.parallelism).microbatch_bytes) // self.item_bytes
-
-    @property
-    def _routed(self) -> int:
-        """Elements of tokens that a rank sends to each other rank of its expert group."""
-        return self.trained.routed_bytes // self.item_bytes
-
-    @property
-    def _tokens(self) -> int:
-        """Where in a rank's memory the blocks of tokens begin."""
-        return self.elements + self.trained.microbatches * self._activations
-
-    def _all_to_all(self) -> Iterator[Transfer]:
-        """Tokens within every expert group: at step s each copy sends to the (s + 1)-th copy after it."""
-        group, parts, size = self.trained.expert, self.trained.split.parts, self._routed
-        for step in range(group - 1):
-            for copy in range(self.trained.data):
-                here = copy % group
-                there = (here + step + 1) % group
-                for part in range(parts):
-                    src, dst = part + parts * copy, part + parts * (copy - here + there)
-                    for number, start, count in cut(0, size, self.slices):
-                        source, target = (self._tokens + block * size + start for block in (there, group + here))
-                        yield Transfer(step, number, src, dst, source, target, count)
-
-    def _stages(self, *, forward: bool) -> Iterator[Transfer]:
-        """Microbatches from each stage to the next one, or for backward to the previous one.
-
-        With chunks, as many microbatches as there are stages pass a chunk before the next chunk's turn.
-        """
-        model, size, chunks = self.trained.split, self._activations, self.trained.interleave
-        stages = model.pipeline
-        moves = sorted(
-            (number + hop, hop, number)
-            for number in range(self.trained.microbatches * chunks)
-            for hop in range(stages if number // stages % chunks < chunks - 1 else stages - 1)
-        )
-        for step, hop, number in moves:
-            batch = number if chunks == 1 else number // (stages * chunks) * stages + number % stages
-            ends = (hop, (hop + 1) % stages) if forward else (stages - 1 - hop, (stages - 2 - hop) % stages)
-            for copy in range(self.trained.data):
-                for tensor in range(model.tensor):
-                    src, dst = (self._rank(tensor, stage, copy) for stage in ends)
-                    for part, start, count in cut(0, size, self.slices):
-                        place = self.elements + batch * size + start
-                        yield Transfer(step, part, src, dst, place, place, count)
-
-
-def _pieces(start: int, stop: int, members: int) -> list[int]:
-    """Where the piece of each member begins, and the end."""
-    return [start + piece * (stop - start) // members for piece in range(members + 1)]
 
 
 def _held_bytes(model: TrainedModel) -> int:

@@ -16,7 +16,8 @@ from statistics import fmean
 import numpy as np
 
 from sdn.planners import Clos, Commodities, Plan, annealing, ecmp, greedy, ilp, optimal
-from testbed.simulate.training import Planner, TrainingJob, placed, placed_by_tor, train
+from testbed.simulate.phases import Planner
+from testbed.simulate.training import TrainingJob, placed, placed_by_tor, train
 from testbed.workloads import training_models
 from testbed.workloads.training_models import Model
 
@@ -151,13 +152,13 @@ def measure(
         told(f"{case.model.name}, rings of {case.ring}, {case.jobs} jobs, {case.failed} spines failed: {NAMES[name]}")
         planner = CachedPlanner(name, seed)
         trained = train(fabric, jobs, iterations, planner)
-        job, flow_s = jobs[0], trained.flow_s[0]
+        job, flow_s = jobs[0], trained.message_s[0]
         bits = 8 * job.model.part_bytes / job.copies
         points.append(
             Point(
                 case,
                 name,
-                allreduce_s=float(trained.allreduce_s[0].mean()),
+                allreduce_s=float(trained.phase_s[0].mean()),
                 ideal_s=job.allreduce_s(RATE_BPS),
                 fct_s=float(flow_s.mean()),
                 throughput_bps=float((bits / flow_s).mean()),

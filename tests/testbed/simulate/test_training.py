@@ -29,7 +29,7 @@ def test_a_job_alone_takes_the_ideal_time(model: Model, copies: int) -> None:
     fabric = Clos.of(32, 32, 32, 100e9)
     [job] = placed([(model, copies)], fabric.nics, 1.0, seed=1)
     trained = train(fabric, [job], 2, optimal)
-    assert trained.allreduce_s[0] == pytest.approx(job.ideal_s)
+    assert trained.phase_s[0] == pytest.approx(job.ideal_s)
     assert 1000 * job.ideal_s == pytest.approx(IDEAL_MS[model, copies], rel=1e-4)
     assert trained.simulation.now_s == pytest.approx(job.arrival_s + 2 * (model.compute_s + job.ideal_s))
 
@@ -37,8 +37,8 @@ def test_a_job_alone_takes_the_ideal_time(model: Model, copies: int) -> None:
 def test_flows_without_competition_take_their_serialisation_time() -> None:
     fabric = Clos.of(32, 32, 32, 100e9)
     [job] = placed([(GPT3, 4)], fabric.nics, 1.0, seed=1)
-    [flow_s] = train(fabric, [job], 2, optimal).flow_s
-    assert flow_s.shape == (2, 6, 4 * GPT3.parts)
+    [flow_s] = train(fabric, [job], 2, optimal).message_s
+    assert flow_s.shape == (2 * 6 * 4 * GPT3.parts,)
     assert flow_s == pytest.approx(8 * GPT3.part_bytes / 4 / 100e9)
 
 
@@ -58,7 +58,7 @@ def test_no_planner_beats_the_ideal_and_the_optimum_has_it() -> None:
     small = Model("small", 1e9, 1, 1, 1, tensor=4, pipeline=1, compute_s=0.01)
     fabric = Clos.of(8, 4, 4, 100e9)
     jobs = placed([(small, 4), (small, 2), (small, 2)], fabric.nics, 0.01, seed=3)
-    times = {planner: train(fabric, jobs, 3, planner).allreduce_s for planner in (ecmp, greedy, optimal)}
+    times = {planner: train(fabric, jobs, 3, planner).phase_s for planner in (ecmp, greedy, optimal)}
     for allreduce_s in times.values():
         for job, own in zip(jobs, allreduce_s, strict=True):
             assert own.shape == (3,)

@@ -16,7 +16,9 @@ from testbed.misfit import Misfit
 from testbed.progress import Steps
 from testbed.simulate import fluid
 from testbed.spec import Experiment, Spec, check
+from testbed.training.phased import phased
 from testbed.workloads import Training
+from testbed.workloads.training import OneTraining
 from testbed.workloads.training_models import BLOOM, GPT3, LLAMA2, Model, Parallelism, traffic
 from tests.testbed.workloads.test_schedules import simulate
 
@@ -92,6 +94,40 @@ def test_copies_end_with_sums(
     one.check_ranks(ranks)
     for rank, output in enumerate(simulate(one, ranks, seed)):
         assert np.array_equal(output, one.expected(rank, ranks, seed))
+
+
+@given(
+    data=st.integers(1, 4),
+    expert=st.integers(1, 2),
+    pipeline=st.integers(1, 3),
+    interleave=st.integers(1, 2),
+    zero=st.integers(0, 3),
+    slices=st.integers(1, 3),
+)
+def test_ranks_send_what_the_task_graph_says(
+    data: int, expert: int, pipeline: int, interleave: int, zero: int, slices: int
+) -> None:
+    if data * expert == pipeline == 1:
+        return
+    job = small(data=data * expert, pipeline=pipeline, zero=zero, microbatches=6, activation_bytes=96, part_bytes=808)
+    job |= {"interleave": interleave if pipeline > 1 else 1, "compute_s": 0.3}
+    if expert > 1:
+        job |= {"expert": expert, "routed_bytes": 48, "expert_bytes": 248}
+    one = training(job, slices=slices).of_job(0)
+    assert isinstance(one, OneTraining)
+    sent, received = np.zeros(one.phased.gpus), np.zeros(one.phased.gpus)
+    transfers = one.schedule(one.phased.gpus, 0)
+    for transfer in transfers:
+        sent[transfer.src] += transfer.count * one.item_bytes
+        received[transfer.dst] += transfer.count * one.item_bytes
+    graph = phased(one.phased).graph
+    assert sent.sum() == pytest.approx(graph.sent_bytes().sum())
+    # Pieces of a ring differ by one element at most.
+    assert np.abs(sent - graph.sent_bytes()).max() <= 2 * 3 * one.item_bytes
+    assert np.abs(received - graph.received_bytes()).max() <= 2 * 3 * one.item_bytes
+    assert sum(one.pauses(0).values()) == pytest.approx(graph.computed_s()[0])
+    hops = {(src, dst) for task in graph.tasks for src, dst, _ in task.messages()}
+    assert hops == {(transfer.src, transfer.dst) for transfer in transfers}
 
 
 @pytest.mark.parametrize(("zero", "rounds"), [(0, 2), (1, 2), (2, 2), (3, 3)])
@@ -196,6 +232,9 @@ def test_an_iteration_takes_the_sum_of_computing_and_sending() -> None:
     experiment = made(job, iterations=4)
     sending_s = 2 * 2 / 3 * 8 * 3e6 / 10e9
     assert ideal_of(experiment) == pytest.approx(4 * (0.3 + sending_s))
+    one = experiment.spec.workload.of_job(0)
+    assert isinstance(one, OneTraining)
+    assert phased(one.phased).graph.longest_chain_s(10e9) == pytest.approx(0.3 + sending_s)
     # Packets have headers, and the last of each message waits for switches.
     assert 4 * (0.3 + sending_s) < completion_s(experiment) < 4 * (0.3 + 1.1 * sending_s)
 
