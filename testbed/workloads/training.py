@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training iterations of models that are split by tensor, pipeline and data parallelism. Each model is a job.
 
-The task graph is that of `testbed.training.phased`. An iteration computes forward, passes activations from stage to stage, computes backward, passes gradients back, and
+The task graph is that of `testbed.training.phased`. `language_model` sends gradients layer by layer behind the backward
+pass instead.
+
+An iteration computes forward, passes activations from stage to stage, computes backward, passes gradients back, and
 then synchronises the copies of the model:
 
 - `zero` 0: gradients are all-reduced in rings, one ring for every part of the model. `zero` 1 and 2, which partition
@@ -18,8 +21,6 @@ With `interleave`, a microbatch passes that many chunks of every stage, and goes
 Tensor parallelism uses the host's internal network and sends nothing here. Computation does not overlap with
 communication. Its time is that of `testbed.training`: it depends on the split, the microbatches and the GPU. Where a
 spec gives `compute_s`, the forward pass takes a third of it, because the backward pass goes over the weights twice.
-
-`language_model` sends gradients layer by layer behind the backward pass instead.
 
 Rank t + tensor * (p + pipeline * d) holds tensor part t of stage p of copy d, so the ranks of a copy are consecutive.
 """
