@@ -145,7 +145,7 @@ class TaskGraph:
 
         Tasks that wait for nothing in that graph wait for `after`. Returns the number of the first one.
         """
-        if len(devices) != graph.devices or not {*devices} <= {*range(self.devices)}:
+        if len(devices) != graph.devices or min(devices) < 0 or max(devices) >= self.devices:
             raise ValueError(
                 f"a graph of {graph.devices} devices cannot be added to one of {self.devices} as {devices}"
             )
