@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Self, TypeVar
+from typing import IO, Protocol, Self, TypeVar
 
 from testbed.errors import TestbedError
 
@@ -47,6 +47,19 @@ def root_cause(failures: Sequence[ProcessError]) -> ProcessError:
     return next((failure for failure in failures if not failure.peer_lost), failures[0])
 
 
+class Process(Protocol):
+    """What a group uses of `subprocess.Popen`."""
+
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit status, negative for a signal. Raises subprocess.TimeoutExpired."""
+
+    def kill(self) -> None:
+        """Kill the process unless it has been waited for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """One process of a group.
@@ -56,7 +69,7 @@ class Member:
     """
 
     name: str
-    start: "Callable[[IO[bytes]], subprocess.Popen[bytes]]"
+    start: Callable[[IO[bytes]], Process]
     log: Path
     logs: str
 
@@ -224,7 +237,7 @@ def _last_failure(one: _Process, parse: Callable[[bytes], object]) -> ProcessErr
         return failure
 
 
-def _ending(process: "subprocess.Popen[bytes]") -> str:
+def _ending(process: Process) -> str:
     """The exit of a process, once it has closed its standard output."""
     try:
         status = process.wait(_CLOSED_PIPE_S)

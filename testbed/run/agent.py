@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m testbed.run.agent`: one rank, on one emulated host.
+"""An agent: one rank, on one emulated host.
 
-It reads commands from standard input and writes reports to standard output, one JSON object per line
-(`agent_messages`). All other output goes to standard error, which the runner keeps as the host's log.
+It reads commands and writes reports, one JSON object per line (`agent_messages`). All other output goes to standard
+error, which the runner keeps as the host's log.
 """
 
 from __future__ import annotations
 
 import base64
-import sys
 import time
 import traceback
 from collections import Counter
@@ -275,12 +274,3 @@ def _open(command: messages.Prepare, transport: Transport) -> _Run | NativeRun |
 
 def _left_s(deadline: float) -> float:
     return max(0.001, deadline - time.monotonic())
-
-
-def main() -> int:
-    """Entry point."""
-    return serve(sys.stdin, sys.stdout, Hostlib())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,46 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runner's side of the agents: a group of processes, one on every host that has a rank."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol, Self, TypeVar
+from typing import IO, Any, Self, TypeAlias, TypeVar
 
 from pydantic import ValidationError
 
-from testbed.process_group import LostPeerReport, Member, ProcessGroup
+from testbed.process_group import LostPeerReport, Member, Process, ProcessGroup
 from testbed.run import agent_messages as messages
 
 R = TypeVar("R", messages.Prepared, messages.Connected, messages.Finished, messages.Closed)
 
-AGENT_ARGV = (sys.executable, "-m", "testbed.run.agent")
-
 _END_TIMEOUT_S = 5.0
 """Time that agents get to end after their input is closed."""
 
-
-class Popen(Protocol):
-    """`emul.MininetFabric.popen`: start a program on a host."""
-
-    def __call__(self, host_name: str, argv: Sequence[str], **popen_kwargs: Any) -> "subprocess.Popen[bytes]":
-        """The running program."""
+StartAgent: TypeAlias = Callable[[str, IO[bytes]], Process]
+"""Starts the agent (`agent.serve`) of a host, with standard error to the file."""
 
 
 class Agents:
     """Agents on `hosts`, numbered in that order. A context manager, as `ProcessGroup` is."""
 
-    def __init__(self, popen: Popen, hosts: Sequence[str], log_dir: Path, argv: Sequence[str] = AGENT_ARGV) -> None:
+    def __init__(self, start: StartAgent, hosts: Sequence[str], log_dir: Path) -> None:
         log_dir.mkdir(parents=True, exist_ok=True)
-        # No matrices are multiplied here: threads of numpy's linear algebra would only cost memory and time.
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-
-        def start(host: str, stderr: IO[bytes]) -> "subprocess.Popen[bytes]":
-            pipe = subprocess.PIPE
-            return popen(host, list(argv), stdin=pipe, stdout=pipe, stderr=stderr, env=environment)
-
         logs = {host: log_dir / f"agent-{host}.log" for host in hosts}
         self._group = ProcessGroup(
             [

@@ -20,7 +20,7 @@ from testbed.live.runs_so_far import Began, Entry, Finished, Happened
 from testbed.plan.optical import Setting
 from testbed.progress import Steps
 from testbed.run import agent_messages as messages
-from testbed.run.agents import AGENT_ARGV, Agents, R
+from testbed.run.agents import Agents, R, StartAgent
 from testbed.run.fabric import Fabric
 from testbed.run.path_service import PathServiceProcess, Services, no_services
 from testbed.run.rank_configuration import connect_commands, prepare_commands
@@ -89,8 +89,8 @@ def faults_of(links: Mapping[str, LinkSettings]) -> dict[PortRef, LinkFault]:
 class Runner:
     """The runs of one experiment on a fabric that is up.
 
-    `services` makes the path service for a policy that needs one, with a name for its logs. `tell` is called with
-    entries of a journal, those about events from another thread.
+    `start` starts agents. `services` makes the path service for a policy that needs one, with a name for its logs.
+    `tell` is called with entries of a journal, those about events from another thread.
     """
 
     def __init__(
@@ -98,14 +98,14 @@ class Runner:
         experiment: Experiment,
         fabric: Fabric,
         log_dir: Path,
-        argv: Sequence[str] = AGENT_ARGV,
+        start: StartAgent,
         services: Services = no_services,
         tell: Callable[[Entry], None] = lambda _: None,
     ) -> None:
         self._experiment = experiment
         self._fabric = fabric
         self._log_dir = log_dir
-        self._argv = argv
+        self._start = start
         self._services = services
         self._tell = tell
         self._seen: set[tuple[str, Flow]] = set()
@@ -128,7 +128,7 @@ class Runner:
         if any(event.kill for event in experiment.spec.events):
             self._fabric.allow_detours()
         steps.now(f"starting {len(hosts)} agents")
-        with Agents(self._fabric.popen, hosts, self._log_dir, self._argv) as agents:
+        with Agents(self._start, hosts, self._log_dir) as agents:
             for seed in experiment.seeds:
                 by_rank = _RankAgents(agents, [hosts.index(host) for host in experiment.at(seed).hosts])
                 for policy in experiment.spec.policies:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface of a fabric that carries packets. `emul.MininetFabric` implements it; tests have another."""
 
-import subprocess
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from emul import LinkFault
 from emul.flow_dump import ObservedFlow
@@ -63,9 +62,6 @@ class Faults(Protocol):
 
 class Fabric(Protocol):
     """The part of `emul.MininetFabric` that is used."""
-
-    def popen(self, host_name: str, argv: Sequence[str], **popen_kwargs: Any) -> "subprocess.Popen[Any]":
-        """Start a command on a host."""
 
     def link_counters(self) -> Mapping[PortRef, Counters]:
         """Read the counters of every switch port."""

@@ -22,11 +22,11 @@ from testbed.errors import TestbedError
 from testbed.plan.ports import device_seed
 from testbed.progress import Steps
 from testbed.run import agent_messages as messages
-from testbed.run.agents import AGENT_ARGV, Agents, R
+from testbed.run.agent_processes import AgentProcesses
+from testbed.run.agents import Agents, R, StartAgent
 from testbed.run.fabric import Fabric
 from testbed.run.failures import exit_status, fabric_errors
 from testbed.run.replay_plan import PATH_MTU_BYTES, ReplayJob, ReplayPlan, ReplayStrategy
-from testbed.workloads.cluster_job import ClusterJob
 
 _LEAD_S = 1.0
 """A job sets up its connections so long before its start, if its hosts and links are idle then."""
@@ -239,32 +239,16 @@ class Replayer:
             raise _Abandoned("another job has failed")
 
 
-def replay(plan: ReplayPlan, topology: Topology, fabric: Fabric, log_dir: Path, argv: Sequence[str]) -> Record:
-    """Replay every strategy on a fabric that is up, with agents started by `argv`. Raises TestbedError."""
-    used = {host for strategy in plan.strategies for job in strategy.jobs for host in job.hosts}
-    hosts = [host.name for host in topology.hosts if host.name in used]
+def replay(plan: ReplayPlan, topology: Topology, fabric: Fabric, log_dir: Path, start: StartAgent) -> Record:
+    """Replay every strategy on a fabric that is up. `start` starts agents. Raises TestbedError."""
     with Steps(sum(len(strategy.jobs) for strategy in plan.strategies)) as steps:
-        steps.now(f"starting {len(hosts)} agents")
-        with Agents(fabric.popen, hosts, log_dir, argv) as agents:
-            _await_imports(topology, agents, hosts)
+        steps.now(f"starting {len(plan.hosts)} agents")
+        with Agents(start, plan.hosts, log_dir) as agents:
             return Record(
                 strategies=[
-                    Replayer(topology, strategy, fabric, agents, hosts).run(steps) for strategy in plan.strategies
+                    Replayer(topology, strategy, fabric, agents, plan.hosts).run(steps) for strategy in plan.strategies
                 ]
             )
-
-
-def _await_imports(topology: Topology, agents: Agents, hosts: Sequence[str]) -> None:
-    """Let every agent open and close a device once, because it imports the transport at first use."""
-    nothing = ClusterJob(bytes=8, shares=[1.0], destinations=[[0]])
-    for number, host in enumerate(hosts):
-        device = messages.DeviceConfig(
-            address=str(topology.host(host).nics[0].address), lanes=1, policy="ecmp", seed=1, line_rate_bps=1_000_000
-        )
-        agents.send({number: messages.Prepare(rank=0, ranks=1, seed=1, device=device, workload=nothing)})
-    agents.receive(messages.Prepared, _SETUP_TIMEOUT_S)
-    agents.send(dict.fromkeys(range(len(hosts)), messages.Close()))
-    agents.receive(messages.Closed, _SETUP_TIMEOUT_S)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -279,9 +263,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         plan = ReplayPlan.model_validate_json(arguments.plan.read_text())
         with (
             fabric_errors(arguments.log_dir),
+            AgentProcesses(plan.hosts) as agents,
             MininetFabric(plan.topology, log_dir=arguments.log_dir) as fabric,
         ):
-            record = replay(plan, plan.topology, fabric, arguments.log_dir, AGENT_ARGV)
+            record = replay(plan, plan.topology, fabric, arguments.log_dir, agents.on(fabric.host_pid))
         arguments.out.write_text(record.model_dump_json())
 
     return exit_status(work)

@@ -88,6 +88,12 @@ class ReplayPlan(_Model):
         """The fabric."""
         return leaf_spine(self.leaves, self.spines, self.hosts_per_leaf, self.rate_bps)
 
+    @property
+    def hosts(self) -> list[str]:
+        """The hosts of all jobs."""
+        used = {host for strategy in self.strategies for job in strategy.jobs for host in job.hosts}
+        return [host.name for host in self.topology.hosts if host.name in used]
+
 
 def plan_replay(spec: ClusterSpec) -> tuple[ReplayPlan, dict[str, Result]]:
     """The replay of a spec's first seed, and what the simulation says, by strategy.

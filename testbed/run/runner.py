@@ -18,6 +18,7 @@ from testbed.analysis.observations import Observations
 from testbed.live.runs_so_far import Entry, line
 from testbed.nccl import devices
 from testbed.progress import Steps
+from testbed.run.agent_processes import AgentProcesses
 from testbed.run.experiment_runs import Runner, faults_of
 from testbed.run.failures import exit_status, fabric_errors
 from testbed.run.path_service import PathServices
@@ -27,7 +28,7 @@ from testbed.workloads import NcclCollective, TorchTraining
 
 
 def run_in_sandbox(
-    experiment: Experiment, log_dir: Path, steps: Steps, tell: Callable[[Entry], None] = lambda _: None
+    experiment: Experiment, agents: AgentProcesses, log_dir: Path, steps: Steps, tell: Callable[[Entry], None]
 ) -> Observations:
     """Bring the fabric up, carry out all runs, take the fabric down. `tell` is called with entries of a journal.
 
@@ -52,7 +53,8 @@ def run_in_sandbox(
             management=any(policy.policy == "controller" for policy in experiment.spec.policies),
             on_dead=services.dead_links,
         ) as fabric:
-            records = list(Runner(experiment, fabric, log_dir, services=services.serving, tell=tell).runs(steps))
+            runner = Runner(experiment, fabric, log_dir, agents.on(fabric.host_pid), services.serving, tell)
+            records = list(runner.runs(steps))
             steps.now("taking the fabric down")
     return Observations(runs=records)
 
@@ -75,8 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def work() -> None:
         experiment = load(arguments.spec)
-        with Steps(len(experiment.seeds) * len(experiment.spec.policies)) as steps:
-            run_in_sandbox(experiment, arguments.log_dir, steps, tell).save(arguments.out)
+        runs = len(experiment.seeds) * len(experiment.spec.policies)
+        with AgentProcesses(experiment.all_hosts) as agents, Steps(runs) as steps:
+            run_in_sandbox(experiment, agents, arguments.log_dir, steps, tell).save(arguments.out)
 
     return exit_status(work)
 

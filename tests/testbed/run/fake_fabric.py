@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
-from typing import Any
+from typing import IO
 
 import numpy as np
 
@@ -28,8 +29,26 @@ from testbed.analysis.observations import (
     Sample,
     SeenFlow,
 )
+from testbed.run.agents import StartAgent
 from testbed.run.run_record import host_ports
 from testbed.spec import Experiment
+
+
+def agents_by(*argv: str) -> StartAgent:
+    """Starts agents as programs of this machine."""
+
+    def start(host: str, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
+
+    return start
+
+
+TCP_AGENT = agents_by(sys.executable, "-m", "tests.testbed.run.tcp_transport")
+HOSTLIB_AGENT = agents_by(
+    sys.executable,
+    "-c",
+    "import sys; from testbed.run.agent import Hostlib, serve; sys.exit(serve(sys.stdin, sys.stdout, Hostlib()))",
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +70,7 @@ class FakeFaults:
 
 
 class FakeFabric:
-    """Runs every host's programs on this machine; its counters grow with every reading."""
+    """Its counters grow with every reading."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._topology = experiment.topology
@@ -61,10 +80,6 @@ class FakeFabric:
         self.rates: list[tuple[Link, float]] = []
         self.faults: list[tuple[PortRef, LinkFault]] = []
         self.detours: list[Detours] = []
-
-    def popen(self, host_name: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[Any]:
-        self._topology.host(host_name)
-        return subprocess.Popen(argv, **popen_kwargs)
 
     def link_counters(self) -> Mapping[PortRef, FakeCounters]:
         self._readings += 1

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,13 @@ from sdn.isolation.virtual_clos import VirtualClos
 from testbed.errors import InputError
 from testbed.process_group import ProcessError
 from testbed.run import replay as replay_module
+from testbed.run.agents import StartAgent
 from testbed.run.replay import Record, replay
 from testbed.run.replay_plan import ReplayPlan, plan_replay
 from testbed.spec.cluster import ClusterSpec
 from tests.testbed.experiments import experiment, on_loopback
-from tests.testbed.run.fake_fabric import FakeFabric
+from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, agents_by
 
-TCP_AGENT = [sys.executable, "-m", "tests.testbed.run.tcp_transport"]
 PACKED = {"name": "packed", "placement": "packed", "network": "ecmp"}
 VCLOS = {"name": "vclos", "placement": "vclos", "network": "reserved"}
 
@@ -127,11 +126,11 @@ def test_a_spec_without_a_speedup_is_refused(tmp_path: Path) -> None:
         plan_replay(spec(tmp_path, VCLOS, replay=None))
 
 
-def replayed(folder: Path, plan: ReplayPlan, argv: Sequence[str] = tuple(TCP_AGENT)) -> tuple[Record, FakeFabric]:
+def replayed(folder: Path, plan: ReplayPlan, start: StartAgent = TCP_AGENT) -> tuple[Record, FakeFabric]:
     made = on_loopback(experiment(folder))
     assert made.topology.name == plan.topology.name
     fabric = FakeFabric(made)
-    return replay(plan, made.topology, fabric, folder / "logs", argv), fabric
+    return replay(plan, made.topology, fabric, folder / "logs", start), fabric
 
 
 def test_jobs_take_their_links_when_they_start_and_release_them_at_their_end(tmp_path: Path) -> None:
@@ -170,11 +169,6 @@ def test_strategies_are_replayed_one_after_the_other(tmp_path: Path) -> None:
 def test_the_first_failure_ends_all_jobs(tmp_path: Path) -> None:
     """One agent dies when its job begins: jobs that wait for its hosts give up, and the error names it."""
     plan, _ = plan_replay(spec(tmp_path, VCLOS))
-    program = (
-        "import sys; from testbed.run import agent_messages as m\n"
-        "first = m.Prepare.model_validate_json(sys.stdin.readline())\n"
-        "print(m.Prepared(handles={}).model_dump_json(), flush=True); sys.stdin.readline()\n"
-        "print(m.Closed().model_dump_json(), flush=True); sys.stdin.readline(); sys.exit(3)\n"
-    )
+    dying = agents_by(sys.executable, "-c", "import sys; sys.stdin.readline(); sys.exit(3)")
     with pytest.raises(ProcessError, match=r"the agent on h\d ended with status 3; its log is"):
-        replayed(tmp_path, plan, [sys.executable, "-c", program])
+        replayed(tmp_path, plan, dying)

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -20,9 +22,7 @@ from testbed.run import runner
 from testbed.run.agents import Agents
 from testbed.run.experiment_runs import Runner
 from tests.testbed.experiments import experiment, on_loopback, write_spec
-from tests.testbed.run.fake_fabric import FakeFabric
-
-TCP_AGENT = [sys.executable, "-m", "tests.testbed.run.tcp_transport"]
+from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, agents_by
 
 
 def run(folder: Path, **changes: object) -> list[RunRecord]:
@@ -33,8 +33,7 @@ def run(folder: Path, **changes: object) -> list[RunRecord]:
 
 def scripted(folder: Path, program: str) -> Agents:
     """An agent that runs a Python program instead of executing commands."""
-    made = experiment(folder)
-    return Agents(FakeFabric(made).popen, made.hosts[:1], folder / "logs", [sys.executable, "-c", program])
+    return Agents(agents_by(sys.executable, "-c", program), ["h1"], folder / "logs")
 
 
 @pytest.mark.parametrize(
@@ -161,12 +160,11 @@ def test_an_unexpected_report_is_an_error(tmp_path: Path, line: str, what: str) 
 
 
 def test_an_agent_that_did_not_prepare_refuses_to_start(tmp_path: Path) -> None:
-    made = experiment(tmp_path)
-    with Agents(FakeFabric(made).popen, made.hosts[:1], tmp_path / "logs", TCP_AGENT) as agents:
+    with Agents(TCP_AGENT, ["h1"], tmp_path / "logs") as agents:
         agents.send({0: messages.Close()})
         with pytest.raises(ProcessError, match="close came before prepare"):
             agents.receive(messages.Closed, 100.0)
-    assert "Traceback" in (tmp_path / "logs" / f"agent-{made.hosts[0]}.log").read_text()
+    assert "Traceback" in (tmp_path / "logs" / "agent-h1.log").read_text()
 
 
 def test_a_file_that_cannot_be_written_gives_one_error_line(
@@ -179,14 +177,15 @@ def test_a_file_that_cannot_be_written_gives_one_error_line(
 
 
 def test_no_process_remains_after_a_failed_start(tmp_path: Path) -> None:
-    started = []
+    started: list[subprocess.Popen[bytes]] = []
 
-    def popen(host_name: str, argv: object, **options: object) -> object:
+    def start(host: str, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
         if started:
             raise OSError("no more processes")
-        started.append(FakeFabric(experiment(tmp_path)).popen("h1", [sys.executable, "-c", "input()"], **options))
+        argv = [sys.executable, "-c", "input()"]
+        started.append(subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr))
         return started[0]
 
     with pytest.raises(OSError, match="no more processes"):
-        Agents(popen, ["h1", "h2"], tmp_path / "logs")
+        Agents(start, ["h1", "h2"], tmp_path / "logs")
     assert started[0].returncode == -9

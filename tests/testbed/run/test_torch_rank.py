@@ -28,7 +28,7 @@ from testbed.run.experiment_runs import Runner
 from testbed.run.torch_rank import TorchRun
 from testbed.workloads import TorchTraining
 from tests.testbed.experiments import experiment, on_loopback
-from tests.testbed.run.fake_fabric import FakeFabric
+from tests.testbed.run.fake_fabric import HOSTLIB_AGENT, FakeFabric
 
 ROOT = Path(__file__).parents[3]
 LOOP = """
@@ -137,7 +137,7 @@ def records(folder: Path, **workload: Any) -> list[RunRecord]:
         )
     )
     with Steps(2) as steps:
-        runs = list(Runner(made, FakeFabric(made), folder / "logs").runs(steps))
+        runs = list(Runner(made, FakeFabric(made), folder / "logs", HOSTLIB_AGENT).runs(steps))
     written = summary(made, metrics.by_policy(made, flows_of(made, Observations(runs=runs))), [])
     json.dumps(written, allow_nan=False)
     assert [policy["largest_loss_difference"] for policy in written["policies"]] == [0.0, 0.0]

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,7 @@ from testbed.progress import Steps
 from testbed.run.experiment_runs import Runner
 from testbed.spec import Experiment
 from tests.testbed.experiments import experiment, on_loopback
-from tests.testbed.run.fake_fabric import FakeFabric
-
-TCP_AGENT = [sys.executable, "-m", "tests.testbed.run.tcp_transport"]
+from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric
 
 JOBS = {"train": 8, "probe": 2, "search": 6}
 
