@@ -20,17 +20,16 @@ pure data parallelism, or embedding tables on one server each. [TopoOpt](../topo
 
 - GPUs compute in half precision. In single precision, as the released profiles imply, Figure 20 and DLRM in Figure 11
   agree, and Figure 12 is within 10 %; VGG and BERT, which libraries compute faster, differ more.
-- The fat-tree of equal cost has 1 / 3.2 of TopoOpt's bandwidth (5.2); the overhead in 5.5 implies 1 / 4.
+- The fat-tree of equal cost has 1 / 3.2 of TopoOpt's bandwidth (5.2). The overhead in 5.5 implies 1 / 4.
 - Figure 13 takes the printed ratios of all-to-all to all-reduce as input. In the model of Figure 12 they are smaller,
   so TopoOpt forwards less.
 - Printed path lengths and taxes are those of circuits in both directions, as the released code makes them. With these,
-  iterations of DLRM and NCF take 2 and 4 % longer (Figure 11). Loads depend on ties between equally short paths, which
-  the paper does not say how it breaks.
-- Our rule of costs ([cost.py](../../testbed/papers/topoopt/cost.py)) was chosen to give the ratio of OCSs to patch
-  panels; the paper prints no formulas, and no prices of SiP-ML.
-- OCS-reconfig and SiP-ML (Figures 11, 17) match TopoOpt at 1 us if they measure often; the paper prints the interval
-  for 10 ms only. Its BERT takes longer with forwarding. Here a ring's demand is even, and relaying is shorter than
-  waiting.
+  iterations of DLRM and NCF take 2 and 4 % longer (Figure 11). Loads depend on how ties between equally short paths
+  are broken, which the paper does not say.
+- The paper prints no formulas of costs. Our rule ([cost.py](../../testbed/papers/topoopt/cost.py)) was chosen to give
+  the ratio of OCSs to patch panels.
+- OCS-reconfig and SiP-ML (Figures 11, 17) match TopoOpt at 1 us if they measure often. The paper prints the interval
+  for 10 ms only.
 - On 32 servers, 4,000 proposals of FlexFlow's Markov chain (4.1) gain at most 0.1 % over the named strategies.
   Coordinate descent, with at most 171 estimates, halves NCF's iteration and shortens DLRM's by 10 %.
 """

@@ -18,13 +18,12 @@ independent; trace 51 of 60 has the least maximum error, 14.9 %. Ties between se
 
 - In table 2 vClos fails up to twice as often under more load. OCS-vClos lacks links ten times less often, perhaps
   because ours may put several virtual spines on a spine, which constraint (9) forbids.
-- SR and Balanced are within 20 %, with GPUs anywhere as in the released simulator; the text says whole servers.
+- SR and Balanced are within 20 %, with GPUs anywhere as in the released simulator. The text says whole servers.
 - ECMP's times are not reproduced: contention lengthens the mean job by 4 % here, since collectives take 2 to 25 % of
   the time. In table 7 it is 29 %.
 - vClos and OCS-vClos wait longer than in the paper, since a large job that lacks links holds up all others. With the
   queue FF, where it holds up nobody, both are within 3 %.
-- Mean JRT differs by 4 % only, so waiting decides the order in table 5: vClos comes last, and OCS-Relax, which needs no
-  whole servers, first.
+- Mean JRT differs by 4 % only, so waiting decides the order in table 5.
 """
 
 _FIT = "Fitted: trace 51 of 60, chosen by this column."
