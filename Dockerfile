@@ -5,14 +5,19 @@
 #
 # --privileged: the emulated fabric makes network namespaces, and Open vSwitch runs in them. Other commands, such as
 # `docker run --rm paralet paralet run experiments/demo.yaml --fabric fluid`, need no privileges.
-FROM debian:12-slim
+
+# Debian's packages. The development container (.devcontainer) is this stage.
+FROM debian:12-slim AS packages
+COPY scripts/apt-packages.txt /tmp/
+RUN apt-get update -q \
+    && sed 's/#.*//' /tmp/apt-packages.txt | xargs apt-get install -q -y --no-install-recommends ca-certificates \
+    && rm -rf /var/lib/apt/lists/* /tmp/apt-packages.txt
+
+FROM packages
 WORKDIR /paralet
 COPY . .
-# One layer, or the lists, caches and build tree of one command would remain in the image. Without the packages of
+# One layer, or the caches and the build tree of one command would remain in the image. Without the packages of
 # scripts/apt-packages-check.txt: checks and tests need a checkout.
-RUN apt-get update -q \
-    && sed 's/#.*//' scripts/apt-packages.txt | xargs apt-get install -q -y --no-install-recommends ca-certificates \
-    && PARALET_SKIP_APT=1 PIP_NO_CACHE_DIR=1 scripts/setup.sh \
-    && rm -rf /var/lib/apt/lists/* build
+RUN PARALET_SKIP_APT=1 PIP_NO_CACHE_DIR=1 scripts/setup.sh && rm -rf build
 ENV PATH=/paralet/.venv/bin:$PATH PARALET_SKIP_APT=1
 CMD ["sh", "-c", "paralet run experiments/nccl.yaml && paralet run experiments/demo.yaml"]
