@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,6 +43,11 @@ class Command:
 
     def __str__(self) -> str:
         return f"{self.block}: {self.text}"
+
+    def shows(self, printed: str) -> bool:
+        """Whether the page shows nothing below the command, or what it ``printed``; ``...`` stands for anything."""
+        options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        return not self.output.strip() or doctest.OutputChecker().check_output(self.output, printed, options)
 
 
 def blocks(*languages: str) -> Iterator[Block]:

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The README's start without root works as written, from a clean checkout to the first result."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.markdown import ROOT, commands
+
+INSTALL = "pip install ."
+END = "\0"
+"""What the shell prints after each command, to tell their outputs apart."""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the files that Git tracks, as they are now, without anything that was built here."""
+    # Of a user who may not own this checkout.
+    listed = subprocess.run(
+        ["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip(f"only a Git checkout can be copied: {listed.stderr.strip()}")
+    copy = tmp_path / "checkout"
+    for name in filter(None, listed.stdout.split(END)):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+@pytest.mark.timeout(1800)  # compiles the native engine
+def test_the_start_without_root_works_as_written(checkout: Path, tmp_path: Path) -> None:
+    shown = [each for each in commands() if each.block.page == ROOT / "README.md" and INSTALL in each.block.text]
+    home = tmp_path / "home"  # where the README makes the environment
+    home.mkdir()
+    # Without the environment of this test, in which everything is installed already.
+    path = [each for each in os.environ["PATH"].split(":") if Path(each) != Path(sys.executable).parent]
+    environment = {
+        **os.environ,
+        "HOME": str(home),
+        "PATH": ":".join(path),
+        "PIP_REQUIRE_VIRTUALENV": "1",  # whatever the README says, this machine's own Python stays as it is
+        "CCACHE_BASEDIR": str(checkout),  # with ccache, as in CI, what was compiled in another checkout counts
+    }
+    done = subprocess.run(
+        ["bash", "-c", "".join(f"{each.text} || exit\nprintf '\\0'\n" for each in shown)],
+        cwd=checkout,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode and "No matching distribution" in done.stderr:
+        unreachable = re.search(r"after connection broken by (.*)", done.stderr)
+        if unreachable:
+            pytest.skip(f"pip cannot reach PyPI: {unreachable[1]}")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    printed = dict(zip((each.text for each in shown), done.stdout.split(END), strict=False))
+    for command in shown:
+        assert command.shows(printed[command.text]), printed[command.text]
+    (report,) = re.findall(r"^Report: (.+)$", done.stdout, re.MULTILINE)
+    assert (checkout / report).is_file()
+    assert (checkout / report).with_name("summary.json").is_file()
