@@ -32,7 +32,7 @@ test: lint test-unit test-native test-integration ## All checks and tests (root)
 test-unit: setup ## Python tests that need no privilege (ARGS=... goes to pytest)
 	@mkdir -p build && mkdir -p -m 1777 build/pytest # where root's tests, which run as nobody, keep what failed
 	@workers=$$((2 * $$(nproc))) # a test waits for about a third of its time
-	scripts/unprivileged.sh $(PYTEST) tests --ignore=tests/integration -n $$workers --dist worksteal -o cache_dir=build/pytest/unit $(ARGS)
+	scripts/unprivileged.sh $(PYTEST) tests --ignore=tests/integration --ignore=tests/start -n $$workers --dist worksteal -o cache_dir=build/pytest/unit $(ARGS)
 
 .PHONY: test-integration
 test-integration: setup ## Tests on emulated fabrics (root; ARGS=... goes to pytest)
@@ -101,6 +101,11 @@ site: setup ## Build the documentation site into build/site; a broken link is an
 .PHONY: wheel
 wheel: setup ## Build a manylinux wheel into dist/
 	@scripts/wheel.sh
+
+.PHONY: test-start
+test-start: setup ## The README's start without root as written, in a copy of the checkout (minutes)
+	@mkdir -p build && mkdir -p -m 1777 build/pytest
+	scripts/unprivileged.sh $(PYTEST) tests/start -o cache_dir=build/pytest/start $(ARGS)
 
 .PHONY: test-wheel
 test-wheel: setup ## Build the wheel and use it in an empty environment

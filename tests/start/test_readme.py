@@ -47,7 +47,6 @@ def test_the_start_without_root_works_as_written(checkout: Path, tmp_path: Path)
         "HOME": str(home),
         "PATH": ":".join(path),
         "PIP_REQUIRE_VIRTUALENV": "1",  # whatever the README says, this machine's own Python stays as it is
-        "CCACHE_BASEDIR": str(checkout),  # with ccache, as in CI, what was compiled in another checkout counts
     }
     done = subprocess.run(
         ["bash", "-c", "".join(f"{each.text} || exit\nprintf '\\0'\n" for each in shown)],
