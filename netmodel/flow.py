@@ -26,10 +26,12 @@ _IPV6_WORDS = 4
 def address_array(addresses: Iterable[Address]) -> Addresses:
     """Addresses as an array. Raises ValueError when IPv4 and IPv6 addresses are mixed."""
     listed = list(addresses)
-    if len({address.version for address in listed}) > 1:
+    if len(set(map(type, listed))) > 1:
         raise ValueError("IPv4 and IPv6 addresses cannot be mixed")
-    words = np.frombuffer(b"".join(address.packed for address in listed), dtype=">u4").astype(np.uint32)
-    return words.reshape(-1, _IPV6_WORDS) if listed and listed[0].version == 6 else words
+    if listed and listed[0].version == 6:
+        words = np.frombuffer(b"".join(address.packed for address in listed), dtype=">u4")
+        return words.astype(np.uint32).reshape(-1, _IPV6_WORDS)
+    return np.fromiter(map(int, listed), dtype=np.uint32, count=len(listed))
 
 
 def address_at(addresses: Addresses, index: int) -> Address:

@@ -3,7 +3,7 @@
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from ipaddress import ip_address
 
 import numpy as np
@@ -41,9 +41,10 @@ class RunFlows:
         return self.placed.routes(self.run.policy)
 
     @cached_property
-    def sent(self) -> dict[Flow, int]:
-        """Payload bytes by flow, from the lanes' counters."""
+    def sent(self) -> list[tuple[Flow, int]]:
+        """Each flow and its payload bytes, from the lanes' counters."""
         placed, nics = self.placed, dict[str, int]()
+        address_of = cache(placed.address)
         found: dict[tuple[str, str, int], int] = {}  # texts, because an address takes long to hash
         for entry in self.run.lanes:
             lane = entry.lane
@@ -52,14 +53,14 @@ class RunFlows:
             if lane.local is None and lane.peer not in nics:
                 # Flows join NICs of the same index, unless they are relayed.
                 nics[lane.peer] = placed.topology.port_of(_address(lane.peer)).port - 1
-            key = lane.local or placed.address(entry.rank, nics[lane.peer]), lane.peer, lane.port
+            key = lane.local or address_of(entry.rank, nics[lane.peer]), lane.peer, lane.port
             found[key] = found.get(key, 0) + lane.tx_bytes
-        return {Flow(_address(src), _address(dst), port): count for (src, dst, port), count in found.items()}
+        return [(Flow(_address(src), _address(dst), port), count) for (src, dst, port), count in found.items()]
 
     @cached_property
     def bytes(self) -> _Numbers:
         """Payload bytes by flow, in the order of `sent`."""
-        return np.fromiter(self.sent.values(), dtype=np.int64, count=len(self.sent))
+        return np.array([count for _, count in self.sent], dtype=np.int64)
 
     @cached_property
     def links(self) -> Links:
@@ -69,14 +70,19 @@ class RunFlows:
     @cached_property
     def rows(self) -> npt.NDArray[np.int32]:
         """The links of each flow's predicted path, in the order of `sent`, filled up with -1."""
-        return _rows(self.placed, self.sent, self.routes, self.links)
+        return _rows(self.placed, [flow for flow, _ in self.sent], self.routes, self.links)
 
-    def predicted_loads(self, ports: Iterable[PortRef]) -> list[int]:
-        """Predicted payload bytes over the link of each port: every flow's bytes along its predicted path."""
+    @cached_property
+    def payload(self) -> _Numbers:
+        """Predicted payload bytes over each link: every flow's bytes along its predicted path."""
         taken = self.rows >= 0
         sums = np.zeros(len(self.links), dtype=np.int64)
         np.add.at(sums, self.rows[taken], np.broadcast_to(self.bytes[:, None], self.rows.shape)[taken])
-        return [int(sums[self.links.number(port)]) for port in ports]
+        return sums
+
+    def predicted_loads(self, ports: Iterable[PortRef]) -> list[int]:
+        """Predicted payload bytes over the link of each port."""
+        return [int(self.payload[self.links.number(port)]) for port in ports]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +128,16 @@ def check_flows(experiment: Experiment, runs: Iterable[RunFlows]) -> list[FlowCh
         if (steered := flows.placed.steering(run.policy)) is not None or steering is not None:
             ways = {}  # the datapath's table has been emptied
         steering = steered
-        others: dict[Flow, int] = {}
-        for seen in () if links_died else run.seen:
+        new_to_datapath = [] if links_died else run.seen
+        known = {flow for flow, _ in flows.sent} if new_to_datapath else set()
+        others: dict[Flow, None] = {}
+        for seen in new_to_datapath:
             flow = Flow(_address(seen.src), _address(seen.dst), seen.src_port, seen.dst_port)
             ways.setdefault(flow, []).extend(seen.ports)
-            if flow.dst_port == ROCE_PORT and flow not in flows.sent:
-                others[flow] = 0
+            if flow.dst_port == ROCE_PORT and flow not in known:
+                others[flow] = None
         others_rows = _rows(flows.placed, others, flows.routes, flows.links)
-        for some, rows in ((flows.sent, flows.rows), (others, others_rows)):
+        for some, rows in ((flows.sent, flows.rows), ([(flow, 0) for flow in others], others_rows)):
             checks += [
                 FlowCheck(
                     policy=run.policy,
@@ -140,7 +148,7 @@ def check_flows(experiment: Experiment, runs: Iterable[RunFlows]) -> list[FlowCh
                     observed=tuple(ways.get(flow, ())) if ways else (),
                 )
                 for (flow, count), predicted in zip(
-                    some.items(), _choices(experiment, flows.links, some, rows), strict=True
+                    some, _choices(experiment, flows.links, (flow for flow, _ in some), rows), strict=True
                 )
             ]
     return checks

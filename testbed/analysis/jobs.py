@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs that share a fabric: ideal completion times, fairness and bandwidth tax. Pure."""
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import fmean
 
 from netmodel import PortRef
 from testbed.analysis.metrics import balance, uplinks
 from testbed.analysis.observations import RunRecord
-from testbed.plan.demands import bytes_by_pair, ideal_s
+from testbed.plan.demands import Pair, bytes_by_pair, ideal_s
 from testbed.spec import Experiment, Job
 from testbed.workloads import Transfer
 
@@ -37,8 +38,8 @@ def _ideal_at(experiment: Experiment, seed: int, job: Job | None) -> float:
         _over_circuits_s(placed, phase)
         if placed.setting is not None
         else max(
-            ideal_s(experiment.topology, placed.hosts, bytes_by_pair(carried, workload.item_bytes), nic)
-            for nic, carried in _by_nic(placed, phase).items()
+            ideal_s(experiment.topology, placed.hosts, demands, nic)
+            for nic, demands in _by_nic(placed, bytes_by_pair(phase, workload.item_bytes)).items()
         )
         for phase in _phases(moved, starts)
     )
@@ -73,19 +74,17 @@ def bandwidth_taxes(experiment: Experiment, run: RunRecord) -> tuple[float, floa
     return predicted / wanted, counted / wanted
 
 
-def _phases(transfers: Sequence[Transfer], starts: Sequence[int]) -> list[list[Transfer]]:
-    """The transfers of each phase that has any."""
-    phases: dict[int, list[Transfer]] = {}
-    for transfer in transfers:
-        phases.setdefault(bisect_right(starts, transfer.step), []).append(transfer)
-    return list(phases.values())
+def _phases(transfers: Sequence[Transfer], starts: Sequence[int]) -> list[Sequence[Transfer]]:
+    """The transfers, which are in ascending steps, of each phase that has any."""
+    cuts = [bisect_left(transfers, start, key=lambda transfer: transfer.step) for start in starts]
+    return [transfers[first:last] for first, last in pairwise([0, *cuts, len(transfers)]) if first < last]
 
 
-def _by_nic(placed: Experiment, transfers: Sequence[Transfer]) -> dict[int, list[Transfer]]:
-    """The transfers by the index of their NIC. NICs of different indices are on separate, parallel networks."""
-    carried: dict[int, list[Transfer]] = {}
-    for transfer in transfers:
-        carried.setdefault(placed.nic_between(transfer.src, transfer.dst), []).append(transfer)
+def _by_nic(placed: Experiment, demands: dict[Pair, int]) -> dict[int, dict[Pair, int]]:
+    """Bytes by the index of their NIC and by pair. NICs of different indices are on separate, parallel networks."""
+    carried: dict[int, dict[Pair, int]] = {}
+    for pair, count in demands.items():
+        carried.setdefault(placed.nic_between(*pair), {})[pair] = count
     return carried
 
 

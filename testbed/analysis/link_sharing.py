@@ -28,7 +28,7 @@ def sharing(flows: RunFlows) -> LinkSharing:
     """
     placed = flows.placed
     job_of = {placed.address(rank): number for number, job in enumerate(placed.jobs) for rank in job.ranks}
-    job = np.array([job_of.get(str(flow.src), -1) for flow in flows.sent], dtype=np.int64)
+    job = np.array([job_of.get(str(flow.src), -1) for flow, _ in flows.sent], dtype=np.int64)
     last = (flows.rows >= 0).sum(axis=1) - 1
     place = np.arange(flows.rows.shape[1])
     between = (place > 0) & (place < last[:, None]) & (job >= 0)[:, None]

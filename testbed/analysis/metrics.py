@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import zip_longest
 from statistics import fmean
 
@@ -41,7 +42,7 @@ class Balance:
     jain: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class PolicyResult:
     """All runs of one policy, in the order of their seeds."""
 
@@ -76,7 +77,7 @@ class PolicyResult:
         """Whether every byte of every run matched the expected data."""
         return all(run.wrong_bytes == 0 for run in self.runs)
 
-    @property
+    @cached_property
     def retransmits(self) -> int:
         """Retransmitted packets of all runs, ranks and lanes."""
         return sum(entry.lane.retransmits for run in self.runs for entry in run.lanes)
@@ -90,7 +91,8 @@ def by_policy(experiment: Experiment, runs: Sequence[RunFlows]) -> list[PolicyRe
     ]
 
 
-def uplinks(topology: Topology) -> list[Uplink]:
+@lru_cache(maxsize=8)
+def uplinks(topology: Topology) -> tuple[Uplink, ...]:
     """All leaf-to-spine links, by leaf, then by port; in a fabric without any, the links to hosts' first NICs.
 
     Leaves that circuits join directly have such links to each other.
@@ -108,7 +110,7 @@ def uplinks(topology: Topology) -> list[Uplink]:
         ends = [PortRef(host.name, n + 1) for host in topology.hosts for n in range(len(host.nics) if optical else 1)]
         found = [Uplink(topology.peer(end), end.node, topology.link_at(end).rate_bps) for end in ends]
     order = {switch.name: index for index, switch in enumerate(topology.switches)}
-    return sorted(found, key=lambda uplink: (order[uplink.port.node], uplink.port.port))
+    return tuple(sorted(found, key=lambda uplink: (order[uplink.port.node], uplink.port.port)))
 
 
 def loads(run: RunRecord, links: Sequence[Uplink]) -> list[int]:

@@ -5,6 +5,8 @@ import csv
 import json
 import os
 from collections.abc import Iterable, Sequence
+from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,7 @@ def write_tables(
     """Write the CSV files: steps, jobs, pairs, lanes, links, throughput and predictions."""
     runs = [run for result in results for run in result.runs]
     links = metrics.uplinks(experiment.topology)
+    text = cache(str)
     _table(
         folder / "steps.csv",
         ["policy", "seed", "step", "duration_s"],
@@ -160,20 +163,21 @@ def write_tables(
         ),
     )
     lane_fields = ["peer", "lane", "port", "port_method", "tx_bytes", "tx_packets", "flowlets", "retransmits"]
+    lane_fields += ["timeouts", "rtt_s"]
+    lane_values = attrgetter(*lane_fields)
     _table(
         folder / "lanes.csv",
-        ["policy", "seed", "rank", "host", *lane_fields, "timeouts", "rtt_s"],
+        ["policy", "seed", "rank", "host", *lane_fields],
         (
             (
                 run.policy,
                 run.seed,
                 entry.rank,
-                experiment.at(run.seed).hosts[entry.rank],
-                *(getattr(entry.lane, name) for name in lane_fields),
-                entry.lane.timeouts,
-                entry.lane.rtt_s,
+                hosts[entry.rank],
+                *lane_values(entry.lane),
             )
             for run in runs
+            for hosts in [experiment.at(run.seed).hosts]
             for entry in run.lanes
         ),
     )
@@ -207,8 +211,8 @@ def write_tables(
             (
                 check.policy,
                 check.seed,
-                check.flow.src,
-                check.flow.dst,
+                text(check.flow.src),
+                text(check.flow.dst),
                 check.flow.src_port,
                 check.tx_bytes,
                 " ".join(check.predicted),

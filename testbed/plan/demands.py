@@ -55,17 +55,18 @@ def ideal_s(topology: Topology, hosts: Sequence[str], demands: dict[Pair, int], 
     between steps may not be able to reach it.
     """
     bits: Counter[tuple[str, str]] = Counter()
-    leaves = [topology.peer(PortRef(host, nic + 1)).node for host in hosts]
+    leaves, rates = _homes(topology, tuple(hosts), nic)
     for (src, dst), count in demands.items():
         bits[hosts[src], "out"] += 8 * count
         bits[hosts[dst], "in"] += 8 * count
         if leaves[src] != leaves[dst]:
             bits[leaves[src], "out"] += 8 * count
             bits[leaves[dst], "in"] += 8 * count
-    rates = {host: topology.link_at(PortRef(host, nic + 1)).rate_bps for host in hosts}
-    uplinks = _uplink_rates_bps(topology)
-    rates |= {leaf: uplinks[leaf] for leaf in leaves if leaf in uplinks}
-    return float(max((Fraction(amount, rates[node]) for (node, _), amount in bits.items()), default=Fraction(0)))
+    most: dict[int, int] = {}  # by rate: comparing a fraction for each host takes longer than all else here
+    for (node, _), amount in bits.items():
+        rate = rates[node]
+        most[rate] = max(most.get(rate, 0), amount)
+    return float(max((Fraction(amount, rate) for rate, amount in most.items()), default=Fraction(0)))
 
 
 def disjoint_paths(topology: Topology, hosts: Sequence[str], transfers: Iterable[Transfer]) -> dict[Pair, Path]:
@@ -95,6 +96,18 @@ def disjoint_paths(topology: Topology, hosts: Sequence[str], transfers: Iterable
 def _reversed(topology: Topology, path: Path) -> Path:
     """The path over the same links in the other direction."""
     return tuple(topology.peer(port) for port in reversed(path))
+
+
+@lru_cache(maxsize=8)
+def _homes(topology: Topology, hosts: tuple[str, ...], nic: int) -> tuple[Sequence[str], Mapping[str, int]]:
+    """The leaf of each host's NIC `nic`; the rates in bits per second of these NICs, by host, and of leaves' uplinks.
+
+    The same for all phases of a job.
+    """
+    leaves = [topology.peer(PortRef(host, nic + 1)).node for host in hosts]
+    uplinks = _uplink_rates_bps(topology)
+    rates = {host: topology.link_at(PortRef(host, nic + 1)).rate_bps for host in hosts}
+    return leaves, rates | {leaf: uplinks[leaf] for leaf in leaves if leaf in uplinks}
 
 
 @lru_cache(maxsize=8)

@@ -93,10 +93,12 @@ def completion(experiment: Experiment, results: Sequence[PolicyResult], ideal_s:
 def uplink_loads(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
     """One heat map per policy: each uplink's load divided by its leaf's mean, in the run with the worst imbalance."""
     links = metrics.uplinks(experiment.topology)
-    leaves = list(dict.fromkeys(link.port.node for link in links))
-    columns = max(sum(link.port.node == leaf for link in links) for leaf in leaves)
-    worst = [max(result.runs, key=lambda run: _imbalance(metrics.loads(run, links))) for result in results]
-    shares = [_shares(metrics.loads(run, links), links, leaves, columns) for run in worst]
+    of_leaf: dict[str, list[int]] = {}
+    for place, link in enumerate(links):
+        of_leaf.setdefault(link.port.node, []).append(place)
+    leaves, columns = list(of_leaf), max(map(len, of_leaf.values()))
+    worst = [max((metrics.loads(run, links) for run in result.runs), key=_imbalance) for result in results]
+    shares = [_shares(loads, of_leaf, columns) for loads in worst]
     top = max(2.0, *(float(np.nanmax(share)) for share in shares))
 
     across = min(3, len(results))
@@ -106,13 +108,13 @@ def uplink_loads(experiment: Experiment, results: Sequence[PolicyResult], ideal_
     figure = Figure(figsize=(across * (columns * cell + 1.0) + 0.8, rows * (high + 0.9)))
     panels = np.atleast_1d(figure.subplots(rows, across, squeeze=False)).ravel()
     image = None
-    for panel, result, run, share in zip(panels, results, worst, shares, strict=False):
+    for panel, result, loads, share in zip(panels, results, worst, shares, strict=False):
         image = panel.imshow(share, cmap="cividis", vmin=0.0, vmax=top, aspect="auto")
-        panel.set_title(f"{_label(result, ' ')}: max/mean {_imbalance(metrics.loads(run, links)):.2f}", fontsize=9.5)
+        panel.set_title(f"{_label(result, ' ')}: max/mean {_imbalance(loads):.2f}", fontsize=9.5)
         panel.grid(visible=False)
         below, beside = (-(-count // _MOST_NAMES) for count in (len(leaves), columns))
         panel.set_yticks(range(0, len(leaves), below), leaves[::below])
-        panel.set_xticks(range(0, columns, beside), _column_labels(links, leaves, columns)[::beside], fontsize=7.5)
+        panel.set_xticks(range(0, columns, beside), _column_labels(links, of_leaf, columns)[::beside], fontsize=7.5)
         panel.tick_params(length=0)
         panel.spines[:].set_visible(False)
         if columns <= 8:
@@ -347,18 +349,18 @@ def _packets(result: PolicyResult) -> int:
 
 
 def _shares(
-    loads: Sequence[int], links: Sequence[Uplink], leaves: Sequence[str], columns: int
+    loads: Sequence[int], of_leaf: Mapping[str, Sequence[int]], columns: int
 ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Loads by leaf and uplink, each divided by its leaf's mean; NaN where a leaf has fewer uplinks than others."""
-    table = np.full((len(leaves), columns), np.nan)
-    for row, leaf in enumerate(leaves):
-        own = [load for load, link in zip(loads, links, strict=True) if link.port.node == leaf]
+    table = np.full((len(of_leaf), columns), np.nan)
+    for row, places in enumerate(of_leaf.values()):
+        own = [loads[place] for place in places]
         mean = sum(own) / len(own) or 1.0
         table[row, : len(own)] = [load / mean for load in own]
     return table
 
 
-def _column_labels(links: Sequence[Uplink], leaves: Sequence[str], columns: int) -> list[str]:
+def _column_labels(links: Sequence[Uplink], of_leaf: Mapping[str, Sequence[int]], columns: int) -> list[str]:
     """The names of the spines if they are the same for every leaf, else numbers."""
-    spines = {tuple(link.spine for link in links if link.port.node == leaf) for leaf in leaves}
+    spines = {tuple(links[place].spine for place in places) for places in of_leaf.values()}
     return list(spines.pop()) if len(spines) == 1 and columns <= 8 else [str(index + 1) for index in range(columns)]

@@ -94,7 +94,8 @@ class Experiment:
 
     def transfers_of(self, job: Job, seed: int) -> list[Transfer]:
         """The transfers of one job between ranks of the experiment, in ascending steps."""
-        return [transfer for transfer in self.transfers(seed) if transfer.src in job.ranks]
+        ranks = job.ranks
+        return [transfer for transfer in self.transfers(seed) if transfer.src in ranks]
 
     def _schedule(self, number: int, seed: int) -> Iterator[Transfer]:
         first = self.jobs[number].first
