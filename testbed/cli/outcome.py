@@ -50,13 +50,13 @@ class Outcome:
             print_outcome(self.experiment, self.results, self.summary, self.page)
 
 
-def evaluate(experiment: Experiment, folder: Path) -> Outcome:
-    """Compute metrics from the observations in `folder`, and write results and report to it."""
+def evaluate(experiment: Experiment, observations: Observations, folder: Path) -> Outcome:
+    """Compute metrics from the observations, and write results and report into `folder`."""
     from testbed import report
     from testbed.analysis import metrics
     from testbed.analysis.flows import check_flows, flows_of
 
-    runs = flows_of(experiment, observations_of(folder))
+    runs = flows_of(experiment, observations)
     policy_results = metrics.by_policy(experiment, runs)
     checks = check_flows(experiment, runs)
     summary = results.summary(experiment, policy_results, checks)

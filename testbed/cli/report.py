@@ -35,7 +35,7 @@ def report(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
     """
     experiments = [_experiment(folder) for folder in folders]
     if len(folders) == 1:
-        evaluate(experiments[0], folders[0]).show(as_json)
+        evaluate(experiments[0], observations_of(folders[0]), folders[0]).show(as_json)
     else:
         _compare(folders, experiments, out, as_json)
 

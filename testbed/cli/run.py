@@ -11,8 +11,9 @@ import emul
 from emul import guest, rxe, sandbox
 from testbed import progress, spec
 from testbed.analysis import results
+from testbed.analysis.observations import Observations
 from testbed.cli.options import results_folder, seeds_and_policies
-from testbed.cli.outcome import evaluate
+from testbed.cli.outcome import evaluate, observations_of
 from testbed.errors import InputError, TestbedError
 from testbed.spec import Experiment, FabricName
 
@@ -72,14 +73,16 @@ def run(
     _make(folder)
     (folder / results.SPEC).write_text(spec.dump(experiment.spec))
     if modelled:
-        _model(experiment, folder)
-    elif in_guest:
-        _run_in_guest(folder, time_limit_s)
-    elif watch:
-        _run_watched(folder)
+        observations = _model(experiment, folder)
     else:
-        run_in_sandbox(_runner_argv(folder), folder / results.LOGS)
-    outcome = evaluate(experiment, folder)
+        if in_guest:
+            _run_in_guest(folder, time_limit_s)
+        elif watch:
+            _run_watched(folder)
+        else:
+            run_in_sandbox(_runner_argv(folder), folder / results.LOGS)
+        observations = observations_of(folder)
+    outcome = evaluate(experiment, observations, folder)
     results.point_latest(folder)
     outcome.show(as_json)
     context.exit(0 if all(result.verified for result in outcome.results) else 1)
@@ -100,13 +103,15 @@ def _make(folder: Path) -> None:
         raise InputError(f"cannot write results to {folder}: {error.strerror}") from error
 
 
-def _model(experiment: Experiment, folder: Path) -> None:
-    """Run on a modelled fabric, in this process. Raises TestbedError."""
+def _model(experiment: Experiment, folder: Path) -> Observations:
+    """Run on a modelled fabric, in this process, and save what was observed. Raises TestbedError."""
     from testbed.simulate import fluid, packet
 
     observe = packet.observe if experiment.spec.fabric == "packet" else fluid.observe
     with progress.Steps(len(experiment.seeds) * len(experiment.spec.policies), every_s=2.0) as steps:
-        observe(experiment, steps).save(folder / results.OBSERVATIONS)
+        observations = observe(experiment, steps)
+    observations.save(folder / results.OBSERVATIONS)
+    return observations
 
 
 def _runner_argv(folder: Path) -> list[str]:
