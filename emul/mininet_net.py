@@ -51,7 +51,7 @@ OPENFLOW_ADDRESS = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class _OpenFlowAddress:
-    """The attributes of a controller that `OVSSwitch.start` reads. Mininet's own classes would start processes."""
+    """What `OVSSwitch.start` reads of Mininet's `Controller`, which itself would start a process."""
 
     name: str
     protocol: str

@@ -122,7 +122,7 @@ class Device:
         QPs of a peer without connections are removed after this time.
     ``faults``
         Faults injected into received packets, for tests.
-    ``controller``
+    ``path_service``
         For policy ``controller``: where the path service listens, as ``"10.0.0.9:4792"``.
     ``token_file``, ``token``
         For policy ``controller``: the token shared with the path service, or a file with it that only its owner may
@@ -182,7 +182,7 @@ class Device:
         busy_poll_s: float | None = None,
         idle_peer_s: float = 2.0,
         faults: Faults | None = None,
-        controller: str | None = None,
+        path_service: str | None = None,
         token_file: str | os.PathLike[str] | None = None,
         token: str | None = None,
         job: str | None = None,

@@ -36,7 +36,7 @@ class DeviceConfig(_Message):
     line_rate_bps: int
     flowlet_bytes: int | None = None
     mice_bytes: int | None = None
-    controller: str | None = None
+    path_service: str | None = None
     token_file: str | None = None
     job: str | None = None
     elephant_bytes: int | None = None

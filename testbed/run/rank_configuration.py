@@ -55,7 +55,7 @@ def _other_devices(
                     "address": experiment.address(rank, nic),
                     "line_rate_bps": experiment.line_rate_bps(rank, nic),
                     "policy": "ecmp",
-                    **dict.fromkeys(("controller", "token_file", "job", "elephant_bytes", "assign_wait_s")),
+                    **dict.fromkeys(("path_service", "token_file", "job", "elephant_bytes", "assign_wait_s")),
                 }
             ),
             targets=[way for way, own in sending.items() if own == nic],
@@ -95,7 +95,7 @@ def _device(
         line_rate_bps=experiment.line_rate_bps(rank),
         flowlet_bytes=policy.flowlet_bytes,
         mice_bytes=policy.mice_bytes,
-        controller=None if service is None else service.address,
+        path_service=None if service is None else service.address,
         token_file=None if service is None else str(service.token_file),
         job=None if service is None else experiment.job_of(rank).name,
         elephant_bytes=policy.elephant_bytes,

@@ -69,7 +69,7 @@ def test_one_nic_uses_member_0_of_two() -> None:
         (ONE, {"lanes": 1}, "lanes must be at least 2"),
         (
             ONE,
-            {"policy": "controller", "controller": "127.0.0.1:1", "token": "secret-of-16-bytes"},
+            {"policy": "controller", "path_service": "127.0.0.1:1", "token": "secret-of-16-bytes"},
             "is only for a device with one NIC",
         ),
     ],

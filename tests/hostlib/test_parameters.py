@@ -102,6 +102,18 @@ def test_a_file_that_is_not_there_is_named() -> None:
         read_parameters({"PARALET_CONFIG": "/none of these"})
 
 
+@pytest.mark.parametrize("name", ["PARALET_CONTROLLER", "PARALET_CONTROLLER_TOKEN_FILE"])
+def test_a_former_name_is_refused(tmp_path: Path, name: str) -> None:
+    said = f"{name} is now named {name.replace('CONTROLLER', 'PATH_SERVICE')}: set that instead"
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        read_parameters({name: "x"})
+    assert read_parameters({name: ""}) == Parameters()
+    file = tmp_path / "paralet.conf"
+    file.write_text(f"\n{name} = x\n")
+    with pytest.raises(ValueError, match=f"paralet.conf:2: {said}$"):
+        read_parameters({"PARALET_CONFIG": str(file)})
+
+
 def test_a_misspelled_name_is_a_warning() -> None:
     with pytest.warns(UserWarning, match="PARALET_LANE is not a parameter and is ignored: did you mean PARALET_LANES"):
         read_parameters({"PARALET_LANE": "4"})

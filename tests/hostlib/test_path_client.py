@@ -43,7 +43,7 @@ def make(service: PathService) -> Iterator[Callable[..., Pair]]:
     with ExitStack() as stack:
 
         def make(two: dict[str, Any] | None = None, **options: Any) -> Pair:
-            controlled = {"policy": "controller", "controller": service.address, "token": TOKEN}
+            controlled = {"policy": "controller", "path_service": service.address, "token": TOKEN}
             one = stack.enter_context(Device(A, **{**COMMON, **controlled, **options}))
             pair = join(one, stack.enter_context(Device(B, **{**COMMON, **(two or {})})))
             eventually(lambda: state(pair)["connected"], "never connected to the service")
@@ -229,7 +229,7 @@ def test_a_peer_is_an_address_and_a_udp_port(service: PathService, make: Callabl
             count = 1 if each is pair else 2
             assert service.received("announce", count)[-1].get("peer_port", 4791) == each.two.udp_port
         other.to.close()
-    with Device(A, policy="controller", controller=service.address, token=TOKEN) as device:
+    with Device(A, policy="controller", path_service=service.address, token=TOKEN) as device:
         assert service.received("hello", 2)[1].get("udp_port", 4791) == device.udp_port
 
 
@@ -291,7 +291,7 @@ def test_repeated_restarts_of_the_service_lose_no_message(service: PathService, 
 def test_without_a_service_messages_use_ecmp() -> None:
     with PathService() as service:
         nobody = service.address
-    with Device(A, policy="controller", controller=nobody, token=TOKEN, assign_wait_s=60) as one, Device(B) as two:
+    with Device(A, policy="controller", path_service=nobody, token=TOKEN, assign_wait_s=60) as one, Device(B) as two:
         pair = join(one, two)
         data = os.urandom(4 * MIB)
         assert pair.exchange(data) == data
@@ -556,25 +556,25 @@ def test_an_announcement_is_repeated_after_a_busy_error(service: PathService, ma
 
 # -- options -----------------------------------------------------------------------------------------------------------
 
-NEEDS_SERVICE = "policy='controller' needs controller, where the path service listens, and token_file or token"
+NEEDS_SERVICE = "policy='controller' needs path_service, where the path service listens, and token_file or token"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({}, NEEDS_SERVICE),
-        ({"controller": "h:1"}, NEEDS_SERVICE),
+        ({"path_service": "h:1"}, NEEDS_SERVICE),
         (
-            {"controller": "h:1", "token": "t", "token_file": "f"},
+            {"path_service": "h:1", "token": "t", "token_file": "f"},
             "token and token_file exclude each other: give one of them",
         ),
-        ({"policy": "ecmp", "controller": "h:1"}, "controller is only for policy='controller', not for 'ecmp'"),
+        ({"policy": "ecmp", "path_service": "h:1"}, "path_service is only for policy='controller', not for 'ecmp'"),
         ({"policy": "ecmp", "token": "t"}, "token_file or token is only for policy='controller', not for 'ecmp'"),
-        ({"controller": "h:1", "token": "t", "elephant_bytes": 0}, f"elephant_bytes must be 1 to {2**50}, not 0"),
-        ({"controller": "h:1", "token": "t", "assign_wait_s": -1}, "assign_wait_s must be 0 to 1000000, not -1"),
-        ({"controller": "h:1", "token": "t", "revert_rtt": 0.5}, "revert_rtt must be 1 to 1000000, not 0.5"),
+        ({"path_service": "h:1", "token": "t", "elephant_bytes": 0}, f"elephant_bytes must be 1 to {2**50}, not 0"),
+        ({"path_service": "h:1", "token": "t", "assign_wait_s": -1}, "assign_wait_s must be 0 to 1000000, not -1"),
+        ({"path_service": "h:1", "token": "t", "revert_rtt": 0.5}, "revert_rtt must be 1 to 1000000, not 0.5"),
         (
-            {"controller": "h:1", "token": "t", "reconnect_s": (2, 1)},
+            {"path_service": "h:1", "token": "t", "reconnect_s": (2, 1)},
             "reconnect_s must be two numbers in ascending order, each 0.001 to 1000000, not (2, 1)",
         ),
         ({"job": "two words"}, "job must be 1 to 64 printable ASCII characters without blanks, not 'two words'"),
@@ -588,21 +588,21 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"controller": "10.0.0.9"}, "'10.0.0.9' is not where a path service listens: write HOST:PORT, as in"),
-        ({"controller": "10.0.0.9:0"}, "'10.0.0.9:0' is not where a path service listens"),
-        ({"controller": "10.0.0.9:70000"}, "'10.0.0.9:70000' is not where a path service listens"),
-        ({"controller": "256.0.0.1.invalid:1"}, "the path service's host '256.0.0.1.invalid' has no address: "),
+        ({"path_service": "10.0.0.9"}, "'10.0.0.9' is not where a path service listens: write HOST:PORT, as in"),
+        ({"path_service": "10.0.0.9:0"}, "'10.0.0.9:0' is not where a path service listens"),
+        ({"path_service": "10.0.0.9:70000"}, "'10.0.0.9:70000' is not where a path service listens"),
+        ({"path_service": "256.0.0.1.invalid:1"}, "the path service's host '256.0.0.1.invalid' has no address: "),
         ({"token": "two words"}, "the path service's token must be 1 to 256 printable characters without blanks"),
     ],
 )
 def test_unusable_services_and_tokens_are_device_errors(options: dict[str, Any], message: str) -> None:
     with pytest.raises(DeviceError, match=f"^{re.escape(message)}"):
-        Device(A, **{"policy": "controller", "controller": "127.0.0.1:1", "token": TOKEN, **options})
+        Device(A, **{"policy": "controller", "path_service": "127.0.0.1:1", "token": TOKEN, **options})
 
 
 def test_a_token_file_must_be_private(service: PathService, tmp_path: Path) -> None:
     def opened(path: Path) -> None:
-        with Device(A, policy="controller", controller=service.address, token_file=path) as device:
+        with Device(A, policy="controller", path_service=service.address, token_file=path) as device:
             eventually(lambda: device.counters()["path_client"]["connected"], "never connected")
 
     file = tmp_path / "token"

@@ -382,6 +382,7 @@ py::dict describe(const Option& option) {
   py::dict row;
   row["name"] = option.name;
   row["variable"] = option.variable;
+  row["former"] = option.former;
   row["type"] = to_string(option.type);
   row["default"] = to_python(option.get(DeviceOptions{}));
   row["automatic"] = option.automatic;

@@ -37,12 +37,21 @@ void apply(const Parameter& parameter, Settings& settings, const Given& given) {
   }
 }
 
+void refuse_former(const std::string& where, const std::string& name) {
+  for (const Option& option : options()) {
+    if (option.former != nullptr && name == option.former) {
+      refuse(where + name + " is now named " + option.variable + ": set that instead");
+    }
+  }
+}
+
 std::map<std::string, Given> read_config(const std::string& path) {
   std::map<std::string, Given> out;
   for (const Line& line : read_lines(path)) {
     const std::size_t equals = line.text.find('=');
     if (equals == std::string::npos) refuse(line.where + "'" + line.text + "' is not NAME=value");
     const std::string name(trim(std::string_view(line.text).substr(0, equals)));
+    refuse_former(line.where, name);
     if (find_parameter(name) == nullptr || name == "PARALET_CONFIG") {
       refuse(line.where + name + " is not a parameter: `paralet plugin --parameters` lists them all");
     }
@@ -98,7 +107,7 @@ void check(const Settings& settings) {
   try {
     path_client::resolve(policy.path_client.service);
   } catch (const DeviceError& error) {
-    refuse("PARALET_CONTROLLER='" + policy.path_client.service + "' is not allowed: " + error.what());
+    refuse("PARALET_PATH_SERVICE='" + policy.path_client.service + "' is not allowed: " + error.what());
   }
 }
 
@@ -162,6 +171,7 @@ Settings load_settings(const Environment& environment) {
   Settings settings;
   // An empty variable counts as not set, as is usual in job scripts.
   for (const auto& [name, value] : environment) {
+    if (!value.empty()) refuse_former("", name);
     if (find_parameter(name) != nullptr && !value.empty()) given.emplace(name, Given{value, ""});
     if (const auto sentence = misspelling(name)) settings.advice.push_back(*sentence);
   }

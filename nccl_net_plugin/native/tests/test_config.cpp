@@ -241,8 +241,8 @@ TEST_CASE("controller: all parameters") {
   const File token("secret\n");
   fs::permissions(token.path(), fs::perms::owner_read | fs::perms::owner_write);
   const Settings settings = load_settings({{"PARALET_POLICY", "controller"},
-                                           {"PARALET_CONTROLLER", "127.0.0.1:4792"},
-                                           {"PARALET_CONTROLLER_TOKEN_FILE", token.path()},
+                                           {"PARALET_PATH_SERVICE", "127.0.0.1:4792"},
+                                           {"PARALET_PATH_SERVICE_TOKEN_FILE", token.path()},
                                            {"PARALET_JOB", "bert"},
                                            {"PARALET_ELEPHANT_BYTES", "4MiB"},
                                            {"PARALET_ASSIGN_WAIT", "2ms"},
@@ -261,14 +261,14 @@ TEST_CASE("controller: all parameters") {
 
 TEST_CASE("controller: errors") {
   const auto holds = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
-  CHECK(holds(refusal("PARALET_POLICY", "controller"), "needs PARALET_CONTROLLER"));
-  CHECK(holds(refusal("PARALET_CONTROLLER", "127.0.0.1:4792"),
-              "PARALET_CONTROLLER is only for PARALET_POLICY='controller', not for 'ecmp'"));
-  CHECK(holds(refusal("PARALET_CONTROLLER", "127.0.0.1"), "write HOST:PORT"));
-  CHECK(holds(refusal("PARALET_CONTROLLER_TOKEN_FILE", "/nonexistent"), "/nonexistent cannot be read"));
+  CHECK(holds(refusal("PARALET_POLICY", "controller"), "needs PARALET_PATH_SERVICE"));
+  CHECK(holds(refusal("PARALET_PATH_SERVICE", "127.0.0.1:4792"),
+              "PARALET_PATH_SERVICE is only for PARALET_POLICY='controller', not for 'ecmp'"));
+  CHECK(holds(refusal("PARALET_PATH_SERVICE", "127.0.0.1"), "write HOST:PORT"));
+  CHECK(holds(refusal("PARALET_PATH_SERVICE_TOKEN_FILE", "/nonexistent"), "/nonexistent cannot be read"));
   const File open("secret\n");
   fs::permissions(open.path(), fs::perms::others_read, fs::perm_options::add);
-  CHECK(holds(refusal("PARALET_CONTROLLER_TOKEN_FILE", open.path()), "chmod 600"));
+  CHECK(holds(refusal("PARALET_PATH_SERVICE_TOKEN_FILE", open.path()), "chmod 600"));
   CHECK(holds(refusal("PARALET_JOB", "two words"), "it must be 1 to 64 printable ASCII characters"));
 }
 
@@ -315,6 +315,16 @@ TEST_CASE("a misspelled parameter gives advice; names of other programs do not")
       load_settings({{"PARALET_LANE", "4"}, {"PARALET_SANDBOX", "1"}, {"PARALET_RUN_TEST", "1"}});
   REQUIRE(misspelled.advice.size() == 1);
   CHECK(misspelled.advice[0] == "PARALET_LANE is not a parameter and is ignored: did you mean PARALET_LANES?");
+}
+
+TEST_CASE("a parameter's former name is refused") {
+  const std::string said = "PARALET_CONTROLLER is now named PARALET_PATH_SERVICE: set that instead";
+  CHECK(refusal("PARALET_CONTROLLER", "127.0.0.1:4792") == said);
+  CHECK(refusal("PARALET_CONTROLLER_TOKEN_FILE", "/token").find("PARALET_PATH_SERVICE_TOKEN_FILE") !=
+        std::string::npos);
+  CHECK_NOTHROW(load_settings({{"PARALET_CONTROLLER", ""}}));
+  const File file("PARALET_LANES=1\nPARALET_CONTROLLER=127.0.0.1:4792\n");
+  CHECK(refusal("PARALET_CONFIG", file.path()).ends_with(":2: " + said));
 }
 
 TEST_CASE("the table has unique names and no empty cell") {

@@ -47,7 +47,7 @@ def test_every_variable_is_a_parameter_of_the_plugin() -> None:
 def test_path_service_variables_are_parameters_of_the_plugin() -> None:
     told = device(
         policy="controller",
-        controller="169.254.0.1:4792",
+        path_service="169.254.0.1:4792",
         token_file="/run/token",
         job="job1",
         elephant_bytes=65536,
@@ -55,7 +55,7 @@ def test_path_service_variables_are_parameters_of_the_plugin() -> None:
     )
     environment = plugin_environment(told)
     assert environment.keys() <= {parameter.name for parameter in nccl_net_plugin.parameters()}
-    assert environment["PARALET_CONTROLLER"] == "169.254.0.1:4792"
+    assert environment["PARALET_PATH_SERVICE"] == "169.254.0.1:4792"
     assert environment["PARALET_ASSIGN_WAIT"] == "2500us"
 
 

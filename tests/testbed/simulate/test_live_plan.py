@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that begin and end communication at their own times: the controller's planner is called at each of them."""
+"""Jobs that begin and end communication at their own times: policy `controller` calls its planner at each of them."""
 
 from __future__ import annotations
 

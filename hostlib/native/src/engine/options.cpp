@@ -162,16 +162,17 @@ std::vector<Option> make_options() {
        "For policy pinned: the source ports of lane 0, 1, .. towards each peer. Fewer ports than lanes repeat. Peers "
        "without a list get random ports.",
        PARALET_FIELD(policy.ports)},
-      {"controller", "PARALET_CONTROLLER", kText, FreeText{"HOST:PORT, [IPv6 address]:PORT"}, "none",
+      {"path_service", "PARALET_PATH_SERVICE", kText, FreeText{"HOST:PORT, [IPv6 address]:PORT"}, "none",
        "For policy controller: where the path service listens. Elephants are announced to it and move to the ports that "
        "it assigns.",
-       set_service, Field([](auto& options) -> auto& { return options.policy.path_client.service; }).get},
+       set_service, Field([](auto& options) -> auto& { return options.policy.path_client.service; }).get,
+       "PARALET_CONTROLLER"},
       {"token", nullptr, kText, FreeText{"1 to 256 printable ASCII characters without blanks"}, "none",
        "For policy controller: the token shared with the path service.",
        PARALET_FIELD(policy.path_client.token)},
-      {"token_file", "PARALET_CONTROLLER_TOKEN_FILE", kText, FreeText{"a file that only its owner may read"}, "none",
+      {"token_file", "PARALET_PATH_SERVICE_TOKEN_FILE", kText, FreeText{"a file that only its owner may read"}, "none",
        "For policy controller: holds the token shared with the path service, in one line.",
-       set_token_file, get_token_file},
+       set_token_file, get_token_file, "PARALET_CONTROLLER_TOKEN_FILE"},
       {"job", "PARALET_JOB", kText, FreeText{"1 to 64 printable ASCII characters without blanks"}, "none",
        "For policy controller: the job's name, sent with each elephant.",
        set_job, Field([](auto& options) -> auto& { return options.policy.path_client.job; }).get},
@@ -423,11 +424,11 @@ void check_combination(const DeviceOptions& options, const OptionSpelling& spell
   const bool has_token = !policy.path_client.token.empty();
   const std::string token = any_of({"token_file", "token"}, "or");
   if (policy.kind == PolicyKind::kController && !(has_service && has_token)) {
-    throw std::invalid_argument(setting("policy", "controller") + " needs " + spelled("controller") +
+    throw std::invalid_argument(setting("policy", "controller") + " needs " + spelled("path_service") +
                                 ", where the path service listens, and " + token);
   }
   if (policy.kind != PolicyKind::kController && (has_service || has_token)) {
-    throw other_policy(has_service ? spelled("controller") : token, PolicyKind::kController);
+    throw other_policy(has_service ? spelled("path_service") : token, PolicyKind::kController);
   }
   if (options.backend != BackendKind::kVerbs && (options.rdma.gid_index || options.rdma.service_level != 0)) {
     throw std::invalid_argument(any_of({"gid_index", "service_level"}, "and") + " are only for " +

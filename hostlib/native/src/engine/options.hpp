@@ -104,6 +104,7 @@ struct Option {
   const char* meaning;
   void (*set)(DeviceOptions& options, const OptionValue& value);
   OptionValue (*get)(const DeviceOptions& options);
+  const char* former = nullptr;  ///< the variable's former name; front ends refuse it, for it would have no effect
 };
 
 /// The value is outside the domain. The front end adds the name, the value and what is allowed.

@@ -137,12 +137,13 @@ TEST_CASE("options that belong together") {
 
   o = {};
   o.policy.kind = PolicyKind::kController;
-  CHECK(refusal(o) == "policy='controller' needs controller, where the path service listens, and token_file or token");
+  CHECK(refusal(o) ==
+        "policy='controller' needs path_service, where the path service listens, and token_file or token");
   o.policy.path_client.service = "h:1";
   o.policy.path_client.token = "t";
   CHECK(refusal(o).empty());
   o.policy.kind = PolicyKind::kAdaptive;
-  CHECK(refusal(o) == "controller is only for policy='controller', not for 'adaptive'");
+  CHECK(refusal(o) == "path_service is only for policy='controller', not for 'adaptive'");
   o.policy.path_client.service.clear();
   CHECK(refusal(o) == "token_file or token is only for policy='controller', not for 'adaptive'");
 
