@@ -364,6 +364,7 @@ void Device::housekeeping(Nanos t) {
       Lane& lane = peer->lanes[i];
       if (lane.renewal) advance_renewal(*peer, i);
       if (peer->dead()) break;
+      if (lane.renewal) busy = true;
       if (lane.unfinished == 0) continue;
       busy = working = true;
       any_silent = any_silent || silent(lane);

@@ -138,6 +138,7 @@ struct Renewal {
     kPeerDrained,    ///< the peer said QpDrained
   };
 
+  Nanos begun = now();
   State state = State::kAsked;
   QpIdentity qp;                         ///< the fresh QP until kDraining, then the old one
   std::uint16_t port = 0;                ///< source port of the fresh QP

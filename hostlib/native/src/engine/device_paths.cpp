@@ -14,7 +14,8 @@ namespace paralet {
 namespace {
 
 constexpr Nanos kRoundTrips = 4;
-constexpr unsigned kMaxBreaks = 8;  // of a lane's QPs in a row, before the peer is given up
+constexpr Nanos kShortestRenewal = 5 * kMillisecond;  // else a peer that asks again at once costs QPs without end
+constexpr unsigned kMaxBreaks = 8;                    // of a lane's QPs in a row, before the peer is given up
 constexpr const char* kOutOfSequence = "the peer sent a queue pair renewal message out of sequence";
 
 }  // namespace
@@ -348,6 +349,7 @@ void Device::advance_renewal(Peer& peer, unsigned index) {
     if (renewal.switched() && renewal.unfinished > 0 && past_timeout(renewal.qp.qpn)) stop_old_qp(lane);
     if (renewal.state != Renewal::State::kFinished) return;
   }
+  if (now() - renewal.begun < kShortestRenewal) return;
   if (!lane.former) lane.former = std::make_unique<QpCounters>();
   *lane.former += backend_->statistics(renewal.qp.qpn).counters;
   drop_qp(renewal.qp.qpn);

@@ -1240,6 +1240,24 @@ TEST_CASE("the flow label carries the source port, and another port needs a new 
   CHECK(test::eventually([] { return record().queue_pairs == 2; }));  // the old ones are gone
 }
 
+TEST_CASE("a lane gets a fresh queue pair at most once in 5 ms, whichever side asks") {
+  fake_verbs::reset();
+  VerbsPair pair(1);
+  pair.check(100);
+  constexpr unsigned kMoves = 20;
+  const Nanos begin = now();
+  for (unsigned i = 0; i < kMoves; ++i) {
+    Device& mover = i % 2 == 0 ? pair.one : pair.two;
+    const auto port = static_cast<std::uint16_t>(0xE000 + i);
+    REQUIRE(mover.set_port(fake_verbs::kAddress, 0, port));
+    REQUIRE(test::eventually([&] { return mover.counters().lanes.at(0).qp.port == port; }));
+  }
+  CHECK(now() - begin >= (kMoves - 1) * 5 * kMillisecond);
+  pair.check(100'000);
+  CHECK(record().labels.size() == 2 + 2 * kMoves);
+  CHECK(test::eventually([] { return record().queue_pairs == 2; }));
+}
+
 TEST_CASE("mlx5's call sets the port of a ready queue pair, and changes it without a new queue pair") {
   fake_verbs::reset();
   nic().sport_error = 0;
