@@ -2,7 +2,6 @@
 // Connections and peers: shared QPs, negotiated lanes and MTU, idle peers.
 #include <doctest/doctest.h>
 
-#include <array>
 #include <chrono>
 #include <set>
 #include <string>
@@ -34,19 +33,18 @@ TEST_CASE("connections to one peer share its QPs") {
   CHECK(counters.lanes.size() == 4);
   CHECK(pair.b.counters().lanes.size() == 4);
   // Each connection is a separate stream. accept may return them in another order than connect.
-  std::vector<Bytes> in(64, Bytes(8));
-  std::vector<Bytes> out;
-  out.reserve(64);
-  std::vector<RequestPtr> requests;
+  std::vector<MessagePtr> in;
+  std::vector<MessagePtr> out;
   for (std::size_t i = 0; i < 64; ++i) {
-    out.push_back(test::random_fill(i, 8));
-    requests.push_back(submit(pair.b, theirs[i], Request::Kind::kReceive, in[i]));
-    requests.push_back(submit(pair.a, mine[i], Request::Kind::kSend, out[i]));
+    in.push_back(submit(pair.b, theirs[i], Request::Kind::kReceive, Bytes(8)));
+    out.push_back(submit(pair.a, mine[i], Request::Kind::kSend, random_fill(i, 8)));
   }
-  for (const auto& request : requests) REQUIRE(wait(request) == State::kDone);
-  const auto contents = [](const std::vector<Bytes>& messages) {
+  const auto contents = [](const std::vector<MessagePtr>& messages) {
     std::set<std::string> texts;
-    for (const Bytes& message : messages) texts.insert(test::to_hex(message));
+    for (const MessagePtr& message : messages) {
+      require_done(message);
+      texts.insert(to_hex(message->memory));
+    }
     return texts;
   };
   CHECK(contents(in) == contents(out));
@@ -73,17 +71,13 @@ TEST_CASE("both sides may connect at the same time") {
     REQUIRE(open(b_to_a));
     const auto at_b = accept(*listener_b);
     const auto at_a = accept(*listener_a);
-    Bytes one = test::random_fill(1, 20'000);
-    Bytes other = test::random_fill(2, 20'000);
-    Bytes got_one(20'000);
-    Bytes got_other(20'000);
-    const std::array requests{submit(pair.b, at_b, Request::Kind::kReceive, got_one),
-                              submit(pair.a, at_a, Request::Kind::kReceive, got_other),
-                              submit(pair.a, a_to_b, Request::Kind::kSend, one),
-                              submit(pair.b, b_to_a, Request::Kind::kSend, other)};
-    for (const auto& request : requests) REQUIRE(wait(request) == State::kDone);
-    CHECK(got_one == one);
-    CHECK(got_other == other);
+    const auto got_one = submit(pair.b, at_b, Request::Kind::kReceive, Bytes(20'000));
+    const auto got_other = submit(pair.a, at_a, Request::Kind::kReceive, Bytes(20'000));
+    const auto one = submit(pair.a, a_to_b, Request::Kind::kSend, random_fill(1, 20'000));
+    const auto other = submit(pair.b, b_to_a, Request::Kind::kSend, random_fill(2, 20'000));
+    for (const auto& request : {got_one, got_other, one, other}) require_done(request);
+    CHECK(got_one->memory == one->memory);
+    CHECK(got_other->memory == other->memory);
   }
 }
 

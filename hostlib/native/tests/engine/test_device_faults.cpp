@@ -49,10 +49,8 @@ TEST_CASE("a silent peer is given up after retry_time") {
   one.faults.drop = 1;  // receives nothing: neither acknowledgements nor advertisements
   Device a(one);
   const Joined joined(a, b);
-  Bytes in(100);
-  Bytes there(100);
-  const auto waiting = joined.receive(there);
-  const auto receiving = joined.receive_back(in);  // its advertisement is never acknowledged
+  const auto waiting = joined.receive(Bytes(100));
+  const auto receiving = joined.receive_back(Bytes(100));  // its advertisement is never acknowledged
   REQUIRE(wait(receiving) == State::kFailed);
   CHECK(receiving->failure == Failure::kTransport);
   CHECK(receiving->error.find("the peer did not answer within the retry time") != std::string::npos);
@@ -96,16 +94,17 @@ TEST_CASE("adaptive lanes leave a dead path within their timeouts, with any numb
     const std::uint16_t dead = a.counters().lanes.at(0).qp.port;
     network.dead = dead;
     const auto moved = [&] { return a.counters().lanes.at(0).qp.port != dead; };
-    Bytes out = random_fill(lanes, 30'000);
-    std::vector<Bytes> in(4 * lanes, Bytes(out.size()));
+    const Bytes out = random_fill(lanes, 30'000);
     for (int round = 0; round < 100 && !moved(); ++round) {
-      std::vector<RequestPtr> requests;
-      for (Bytes& each : in) {
-        requests.push_back(joined.receive(each));
-        requests.push_back(joined.send(out));
+      std::vector<MessagePtr> messages;
+      for (unsigned i = 0; i < 4 * lanes; ++i) {
+        messages.push_back(joined.receive(Bytes(out.size())));
+        messages.push_back(joined.send(out));
       }
-      for (const RequestPtr& request : requests) REQUIRE(wait(request) == State::kDone);
-      for (const Bytes& each : in) REQUIRE(each == out);
+      for (const MessagePtr& message : messages) {
+        require_done(message);
+        REQUIRE(message->memory == out);
+      }
     }
     CHECK(moved());
   }
@@ -169,10 +168,8 @@ TEST_CASE("where the kernel refuses batches, packets leave one by one and nothin
 TEST_CASE("packets that the kernel refuses fail the message at once, with the reason") {
   Refused pair({.error = EMSGSIZE, .longer_than = 1000}, 3600 * kSecond);
   const Joined joined(pair.a, pair.b);
-  Bytes out(100'000);
-  Bytes in(out.size());
-  const auto received = joined.receive(in);
-  const std::string error = error_of(joined.send(out));
+  const auto received = joined.receive(Bytes(100'000));
+  const std::string error = error_of(joined.send(Bytes(100'000)));
   CHECK(error.find("the kernel refused its packets: Message too long (errno 90); the path MTU is ") !=
         std::string::npos);
   CHECK(wait(received) == State::kFailed);
@@ -181,10 +178,9 @@ TEST_CASE("packets that the kernel refuses fail the message at once, with the re
 TEST_CASE("a refusal that may pass counts as loss, and is the reason when the retry time is over") {
   Refused pair({.result = SendResult::kFailed, .error = EPERM, .longer_than = 1000}, 300 * kMillisecond);
   const Joined joined(pair.a, pair.b);
-  Bytes out(100'000);
-  Bytes in(out.size());
-  const auto received = joined.receive(in);
-  CHECK(error_of(joined.send(out)).ends_with("the kernel refused its packets: Operation not permitted (errno 1)"));
+  const auto received = joined.receive(Bytes(100'000));
+  CHECK(error_of(joined.send(Bytes(100'000)))
+            .ends_with("the kernel refused its packets: Operation not permitted (errno 1)"));
   CHECK(wait(received) == State::kFailed);
 }
 

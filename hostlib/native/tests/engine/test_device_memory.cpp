@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -60,36 +61,34 @@ RequestPtr submit_registered(Device& device, const ConnectionPtr& connection, Re
 constexpr const char* kDeregistered = "the memory of one of its messages was deregistered before the message was done";
 
 TEST_CASE("deregistering memory ends the sends of every connection that read it, and no other connection") {
+  auto out = std::make_unique<Pages>(64 << 20);
   DevicePair pair;
   const Joined used(pair.a, pair.b);
   const Joined waiting(pair.a, pair.b);
   const Joined neighbour(pair.a, pair.b);
-  Bytes in(64 << 20);
-  auto out = std::make_unique<Pages>(in.size());
   const std::uint32_t rkey = pair.a.register_memory(out->bytes().data(), out->bytes().size());
-  const auto received = used.receive(in);
+  const auto received = used.receive(Bytes(out->bytes().size()));
   const auto sent = submit_registered(pair.a, used.to, Request::Kind::kSend, out->bytes(), rkey);
   const auto unmatched = submit_registered(pair.a, waiting.to, Request::Kind::kSend, out->bytes(), rkey);
-  const auto later = neighbour.receive(in, 1);
+  const auto later = neighbour.receive(Bytes(100), 1);
   CHECK(pair.a.deregister_memory(rkey).size() >= 1);
   out.reset();
   CHECK(sent->state != State::kPending);
   CHECK(unmatched->state == State::kFailed);
   CHECK(unmatched->error == kDeregistered);
   CHECK(wait(received) != State::kPending);
-  Bytes small(100);
-  CHECK(error_of(submit(pair.a, waiting.to, Request::Kind::kSend, small)) == kDeregistered);
+  CHECK(error_of(waiting.send(Bytes(100))) == kDeregistered);
   CHECK(later->state == State::kPending);
-  CHECK(wait(neighbour.send(small, 1)) == State::kDone);
+  CHECK(wait(neighbour.send(Bytes(100), 1)) == State::kDone);
   CHECK(wait(later) == State::kDone);
   neighbour.check(10'000);
 }
 
 TEST_CASE("deregistering memory ends the receives of every connection into it") {
+  auto in = std::make_unique<Pages>(1 << 20);
   DevicePair pair;
   const Joined used(pair.a, pair.b);
   const Joined neighbour(pair.a, pair.b);
-  auto in = std::make_unique<Pages>(1 << 20);
   const std::uint32_t rkey = pair.b.register_memory(in->bytes().data(), in->bytes().size());
   const auto received = submit_registered(pair.b, used.from, Request::Kind::kReceive, in->bytes(), rkey);
   CHECK(pair.b.deregister_memory(rkey) == std::vector<IpAddress>{kA});
@@ -97,15 +96,14 @@ TEST_CASE("deregistering memory ends the receives of every connection into it") 
   CHECK(received->state == State::kFailed);
   CHECK(received->error == kDeregistered);
   CHECK(received->failure == Failure::kClosed);
-  Bytes out(1 << 20);
-  CHECK(error_of(used.send(out)) == "127.0.0.2 closed the connection");
+  CHECK(error_of(used.send(Bytes(1 << 20))) == "127.0.0.2 closed the connection");
   neighbour.check(10'000);
 }
 
 TEST_CASE("memory without messages in progress is deregistered and closes nothing") {
+  Bytes memory(1000);
   DevicePair pair;
   const Joined joined(pair.a, pair.b);
-  Bytes memory(1000);
   const std::uint32_t rkey = pair.a.register_memory(memory.data(), memory.size());
   CHECK(pair.a.deregister_memory(rkey).empty());
   joined.check(1000);
@@ -136,10 +134,8 @@ TEST_CASE("close_and_wait waits for a live peer longer than the retry time") {
   Device b(options(kB));
   const Joined joined(a, b);
   const Joined neighbour(a, b);
-  Bytes in(6 << 20);
-  Bytes out(in.size());
-  const auto received = joined.receive(in);
-  const auto sent = joined.send(out);
+  const auto received = joined.receive(Bytes(6 << 20));
+  const auto sent = joined.send(Bytes(6 << 20));
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   CHECK(a.close_and_wait(joined.to, {sent}, Device::Closing::kMemory));
   CHECK(sent->state != State::kPending);

@@ -48,9 +48,8 @@ TEST_CASE("a lane changes its port between flowlets only") {
   Device a(slow);
   Device b(options(kB, 1));
   const Joined joined(a, b);
-  Bytes out = test::random_fill(1, 300'000);
-  Bytes in(out.size());
-  const auto received = joined.receive(in);
+  const Bytes out = random_fill(1, 300'000);
+  const auto received = joined.receive(Bytes(out.size()));
   const auto sent = joined.send(out);
   REQUIRE(eventually([&] { return a.counters().lanes[0].qp.counters.tx_packets > 3; }));
   const std::uint16_t before = a.counters().lanes[0].qp.port;
@@ -58,9 +57,9 @@ TEST_CASE("a lane changes its port between flowlets only") {
   CHECK(a.set_port(kB, 0, after));
   CHECK(a.counters().lanes[0].qp.port == before);
   CHECK(a.counters().lanes[0].moves == 0);
-  REQUIRE(wait(sent) == State::kDone);
-  REQUIRE(wait(received) == State::kDone);
-  CHECK(in == out);
+  require_done(sent);
+  require_done(received);
+  CHECK(received->memory == out);
   CHECK(a.counters().lanes[0].qp.port == after);
   CHECK(a.counters().lanes[0].moves == 1);
 }
@@ -136,9 +135,8 @@ TEST_CASE("with fixed ports a lane moves to a fresh QP, and flowlets on the old 
   const LaneCounters before = lane_of(pair.a, 0);
   const std::uint16_t other = lane_of(pair.a, 1).qp.port;
   const std::uint16_t of_b = lane_of(pair.b, 0).qp.port;
-  Bytes out = test::random_fill(3, 400'000);
-  Bytes in(out.size());
-  const auto received = joined.receive(in);
+  const Bytes out = random_fill(3, 400'000);
+  const auto received = joined.receive(Bytes(out.size()));
   const auto sent = joined.send(out);
   REQUIRE(eventually([&] { return lane_of(pair.a, 0).qp.counters.tx_packets > 3; }));
   const auto moved_to = [&](std::uint16_t port, std::uint64_t moves) {
@@ -150,9 +148,9 @@ TEST_CASE("with fixed ports a lane moves to a fresh QP, and flowlets on the old 
   CHECK(pair.a.set_port(kB, 0, 0xD123));
   CHECK(pair.a.set_port(kB, 0, 0xD124));  // follows the first move, which is in progress
   CHECK(moved_to(0xD124, 2));
-  REQUIRE(wait(sent) == State::kDone);
-  REQUIRE(wait(received) == State::kDone);
-  CHECK(in == out);
+  require_done(sent);
+  require_done(received);
+  CHECK(received->memory == out);
   CHECK(eventually([&] { return pair.a_qps.alive == 2 && pair.b_qps.alive == 2; }));  // the old QPs were destroyed
   const LaneCounters after = lane_of(pair.a, 0);
   CHECK(after.qpn != before.qpn);
@@ -167,9 +165,8 @@ TEST_CASE("with fixed ports a lane moves to a fresh QP, and flowlets on the old 
 TEST_CASE("with fixed ports both sides may move a lane at the same time, repeatedly, during messages") {
   FixedPortPair pair;
   const Joined joined(pair.a, pair.b);
-  std::atomic<bool> done{false};
-  std::thread mover([&] {
-    for (std::uint16_t port = 0xD200; !done; ++port) {
+  std::jthread mover([&](const std::stop_token& stop) {
+    for (std::uint16_t port = 0xD200; !stop.stop_requested(); ++port) {
       for (unsigned lane = 0; lane < 2; ++lane) {
         pair.a.set_port(kB, lane, static_cast<std::uint16_t>(port + 0x800 * lane));
         pair.b.set_port(kA, lane, static_cast<std::uint16_t>(port + 0x800 * lane));
@@ -181,7 +178,7 @@ TEST_CASE("with fixed ports both sides may move a lane at the same time, repeate
     joined.check(100'000);
     return lane_of(pair.a, 0).moves > 2 && lane_of(pair.b, 1).moves > 2;
   });
-  done = true;
+  mover.request_stop();
   mover.join();
   CHECK(moved);
   CHECK(eventually([&] { return pair.a_qps.alive == 2 && pair.b_qps.alive == 2; }));
@@ -199,17 +196,16 @@ TEST_CASE("with fixed ports flowlets on a dead path arrive on the fresh QP, once
     } else {
       pair.a_qps.dead = dead;
     }
-    Bytes out = test::random_fill(3, 400'000);
-    Bytes in(out.size());
-    const auto received = joined.receive(in);
+    const Bytes out = random_fill(3, 400'000);
+    const auto received = joined.receive(Bytes(out.size()));
     const auto sent = joined.send(out);
     const std::uint64_t before = lane_of(pair.a, 0).qp.counters.tx_packets;
     REQUIRE(eventually([&] { return lane_of(pair.a, 0).qp.counters.tx_packets > before + 3; }));
     CHECK(pair.a.set_port(kB, 0, 0xD123));
     if (acknowledgements_only) CHECK(pair.b.set_port(kA, 0, 0xD124));
-    REQUIRE(wait(sent) == State::kDone);
-    REQUIRE(wait(received) == State::kDone);
-    CHECK(in == out);
+    require_done(sent);
+    require_done(received);
+    CHECK(received->memory == out);
     CHECK(eventually([&] { return pair.a_qps.alive == 2 && pair.b_qps.alive == 2; }));  // the dead QPs were destroyed
     CHECK(lane_of(pair.a, 0).qp.port == 0xD123);
     joined.check(100'000);

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <memory>
 #include <set>
@@ -37,16 +36,15 @@ TEST_CASE("without pacing, a flowlet whose last packet would be longer with imme
                           Case{16 * kMtu, 16, 1}, Case{32 * kMtu, 32, 2}, Case{33 * kMtu + 5, 34, 2}}) {
       CAPTURE(line_rate_bps);
       CAPTURE(c.bytes);
-      Bytes out = test::random_fill(7, c.bytes);
-      Bytes in(c.bytes + 100);
+      const Bytes out = random_fill(7, c.bytes);
       const auto lane = [&a] { return a.counters().lanes[0]; };
       const LaneCounters before = lane();
-      const auto received = joined.receive(in);
+      const auto received = joined.receive(Bytes(c.bytes + 100));
       const auto sent = joined.send(out);
-      REQUIRE(wait(sent) == State::kDone);
-      REQUIRE(wait(received) == State::kDone);
+      require_done(sent);
+      require_done(received);
       CHECK(received->bytes == c.bytes);
-      CHECK(std::equal(out.begin(), out.end(), in.begin()));
+      CHECK(std::equal(out.begin(), out.end(), received->memory.begin()));
       const LaneCounters after = lane();
       CHECK(after.flowlets - before.flowlets == (c.bytes + 16 * kMtu - 1) / (16 * kMtu));
       const auto once = [](const LaneCounters& l) { return l.qp.counters.tx_packets - l.qp.counters.retransmits; };
@@ -111,17 +109,14 @@ TEST_CASE("long messages to several peers are served round robin") {
     devices.push_back(std::make_unique<Device>(options(kB + i)));
     joined.emplace_back(a, *devices.back());
   }
-  Bytes out = test::random_fill(1, kFlowlets * 20'000);
-  std::array<Bytes, kPeers> in;
-  std::vector<RequestPtr> requests;
-  requests.reserve(2 * kPeers);
-  for (const Joined& to : joined) requests.push_back(to.send(out));
-  for (std::size_t i = 0; i < kPeers; ++i) {
-    in[i].resize(out.size());
-    requests.push_back(joined[i].receive(in[i]));
+  const Bytes out = random_fill(1, kFlowlets * 20'000);
+  std::vector<MessagePtr> messages;
+  for (const Joined& to : joined) messages.push_back(to.send(out));
+  for (const Joined& to : joined) messages.push_back(to.receive(Bytes(out.size())));
+  for (const MessagePtr& message : messages) {
+    require_done(message);
+    CHECK(message->memory == out);
   }
-  for (const RequestPtr& request : requests) REQUIRE(wait(request) == State::kDone);
-  for (const Bytes& each : in) CHECK(each == out);
   REQUIRE(log.flowlets.size() == kPeers * kFlowlets);
   for (std::size_t round = 0; round < kFlowlets; ++round) {
     const auto first = log.flowlets.begin() + static_cast<std::ptrdiff_t>(round * kPeers);
