@@ -161,7 +161,13 @@ TEST_CASE("where the kernel refuses batches, packets leave one by one and nothin
     CHECK(pair.said == std::string("the kernel refused a batch of packets (UDP_SEGMENT) to 127.0.0.2: ") +
                            std::strerror(error) +
                            "; packets to it leave one by one from now on, which costs throughput\n");
-    for (const LaneCounters& lane : pair.a.counters().lanes) CHECK(lane.qp.counters.timeouts == 0);
+    const auto sum = [](Device& device, std::uint64_t QpCounters::*counter) {
+      std::uint64_t total = 0;
+      for (const LaneCounters& lane : device.counters().lanes) total += lane.qp.counters.*counter;
+      return total;
+    };
+    // In a stall of the machine a packet that arrived may be sent again, but none is that was lost.
+    CHECK(eventually([&] { return sum(pair.a, &QpCounters::retransmits) == sum(pair.b, &QpCounters::duplicates); }));
   }
 }
 
