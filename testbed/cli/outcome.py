@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the observations in a result folder to its results, its report and what a command prints."""
 
+import gc
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,11 +57,15 @@ def evaluate(experiment: Experiment, observations: Observations, folder: Path) -
     from testbed.analysis import metrics
     from testbed.analysis.flows import check_flows, flows_of
 
-    runs = flows_of(experiment, observations)
-    policy_results = metrics.by_policy(experiment, runs)
-    checks = check_flows(experiment, runs)
-    summary = results.summary(experiment, policy_results, checks)
-    results.write_tables(folder, experiment, policy_results, checks)
-    page = report.write(folder, experiment, policy_results, checks, summary["ideal_s"])
-    results.write_summary(folder, summary)
+    gc.freeze()  # observations and transfers live on: no collection need walk them
+    try:
+        runs = flows_of(experiment, observations)
+        policy_results = metrics.by_policy(experiment, runs)
+        checks = check_flows(experiment, runs)
+        summary = results.summary(experiment, policy_results, checks)
+        results.write_tables(folder, experiment, policy_results, checks)
+        page = report.write(folder, experiment, policy_results, checks, summary["ideal_s"])
+        results.write_summary(folder, summary)
+    finally:
+        gc.unfreeze()
     return Outcome(experiment, policy_results, summary, page)
