@@ -47,7 +47,7 @@ Its times have no names; each is that of the graph whose time is nearest.
 """
 
 WITHIN = {"vgg": 0.03, "bert": 0.03, "dlrm": 0.06, "candle": 0.14}
-"""How near our times are. docs/training.md has the differences."""
+"""How near our times are. docs/notes/model-accuracy.md has the differences."""
 
 
 @cache
