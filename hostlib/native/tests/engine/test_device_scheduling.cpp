@@ -111,6 +111,7 @@ TEST_CASE("long messages to several peers are served round robin") {
   }
   const Bytes out = random_fill(1, kFlowlets * 20'000);
   std::vector<MessagePtr> messages;
+  messages.reserve(2 * kPeers);
   for (const Joined& to : joined) messages.push_back(to.send(out));
   for (const Joined& to : joined) messages.push_back(to.receive(Bytes(out.size())));
   for (const MessagePtr& message : messages) {
