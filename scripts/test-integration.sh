@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Tests on emulated fabrics: two modules at a time, because they mostly wait, and then the tests that measure rates or
+# Tests on emulated fabrics: three modules at a time, because they mostly wait, and then the tests that measure rates or
 # times, one after the other. Every module has network namespaces of its own.
 #
 # usage: scripts/test-integration.sh [ARGUMENT_OF_PYTEST...]
@@ -16,7 +16,7 @@ tests() {
     results+=("$result")
 }
 
-tests -m 'not alone' -n 2 --dist loadfile "$@"
+tests -m 'not alone' -n 3 --dist loadfile "$@"
 tests -m alone "$@"
 [[ ${results[*]} != "$none $none" ]] || exit $none
 for result in "${results[@]}"; do
