@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import selectors
 import signal
 import socket
@@ -34,6 +35,7 @@ from testbed.workloads import TorchTraining
 
 _ROOT = Path(__file__).resolve().parents[2]
 _END_TIMEOUT_S = 5.0
+_LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _BACKENDS = {"paralet": "paralet", "socket": "gloo"}
 
 
@@ -41,6 +43,19 @@ def require_torch() -> None:
     """Raises InputError where torch is missing. Does not import it."""
     if find_spec("torch") is None:
         raise InputError("torch is not installed: run 'make torch' in a checkout, or pip install 'paralet[torch]'")
+
+
+def _free_port(address: str) -> int:
+    """A free TCP port for the store, which torch binds seconds later.
+
+    It is below the ports that the kernel gives to other sockets of the host meanwhile (ip(7), ip_local_port_range).
+    Raises TestbedError if none is found.
+    """
+    end = int(_LOCAL_PORTS.read_text().split()[0])
+    for port in random.sample(range(max(1024, end - 10_000), max(end, 2024)), 100):
+        with suppress(OSError), socket.create_server((address, port)):
+            return port
+    raise TestbedError(f"{address} has no free TCP port below {end}")
 
 
 class TorchRun:
@@ -52,8 +67,7 @@ class TorchRun:
         self._backend = _BACKENDS[command.transport]
         self._store = ""
         if command.rank == 0:
-            with socket.create_server((command.device.address, 0)) as probe:
-                self._store = "{}:{}".format(*probe.getsockname())  # is free for the store
+            self._store = f"{command.device.address}:{_free_port(command.device.address)}"
         self._before: dict[tuple[str, int], LaneCounters] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._undo = ExitStack()

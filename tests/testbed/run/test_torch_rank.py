@@ -77,6 +77,13 @@ def test_steps_that_arrive_together_are_all_read(run: TorchRun, capfd: pytest.Ca
     assert told in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("run", [STEPS], indirect=True)
+def test_the_port_of_the_store_is_given_to_no_other_socket(run: TorchRun) -> None:
+    _, port = run.prepared().handles[1].split(":")
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert 1024 <= int(port) < first
+
+
 FAILING = {
     "import sys; sys.exit('script.py: error: unrecognized arguments: --widht')": (
         PeerLostError,
