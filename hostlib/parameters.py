@@ -11,7 +11,7 @@ import difflib
 import re
 import socket
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -96,9 +96,7 @@ def read_parameters(environment: Mapping[str, str]) -> Parameters:
     Warns about a name that is nearly one of these. Raises ValueError with a sentence that names the variable, its value
     and what is allowed.
     """
-    for name, value in environment.items():
-        if value:
-            _refuse_former("", name)
+    _refuse_former("", (name for name, value in environment.items() if value))
     known = names()
     given = {name: (environment[name], "") for name in known if environment.get(name)}
     for name in environment:
@@ -140,10 +138,11 @@ def _options() -> dict[str, dict[str, Any]]:
     return {option["variable"]: option for option in _engine.options() if option["variable"]}
 
 
-def _refuse_former(where: str, name: str) -> None:
-    for option in _engine.options():
-        if name == option["former"]:
-            raise ValueError(f"{where}{name} is now named {option['variable']}: set that instead")
+def _refuse_former(where: str, given: Iterable[str]) -> None:
+    renamed = {option["former"]: variable for variable, option in _options().items() if option["former"]}
+    for name in given:
+        if name in renamed:
+            raise ValueError(f"{where}{name} is now named {renamed[name]}: set that instead")
 
 
 def _refused(where: str, name: str, text: str, allowed: str) -> ValueError:
@@ -156,7 +155,7 @@ def _read_file(path: str, known: Sequence[str]) -> dict[str, tuple[str, str]]:
         name, equals, value = (word.strip() for word in line.partition("="))
         if not equals:
             raise ValueError(f"{where}'{line}' is not NAME=value")
-        _refuse_former(where, name)
+        _refuse_former(where, [name])
         if name not in known or name == "PARALET_CONFIG":
             raise ValueError(f"{where}{name} is not a parameter: `paralet plugin --parameters` lists them all")
         if name in out:
