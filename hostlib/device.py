@@ -95,8 +95,8 @@ class Device:
         Paces all lanes together, each at its share; 1 to 1e15. None: no pacing.
     ``base_rtt_s``
         Round trip of the idle network. Congestion control counts what exceeds it as queueing delay. None: the smallest
-        round trip measured; with a line rate congestion control then accepts at most a 32nd of ``target_queue_s``, so
-        give the round trip where paths are longer.
+        round trip measured. With a line rate, a measured round trip is believed only up to a 32nd of
+        ``target_queue_s``: a longer one may already contain queueing. Give the round trip where paths are longer.
     ``flowlet_bytes``
         S, the size of a flowlet, at most 2 GiB. None: S = 4 BDP / m (section 5.2 of the paper), of ``line_rate_bps``
         and the base round trip, given or measured. Without a line rate ``verbs`` takes the speed of the NIC's port, and
@@ -107,9 +107,10 @@ class Device:
         Queueing delay that congestion control aims at, in network and hosts together. None: 2 ms, or 12 packets at the
         line rate if that is longer.
     ``queue_bytes``
-        Bytes of a switch's buffer that congestion control between ``soft`` devices aims at, 1 to 2**40. Divided by the
-        line rate, or else the NIC's speed, or else 1 Gbit/s, it is the target of the delay outside hosts: at least
-        100 us, or a quarter of ``target_queue_s`` where a line rate is given without ``base_rtt_s``.
+        Bytes of a switch's buffer that congestion control between ``soft`` devices aims at, 1 to 2**40. The engine
+        divides them by a speed (the line rate if it is set, else the NIC's speed if it is known, else 1 Gbit/s) and
+        so gets the target of the delay outside hosts. The target is at least 100 us. Where a line rate is given
+        without ``base_rtt_s`` it is at least a quarter of ``target_queue_s``.
     ``min_timeout_s``
         Lower bound of the retransmission timeout. None: 67 ms, or 4 target queues if that is longer. Without a line
         rate a silent lane probes earlier: it retransmits one packet after twice its recent round trip, at least 2 ms.

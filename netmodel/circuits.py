@@ -89,7 +89,7 @@ def lit(topology: Topology, circuits: Circuits) -> Topology:
 
 
 def lit_links(topology: Topology, circuits: Circuits, cables: Iterable[Link]) -> frozenset[Link]:
-    """The links of `lit(topology, circuits)` that use one of these cables of `topology`, and fail with it."""
+    """The links of `lit(topology, circuits)` that fail with these cables of `topology`, as they run through them."""
     wanted = frozenset(cables)
     return frozenset(link for link, through in _lit_links(topology, circuits) if not wanted.isdisjoint(through))
 

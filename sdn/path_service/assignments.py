@@ -79,7 +79,8 @@ class Assignments:
     def queue(self, cut: Iterable[Pair], others: Iterable[Pair]) -> None:
         """Queues pairs for new ports after a link change: first those whose path was cut, then others, then the rest.
 
-        `others` also has pairs whose path is the same, but whose switches hash over other members now.
+        `others` has the pairs whose path moved, and pairs that keep their path but need other ports for it, because
+        switches on the path now hash over other members.
         """
         cut = list(cut)
         self._cut.update(cut)

@@ -162,9 +162,10 @@ class AtRandom:
 
 
 def exchange(plan: LivePlan, departing: Iterable[int], arriving: Iterable[Ends]) -> tuple[list[int], tuple[Route, ...]]:
-    """Commodities that depart and arrive at the same time.
+    """Lets some commodities depart and others arrive at the same time.
 
-    Returns the numbers of those that arrive, and the last route of each commodity that got a new one.
+    Returns the numbers that the arriving commodities get, and one route for each commodity whose route changed. A
+    commodity whose route changed several times has its last one.
     """
     if isinstance(plan, FullReplan):
         return plan.exchange(departing, arriving)

@@ -134,7 +134,7 @@ class Workload(BaseModel, ABC):
         return None
 
     def talks(self, ranks: int) -> tuple[Talk, ...]:
-        """When parts of a job with an `order` communicate, for planners. None, the default: all do, all the time."""
+        """When parts of a job with an `order` communicate, for planners. Empty, the default: all do, all the time."""
         return ()
 
     def longest_chain_s(self, rate_bps: float) -> float:

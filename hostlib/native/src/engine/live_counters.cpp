@@ -313,7 +313,8 @@ FileDescriptor open_file() {
   return file;
 }
 
-/// Of 64 bits: that a change shows as none, and waits for the next, is not to be expected.
+/// A hash of 64 bits, by which the publisher sees that nothing changed. Two states with one hash would delay what is
+/// published until the next change; with 64 bits this is too unlikely to guard against.
 std::size_t hash_of(std::span<const std::byte> bytes) {
   return std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
