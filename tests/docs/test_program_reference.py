@@ -44,6 +44,12 @@ def test_every_parameter_of_the_plugin_has_a_row(pages: Path) -> None:
     assert rows == known
 
 
+def test_the_plugins_page_has_every_parameter_with_its_default() -> None:
+    page = (ROOT / "docs" / "plugin.md").read_text()
+    rows = dict(re.findall(r"^\| `(PARALET_\w+)` \| ([^|]*) \|", page, flags=re.MULTILINE))
+    assert rows == {parameter.name: parameter.default for parameter in nccl_net_plugin.parameters()}
+
+
 def test_the_site_has_both_pages(pages: Path) -> None:
     settings = (ROOT / "mkdocs.yml").read_text()
     named = yaml.safe_dump(yaml.safe_load(settings[settings.index("\nnav:") :]))
