@@ -532,6 +532,9 @@ class Device {
   void replay(Peer& peer, const std::vector<handshake::Frame>& frames) PARALET_REQUIRES(progress_lock_);
   void replay_held(Peer& peer) PARALET_REQUIRES(progress_lock_);
   void create_qps(Peer& peer, std::function<void()> next) PARALET_REQUIRES(progress_lock_);
+  std::optional<std::uint16_t> other_port(const Peer& peer, std::size_t index, unsigned& attempts,
+                                          std::optional<std::uint16_t>& held, bool& exhausted)
+      PARALET_REQUIRES(progress_lock_);
   void connect_qps(Peer& peer, const handshake::Endpoint& remote, std::function<void()> next)
       PARALET_REQUIRES(progress_lock_);
   bool hold(Peer& peer, unsigned index, const handshake::Frame& frame) PARALET_REQUIRES(progress_lock_);

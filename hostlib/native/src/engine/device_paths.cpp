@@ -15,6 +15,7 @@ namespace {
 
 constexpr Nanos kRoundTrips = 4;
 constexpr Nanos kShortestRenewal = 5 * kMillisecond;  // else a peer that asks again at once costs QPs without end
+constexpr unsigned kMoveAttempts = 64;                // ports tried at once: each costs a moment of the progress lock
 constexpr unsigned kMaxBreaks = 8;                    // of a lane's QPs in a row, before the peer is given up
 constexpr const char* kOutOfSequence = "the peer sent a queue pair renewal message out of sequence";
 
@@ -28,8 +29,18 @@ bool Device::may_move(const Lane& lane) const {
 void Device::move_lane(Peer& peer, unsigned index) {
   Lane& lane = peer.lanes[index];
   if (lane.renewal || lane.changing_to) return;  // advance_renewal or on_port_changed calls again
-  const std::uint16_t port = *std::exchange(lane.moving_to, std::nullopt);
-  switch (backend_->set_port(lane.qp.qpn, port)) {
+  std::uint16_t port = *std::exchange(lane.moving_to, std::nullopt);
+  const bool fixed = backend_->port_method() == PortMethod::kFlowLabel;
+  PortChange change = backend_->set_port(lane.qp.qpn, port);
+  for (unsigned attempts = 0; change == PortChange::kRefused && !fixed && attempts < kMoveAttempts; ++attempts) {
+    if (!policy_->takes_other(peer.name(), index, port)) break;
+    const auto other = policy_->alternative(peer.name(), index % options_.policy.lanes);
+    if (!other) break;
+    if (*other == lane.port) continue;
+    port = *other;
+    change = backend_->set_port(lane.qp.qpn, port);
+  }
+  switch (change) {
     case PortChange::kDone:
       lane.port = port;
       ++lane.moves;
@@ -40,8 +51,7 @@ void Device::move_lane(Peer& peer, unsigned index) {
     case PortChange::kRefused:
       break;
   }
-  const bool renewable = peer.ready() && backend_->port_method() == PortMethod::kFlowLabel;
-  if (renewable && port >= wire::kFirstEntropyPort) {
+  if (fixed && peer.ready() && port >= wire::kFirstEntropyPort) {
     renew_lane(peer, index, port, member_of(lane.qp.qpn));
   } else if (path_client_ != nullptr) {
     path_client_->could_not_bind();

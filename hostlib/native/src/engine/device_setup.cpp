@@ -3,17 +3,26 @@
 // resolve the peer's link address), so where the back end allows it this happens without the progress lock, on a thread
 // of its own. Messages on other QPs go on meanwhile. Frames that a peer sends during the set-up wait for its end.
 #include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
 #include "engine/device.hpp"
+#include "wire/wire.hpp"
 
 namespace paralet {
 namespace {
 
-constexpr int kPortAttempts = 64;           // source ports tried for a lane
 constexpr std::size_t kMaxHeldOfLane = 16;  // frames: a peer sends at most two about a lane before our answer
+
+/// Why a lane has no source port: `port`, its last, or with `all` every port of the range is taken.
+std::string taken(std::uint16_t port, const IpAddress& address, bool all) {
+  if (all) return "all UDP source ports 49152 to 65535 of " + format_address(address) + " are taken by other programs";
+  return "UDP source port " + std::to_string(port) + " of " + format_address(address) + " is taken by another program";
+}
 
 }  // namespace
 
@@ -105,6 +114,30 @@ void Device::create_qps(Peer& peer, std::function<void()> next) {
   set_up(work, done);
 }
 
+/// The next source port to try for a lane whose own is taken: each port of the range once, first those that no earlier
+/// lane has, then one that it shares with an earlier lane. nullopt when there is none.
+std::optional<std::uint16_t> Device::other_port(const Peer& peer, std::size_t index, unsigned& attempts,
+                                                std::optional<std::uint16_t>& held, bool& exhausted) {
+  const unsigned member = peer.first_member(index);
+  const auto has_earlier = [&](std::uint16_t port) {
+    for (std::size_t i = 0; i < index; ++i) {
+      if (peer.lanes[i].port == port && peer.first_member(i) == member) return true;
+    }
+    return false;
+  };
+  while (attempts++ < wire::kEntropyPorts) {
+    const auto port = policy_->alternative(peer.name(), static_cast<unsigned>(index) % options_.policy.lanes);
+    if (!port) return std::nullopt;
+    if (has_earlier(*port)) {
+      held = port;
+    } else if (!exhausted) {
+      return port;
+    }
+  }
+  exhausted = true;
+  return std::exchange(held, std::nullopt);
+}
+
 /// Connects the peer's QPs lane by lane, and calls `next`. The peer fails when a lane's source port cannot be had.
 void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::function<void()> next) {
   struct OneLane {
@@ -115,7 +148,9 @@ void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fun
   struct Connecting {
     std::vector<OneLane> lanes;
     std::size_t connected = 0;
-    int attempts = 0;  ///< other ports tried for the next lane
+    unsigned attempts = 0;                      ///< other ports tried for the next lane
+    std::optional<std::uint16_t> held;          ///< one of them, which an earlier lane has
+    std::array<bool, kMaxMembers> exhausted{};  ///< members without a free port
     std::string error;
   };
   begin_setup(peer);
@@ -137,9 +172,11 @@ void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fun
   }
   const auto work = [connecting](Backend& backend) {
     try {
-      for (; connecting->connected < connecting->lanes.size(); ++connecting->connected, connecting->attempts = 0) {
+      for (; connecting->connected < connecting->lanes.size(); ++connecting->connected) {
         const OneLane& lane = connecting->lanes[connecting->connected];
         if (!backend.connect_qp(lane.qpn, lane.remote, lane.port)) return;
+        connecting->attempts = 0;
+        connecting->held.reset();
       }
     } catch (const DeviceError& error) {
       connecting->error = error.what();
@@ -149,14 +186,13 @@ void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fun
     std::string error = connecting->error;
     if (!peer.dead() && error.empty() && connecting->connected < peer.lanes.size()) {  // the source port is taken
       const std::size_t i = connecting->connected;
-      const auto other =
-          connecting->attempts++ < kPortAttempts ? policy_->alternative(peer.name(), own(i)) : std::nullopt;
+      bool& exhausted = connecting->exhausted[peer.first_member(i)];
+      const auto other = other_port(peer, i, connecting->attempts, connecting->held, exhausted);
       if (other) {
         connecting->lanes[i].port = peer.lanes[i].port = *other;
         return false;
       }
-      error = "UDP source port " + std::to_string(peer.lanes[i].port) + " of " + format_address(options_.address) +
-              " is taken by another program";
+      error = taken(peer.lanes[i].port, own_address(peer.first_member(i)), exhausted);
     }
     if (!end_setup(peer)) return true;
     if (!error.empty()) {
@@ -232,7 +268,7 @@ void Device::create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port, uns
 void Device::connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remote, std::function<void(bool)> next) {
   struct Outcome {
     bool connected = false;
-    int attempts = 0;  ///< other ports tried
+    unsigned attempts = 0;  ///< other ports tried
     std::uint16_t port = 0;
     std::string error;
   };
@@ -251,7 +287,7 @@ void Device::connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remote
     Renewal& renewal = *peer.lanes[index].renewal;
     const unsigned member = member_of(renewal.qp.qpn);
     if (peer.fusion && !peer.dead() && !outcome->connected && outcome->error.empty() &&
-        outcome->attempts++ < kPortAttempts) {  // the port is free on the member that the lane comes from
+        outcome->attempts++ < wire::kEntropyPorts) {  // the port is free on the member that the lane comes from
       const auto other = policy_->alternative(peer.name(), index % options_.policy.lanes);
       if (other) {
         outcome->port = renewal.port = *other;
@@ -266,7 +302,7 @@ void Device::connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remote
     }
     const std::string error = !outcome->error.empty()
                                   ? outcome->error
-                                  : "UDP source port " + std::to_string(renewal.port) + " is taken by another program";
+                                  : taken(renewal.port, own_address(member), outcome->attempts > wire::kEntropyPorts);
     if (!outcome->connected && !has_other_path(peer, member)) {
       fail_peer(peer, Failure::kDevice, error);
       return true;

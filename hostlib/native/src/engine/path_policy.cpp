@@ -23,19 +23,30 @@ class Ecmp : public PathPolicy {
   explicit Ecmp(const PolicyOptions& options) : random_(entropy(options.seed)) {
     ports_.reserve(options.lanes);
     for (unsigned lane = 0; lane < options.lanes; ++lane) ports_.push_back(draw());
+    stride_ = 2 * draw() + 1;
   }
   std::uint16_t port(PeerName /*peer*/, unsigned lane) override { return ports_[lane]; }
-  std::optional<std::uint16_t> alternative(PeerName /*peer*/, unsigned lane) override { return ports_[lane] = draw(); }
+  std::optional<std::uint16_t> alternative(PeerName /*peer*/, unsigned lane) override {
+    return ports_[lane] = in_range(ports_[lane] + stride_);
+  }
   std::optional<std::uint16_t> after_flowlet(const LaneView& /*lane*/, Nanos /*now*/) override { return std::nullopt; }
-
- protected:
-  std::uint16_t draw() {
-    return static_cast<std::uint16_t>(wire::kFirstEntropyPort + random_.below(0x10000 - wire::kFirstEntropyPort));
+  /// False: such a lane moves only where the user sends it.
+  [[nodiscard]] bool takes_other(PeerName /*peer*/, unsigned /*lane*/, std::uint16_t /*port*/) const override {
+    return false;
   }
 
+ protected:
+  std::uint16_t draw() { return in_range(static_cast<unsigned>(random_.below(wire::kEntropyPorts))); }
+
  private:
+  static std::uint16_t in_range(unsigned n) {
+    return static_cast<std::uint16_t>(wire::kFirstEntropyPort + n % wire::kEntropyPorts);
+  }
+
+  static_assert(wire::kEntropyPorts == 1U << 14 && wire::kFirstEntropyPort % wire::kEntropyPorts == 0);
   SplitMix64 random_;
   std::vector<std::uint16_t> ports_;
+  unsigned stride_;  ///< odd, so that its multiples meet every port of a range of 2^14
 };
 
 /// Ports from a table. Peers without an entry get random ports: only acknowledgements and advertisements go to them.
@@ -60,6 +71,10 @@ class Pinned final : public Ecmp {
 class Adaptive final : public Ecmp {
  public:
   explicit Adaptive(const PolicyOptions& options) : Ecmp(options) {}
+
+  [[nodiscard]] bool takes_other(PeerName /*peer*/, unsigned /*lane*/, std::uint16_t /*port*/) const override {
+    return true;
+  }
 
   std::optional<std::uint16_t> after_flowlet(const LaneView& lane, Nanos now) override {
     State& state = states_[{lane.peer, lane.lane}];

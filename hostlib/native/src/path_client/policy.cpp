@@ -77,6 +77,11 @@ std::optional<std::uint16_t> ControllerPolicy::alternative(PeerName peer, unsign
   return fallback_->alternative(peer, lane % lanes_);
 }
 
+bool ControllerPolicy::takes_other(PeerName peer, unsigned lane, std::uint16_t port) const {
+  const PeerPaths* assigned = paths(peer);
+  return assigned == nullptr || assigned->ports[lane % lanes_ % assigned->ports.size()] != port;
+}
+
 /// Why the path of a lane is bad, and the measured value.
 std::optional<std::pair<Reason, double>> ControllerPolicy::fault(const LaneView& view, LaneState& state) const {
   const path_client::Thresholds& limits = options_.thresholds;

@@ -54,6 +54,8 @@ class ControllerPolicy final : public PathPolicy {
   /// The assigned port, or that of the fallback policy.
   std::uint16_t port(PeerName peer, unsigned lane) override;
   std::optional<std::uint16_t> alternative(PeerName peer, unsigned lane) override;
+  /// False for an assigned port: the planner knows nothing of another.
+  [[nodiscard]] bool takes_other(PeerName peer, unsigned lane, std::uint16_t port) const override;
   /// A port of the fallback policy when the lane's assigned path is bad. The lane returns with the next assignment, or
   /// to try again: after 0.2 seconds, then twice as long each time, up to 10 seconds.
   std::optional<std::uint16_t> after_flowlet(const LaneView& lane, Nanos now) override;

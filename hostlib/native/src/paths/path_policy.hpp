@@ -28,10 +28,13 @@ class PathPolicy {
   virtual ~PathPolicy() = default;
   /// The port a lane starts with.
   virtual std::uint16_t port(PeerName peer, unsigned lane) = 0;
-  /// Another port after `port` was not available, nothing when there is no other choice.
+  /// Another port after the last one was not available, nothing when there is no other choice. Calls for one lane give
+  /// every port of RoCEv2's range once before any of them again.
   virtual std::optional<std::uint16_t> alternative(PeerName peer, unsigned lane) = 0;
   /// The port to move to, nothing to stay.
   virtual std::optional<std::uint16_t> after_flowlet(const LaneView& lane, Nanos now) = 0;
+  /// Whether a lane that is to move to `port`, which is not available, may take an `alternative`.
+  [[nodiscard]] virtual bool takes_other(PeerName peer, unsigned lane, std::uint16_t port) const = 0;
 };
 
 }  // namespace paralet

@@ -226,7 +226,11 @@ int SendSockets::acquire(std::uint16_t port, std::uint8_t traffic_class) {
   sock_filter drop_all[] = {{.code = BPF_RET | BPF_K, .jt = 0, .jf = 0, .k = 0}};
   const sock_fprog program{.len = 1, .filter = drop_all};
   setsockopt(fd.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
-  if (!bind_to(fd.get(), address_, port)) return -1;
+  if (!bind_to(fd.get(), address_, port)) {
+    if (errno == EADDRINUSE) return -1;
+    throw DeviceError("cannot send from UDP port " + std::to_string(port) + " of " + format_address(address_) + ": " +
+                      std::strerror(errno));
+  }
   const int raw = fd.get();
   entries_.emplace(std::pair(port, traffic_class), Entry{std::move(fd), 1});
   return raw;

@@ -78,7 +78,7 @@ class SendSockets {
  public:
   explicit SendSockets(const IpAddress& address) : address_(address) {}
   /// The socket of `port` whose packets have this TOS byte, opened on first use. -1 when another program holds the
-  /// port. Each success needs a release. Throws DeviceError when the process cannot open another socket.
+  /// port. Each success needs a release. Throws DeviceError when the process cannot open another socket or bind it.
   int acquire(std::uint16_t port, std::uint8_t traffic_class);
   void release(std::uint16_t port, std::uint8_t traffic_class);
 

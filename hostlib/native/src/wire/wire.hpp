@@ -12,6 +12,7 @@ namespace paralet::wire {
 
 inline constexpr std::uint16_t kRocePort = 4791;            // IANA, annex A17.4.5.2
 inline constexpr std::uint16_t kFirstEntropyPort = 0xC000;  // source ports that carry entropy: 0xC000..0xFFFF
+inline constexpr unsigned kEntropyPorts = 0x10000 - kFirstEntropyPort;
 inline constexpr std::uint32_t kPsnMask = 0xFFFFFF;
 inline constexpr std::uint16_t kDefaultPkey = 0xFFFF;
 

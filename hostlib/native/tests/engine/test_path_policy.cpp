@@ -64,6 +64,16 @@ TEST_CASE("ecmp: a taken port is replaced; lanes never move") {
   CHECK_FALSE(policy->after_flowlet({.peer = kPeer, .lane = 3, .port = *other, .timeouts = 5}, kSecond));
 }
 
+TEST_CASE("ecmp: while ports are taken, every port comes once before any comes again") {
+  const auto policy = make_policy(ecmp(1, 2));
+  for (int round = 0; round < 2; ++round) {
+    std::set<std::uint16_t> seen;
+    for (int i = 0; i < 16384; ++i) seen.insert(policy->alternative(kPeer, 1).value());
+    CHECK(seen.size() == 16384);
+    CHECK(*seen.begin() == 0xC000);
+  }
+}
+
 TEST_CASE("pinned: the table's ports, repeated; other peers get random ports") {
   const auto policy = make_policy(pinned({0xC001, 0xFFFF}));
   CHECK(ports_of(*policy, kPeer, 4) == std::vector<std::uint16_t>{0xC001, 0xFFFF, 0xC001, 0xFFFF});
