@@ -30,7 +30,6 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -48,6 +47,7 @@
 #include "base/ring.hpp"
 #include "base/signal.hpp"
 #include "base/worker.hpp"
+#include "engine/backlog.hpp"
 #include "engine/channel.hpp"
 #include "engine/fusion.hpp"
 #include "engine/handshake.hpp"
@@ -281,7 +281,7 @@ struct Peer {
 /// Where connections to a device arrive. Any thread.
 class Listener {
  public:
-  /// The next connection that nobody has accepted, nullptr when there is none.
+  /// The next connection that nobody has accepted (Backlog::take), nullptr when there is none.
   std::shared_ptr<Connection> accept();
 
   std::array<std::byte, handshake::kHandleBytes> handle{};  ///< what a connecting side needs
@@ -290,7 +290,8 @@ class Listener {
  private:
   friend class Device;
   Mutex mutex_;
-  std::deque<std::shared_ptr<Connection>> arrived_ PARALET_GUARDED_BY(mutex_);
+  Backlog backlog_ PARALET_GUARDED_BY(mutex_);
+  bool told_ PARALET_GUARDED_BY(mutex_) = false;  ///< the user, that a host has too many in it
 };
 
 class Device {

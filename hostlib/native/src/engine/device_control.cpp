@@ -168,10 +168,7 @@ void Device::fail_unreachable(Peer& peer, Failure failure, const std::string& wh
 
 std::shared_ptr<Connection> Listener::accept() {
   const MutexLock lock(mutex_);
-  if (arrived_.empty()) return nullptr;
-  auto connection = std::move(arrived_.front());
-  arrived_.pop_front();
-  return connection;
+  return backlog_.take();
 }
 
 std::shared_ptr<Listener> Device::listen() {
@@ -505,14 +502,28 @@ void Device::on(Peer& peer, const handshake::Connect& frame) {
   connection->peer = &peer;
   connection->peer_address = peer.address;
   connection->state = Connection::State::kOpen;
-  ++peer.connections;
-  connections_.emplace(connection->id, connection);
-  send_frame(peer, handshake::Accept{.connection = frame.connection, .peer_connection = connection->id});
   Listener& listener = *listeners_.at(frame.listener).first;
+  std::shared_ptr<Connection> dropped;
+  bool told = true;
   {
     const MutexLock lock(listener.mutex_);
-    listener.arrived_.push_back(connection);
+    dropped = listener.backlog_.add(connection);
+    if (dropped) told = std::exchange(listener.told_, true);
   }
+  if (!told) {
+    options_.log("more than " + std::to_string(Backlog::kMostOfHost) + " connections from " +
+                 format_address(peer.address) +
+                 " wait to be accepted: those that have ended are forgotten, further ones are refused");
+  }
+  if (dropped == connection) {
+    send_frame(peer, handshake::Reject{.connection = frame.connection,
+                                       .reason = "too many connections from this host wait to be accepted"});
+    return;
+  }
+  ++peer.connections;
+  connections_.emplace(connection->id, connection);
+  if (dropped) begin_close(dropped);
+  send_frame(peer, handshake::Accept{.connection = frame.connection, .peer_connection = connection->id});
   completion_signal().notify();
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/random.hpp"
+#include "engine/backlog.hpp"
 #include "engine/device_fixture.hpp"
 
 namespace paralet {
@@ -48,6 +49,34 @@ TEST_CASE("connections to one peer share its QPs") {
     return texts;
   };
   CHECK(contents(in) == contents(out));
+}
+
+TEST_CASE("dead connections do not pile up before accept, and do not hold up another host's") {
+  std::vector<std::string> told;
+  DeviceOptions with_log = options(kB + 1, 1);
+  with_log.log = [&told](const std::string& line) { told.push_back(line); };
+  Device host(with_log);
+  const auto waiting = host.listen();
+  Device dying(options(kA, 1));
+  Device other(options(kB, 1));
+  for (std::size_t i = 0; i < Backlog::kMostOfHost + 100; i += 50) {
+    std::vector<ConnectionPtr> some;
+    some.reserve(50);
+    for (int k = 0; k < 50; ++k) some.push_back(dying.connect(waiting->handle));
+    for (const ConnectionPtr& connection : some) REQUIRE(open(connection));
+    for (const ConnectionPtr& connection : some) dying.close_connection(connection);
+    for (const ConnectionPtr& connection : some) {
+      REQUIRE(eventually([&] { return connection->state == Connection::State::kClosed; }));
+    }
+  }
+  CHECK(host.counters().connections == Backlog::kMostOfHost);
+  CHECK(told == std::vector<std::string>{"more than 4096 connections from 127.0.0.1 wait to be accepted: those that "
+                                         "have ended are forgotten, further ones are refused"});
+  const auto alive = other.connect(waiting->handle);
+  REQUIRE(open(alive));
+  const auto accepted = accept(*waiting);
+  CHECK(accepted->peer_address == IpAddress(kB));
+  CHECK(accepted->failure == Failure::kNone);
 }
 
 TEST_CASE("a connection in the other direction uses the existing QPs") {
