@@ -84,7 +84,7 @@ QpIdentity SoftBackend::create_qp() {
   for (;;) {
     const std::uint32_t qpn = random_u32() & 0xFFFFFF;
     if (qpn < 2 || qps_.contains(qpn)) continue;  // 0 and 1 are the management QPs
-    const QpIdentity identity{.qpn = qpn, .first_psn = random_u32() & wire::kPsnMask};
+    const QpIdentity identity{.qpn = qpn, .first_psn = options_.first_psn.value_or(random_u32()) & wire::kPsnMask};
     qps_.try_emplace(qpn, identity);
     return identity;
   }

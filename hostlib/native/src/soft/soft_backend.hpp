@@ -41,6 +41,7 @@ struct SoftOptions {
   Nanos retry_time = 10 * kSecond;
   DelayControlOptions control;
   std::uint32_t offers = kSelectiveRepeat | kMarkCounts | kHostDelays;  ///< used with peers that offer them too
+  std::optional<std::uint32_t> first_psn;                               ///< of every QP; nothing: random ones
   Faults faults;
   std::string rdma_devices = "/sys/class/infiniband";  ///< where the kernel lists RDMA devices
   Log log = log_to_standard_error;

@@ -104,6 +104,54 @@ TEST_CASE("PSNs wrap around") {
   CHECK(link.received().size() == 3);
 }
 
+TEST_CASE("a full reassembly window across the wrap-around of PSNs") {
+  constexpr std::uint32_t kWindow = Reassembly::kWindow;
+  for (const std::uint32_t left : {1U, 2U, kWindow / 2, kWindow - 1, kWindow, kWindow + 1}) {
+    CAPTURE(left);
+    Link link({.path_mtu = 256,
+               .first_psn = (0U - left) & wire::kPsnMask,
+               .remote_first_psn = wire::kPsnMask,
+               .initial_window = kWindow,
+               .max_window = kWindow,
+               .selective = true});
+    const Bytes data = test::random_fill(left, std::size_t{3} * kWindow * 256 + 100);
+    Target target(link, data.size());
+    link.requester().post(write(data, target));
+    // Of each window the oldest packet is lost, and every seventh comes late.
+    link.data_fate = [](const wire::Packet&, std::size_t index) {
+      if (index % kWindow == 0) return std::vector<Nanos>{};
+      return std::vector{index % 7 == 0 ? 3 * kOneWay : kOneWay};
+    };
+    link.run();
+    link.drain();
+    CHECK(target.bytes == data);
+    check_sent(link, link.sent(), 1);
+    CHECK(link.responder().counters().out_of_order > kWindow / 2);
+    CHECK(link.reassembly().left == kPeerReassemblyBytes);
+  }
+}
+
+TEST_CASE("RNR NAKs across the wrap-around of PSNs") {
+  for (const bool selective : {false, true}) {
+    for (const std::uint32_t left : {1U, 2U, 3U}) {
+      CAPTURE(selective);
+      CAPTURE(left);
+      Link link({.first_psn = (0U - left) & wire::kPsnMask, .receive_buffers = 0, .selective = selective});
+      const Bytes data = test::random_fill(left, 60);
+      Target target(link, data.size());
+      for (std::uint64_t i = 1; i <= 4; ++i) link.requester().post(write(data, target, i));
+      for (std::size_t posted = 0; posted < 4; ++posted) {
+        const std::uint64_t refused = link.requester().counters().rnr_received;
+        while (link.requester().counters().rnr_received == refused) link.run(link.now() + kMillisecond);
+        link.post_receive();
+      }
+      link.run();
+      check_sent(link, link.sent(), 4);
+      CHECK(link.received().size() == 4);
+    }
+  }
+}
+
 /// Packets are serialized as on a link and acknowledged one by one.
 Link::Fate serialized(const Link& link, Nanos& busy_until) {
   return [&](const wire::Packet&, std::size_t) {

@@ -11,12 +11,16 @@ struct NetworkFaults {
   double late;
 };
 
-void transfer_over(std::uint64_t seed, const NetworkFaults& faults, bool selective) {
+/// `psns`: how many are left before they wrap, in both directions; 0: any number.
+void transfer_over(std::uint64_t seed, const NetworkFaults& faults, bool selective, std::uint32_t psns = 0) {
   SplitMix64 random(seed);
+  const auto first_psn = [&] {
+    return (psns == 0 ? static_cast<std::uint32_t>(random.next()) : 0U - psns) & wire::kPsnMask;
+  };
   constexpr std::array<std::uint32_t, 3> kMtus{256, 1024, 4096};
   Link link({.path_mtu = kMtus[random.below(kMtus.size())],
-             .first_psn = static_cast<std::uint32_t>(random.next()) & wire::kPsnMask,
-             .remote_first_psn = static_cast<std::uint32_t>(random.next()) & wire::kPsnMask,
+             .first_psn = first_psn(),
+             .remote_first_psn = first_psn(),
              .retry_time = 1000 * kSecond,
              .probe_after = seed % 2 == 0 ? kMillisecond : kNever,
              .selective = selective});
@@ -60,19 +64,31 @@ void transfer_over(std::uint64_t seed, const NetworkFaults& faults, bool selecti
   CHECK(link.reassembly().left == kPeerReassemblyBytes);
 }
 
+constexpr std::array<NetworkFaults, 6> kNetworks{{{.loss = 0.01, .duplicate = 0, .late = 0},
+                                                  {.loss = 0.05, .duplicate = 0, .late = 0},
+                                                  {.loss = 0, .duplicate = 0.2, .late = 0},
+                                                  {.loss = 0, .duplicate = 0, .late = 0.2},
+                                                  {.loss = 0.05, .duplicate = 0.05, .late = 0.05},
+                                                  {.loss = 0.3, .duplicate = 0.3, .late = 0.3}}};
+
 TEST_CASE("with loss, duplication and reordering every message arrives once, complete and in order") {
-  const std::array<NetworkFaults, 6> networks{{{.loss = 0.01, .duplicate = 0, .late = 0},
-                                               {.loss = 0.05, .duplicate = 0, .late = 0},
-                                               {.loss = 0, .duplicate = 0.2, .late = 0},
-                                               {.loss = 0, .duplicate = 0, .late = 0.2},
-                                               {.loss = 0.05, .duplicate = 0.05, .late = 0.05},
-                                               {.loss = 0.3, .duplicate = 0.3, .late = 0.3}}};
-  for (std::size_t w = 0; w < networks.size(); ++w) {
+  for (std::size_t w = 0; w < kNetworks.size(); ++w) {
     for (std::uint64_t seed = 0; seed < 40; ++seed) {
       CAPTURE(w);
       CAPTURE(seed);
-      transfer_over(seed, networks[w], false);
-      transfer_over(seed, networks[w], true);
+      transfer_over(seed, kNetworks[w], false);
+      transfer_over(seed, kNetworks[w], true);
+    }
+  }
+}
+
+TEST_CASE("the same while PSNs wrap around") {
+  for (std::size_t w = 0; w < kNetworks.size(); ++w) {
+    for (const std::uint32_t left : {1, 2, 3, 8, 21, 63, 64, 65, 100, 250}) {
+      CAPTURE(w);
+      CAPTURE(left);
+      transfer_over(left, kNetworks[w], false, left);
+      transfer_over(left, kNetworks[w], true, left);
     }
   }
 }
