@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "base/errors.hpp"
+#include "base/fresh_name.hpp"
 #include "base/interfaces.hpp"
 #include "base/random.hpp"
 #include "base/signal.hpp"
@@ -183,7 +184,7 @@ std::shared_ptr<Listener> Device::listen() {
   }
   handshake::Token token{};
   random_bytes(token);
-  listener->id = next_id_++;
+  listener->id = fresh_name(next_id_, connections_, listeners_);
   handshake::Handle handle{.address = options_.address,
                            .tcp_port = doors_.front().port,
                            .device = guid_,
@@ -365,7 +366,7 @@ std::shared_ptr<Connection> Device::connect(std::span<const std::byte> handle, s
   const ProgressLockGuard guard(*this);
   begin_call();
   if (closed_) throw DeviceError("the device is closed");  // close has failed all peers, or will
-  connection->id = next_id_++;
+  connection->id = fresh_name(next_id_, connections_, listeners_);
   connections_.emplace(connection->id, connection);
   start_connect(connection);
   return connection;
@@ -497,7 +498,7 @@ void Device::on(Peer& peer, const handshake::Connect& frame) {
     return;
   }
   auto connection = std::make_shared<Connection>();
-  connection->id = next_id_++;
+  connection->id = fresh_name(next_id_, connections_, listeners_);
   connection->remote_id = frame.connection;
   connection->peer = &peer;
   connection->peer_address = peer.address;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/fresh_name.hpp"
 
 namespace paralet {
 
@@ -65,9 +66,9 @@ std::uint32_t FusedBackend::register_with_all(Register with) {
   }
   if (keys == Keys{}) return 0;
   const MutexLock lock(mutex_);
-  while (next_key_ == 0 || registrations_.contains(next_key_)) ++next_key_;
-  registrations_.emplace(next_key_, keys);
-  return next_key_++;
+  const std::uint32_t key = fresh_name(next_key_, registrations_);
+  registrations_.emplace(key, keys);
+  return key;
 }
 
 void FusedBackend::release(const Keys& keys) {

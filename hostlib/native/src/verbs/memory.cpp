@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/fresh_name.hpp"
 #include "verbs/port.hpp"
 
 namespace paralet::verbs {
@@ -21,9 +22,9 @@ constexpr int kDeviceAccess = kRemoteAccess | IBV_ACCESS_REMOTE_READ;  // fences
 }  // namespace
 
 std::uint32_t Memory::keep(const std::shared_ptr<Registration>& registration) {
-  while (next_region_ == 0 || regions_.contains(next_region_)) ++next_region_;
-  regions_.emplace(next_region_, registration);
-  return next_region_++;
+  const std::uint32_t region = fresh_name(next_region_, regions_);
+  regions_.emplace(region, registration);
+  return region;
 }
 
 template <typename Enroll>
