@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -71,9 +72,8 @@ std::string infiniband_port(const std::string& only) {
     ibv_device_attr device{};
     if (VerbsLibrary::load().query_device(context.get(), &device) != 0) return false;
     for (unsigned number = 1; number <= device.phys_port_cnt; ++number) {
-      ibv_port_attr port{};
-      const int error = VerbsLibrary::load().query_port(context.get(), static_cast<std::uint8_t>(number), &port);
-      if (error != 0 || port.link_layer != IBV_LINK_LAYER_INFINIBAND) continue;
+      const auto port = query_port(context.get(), static_cast<std::uint8_t>(number));
+      if (!port || port->common.link_layer != IBV_LINK_LAYER_INFINIBAND) continue;
       out = "port " + std::to_string(number) + " of " + name;
       return true;
     }
@@ -89,13 +89,38 @@ void fail(const std::string& what, int error) { throw DeviceError(what + ": " + 
 std::uint32_t bytes_of(ibv_mtu mtu) { return 128U << static_cast<unsigned>(mtu); }
 ibv_mtu mtu_of(std::uint32_t bytes) { return static_cast<ibv_mtu>(std::countr_zero(bytes) - 7); }
 
-double link_rate_bps(std::uint8_t width, std::uint8_t speed) {
+std::optional<PortAttributes> query_port(ibv_context* context, std::uint8_t number) {
+  // rdma-core 49 appended active_speed_ex to ibv_port_attr. The header that this is built with may be older, the loaded
+  // library too: it clears the bytes that it does not know.
+  constexpr std::size_t kSpeedOffset = 52;
+  static_assert(offsetof(ibv_port_attr, port_cap_flags2) + 4 == kSpeedOffset);
+  alignas(ibv_port_attr) std::array<std::byte, kSpeedOffset + sizeof(std::uint32_t)> bytes{};
+  auto* const attributes = reinterpret_cast<ibv_port_attr*>(bytes.data());
+  // The context grows at its beginning (verbs_get_ctx_op in infiniband/verbs.h).
+  const verbs_context* const extended = verbs_get_ctx(context);
+  const bool sized = extended != nullptr &&
+                     extended->sz >= sizeof(verbs_context) - offsetof(verbs_context, query_port) &&
+                     extended->query_port != nullptr;
+  const int error = sized ? extended->query_port(context, number, attributes, bytes.size())
+                          : VerbsLibrary::load().query_port(context, number, attributes);
+  if (error != 0) {
+    errno = error;
+    return std::nullopt;
+  }
+  PortAttributes out;
+  std::memcpy(&out.common, bytes.data(), std::min(sizeof out.common, bytes.size()));
+  std::memcpy(&out.speed, bytes.data() + kSpeedOffset, sizeof out.speed);
+  if (out.speed == 0) out.speed = out.common.active_speed;
+  return out;
+}
+
+double link_rate_bps(std::uint8_t width, std::uint32_t speed) {
   static constexpr std::array<std::pair<unsigned, double>, 5> kLanes{{{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}}};
-  // SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR
-  static constexpr std::array<std::pair<unsigned, double>, 8> kGigabits{
-      {{1, 2.5}, {2, 5}, {4, 10}, {8, 10}, {16, 14}, {32, 25}, {64, 50}, {128, 100}}};
+  // SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR, XDR
+  static constexpr std::array<std::pair<unsigned, double>, 9> kGigabits{
+      {{1, 2.5}, {2, 5}, {4, 10}, {8, 10}, {16, 14}, {32, 25}, {64, 50}, {128, 100}, {256, 200}}};
   const auto lanes = std::ranges::find(kLanes, unsigned{width}, &std::pair<unsigned, double>::first);
-  const auto gigabits = std::ranges::find(kGigabits, unsigned{speed}, &std::pair<unsigned, double>::first);
+  const auto gigabits = std::ranges::find(kGigabits, speed, &std::pair<unsigned, double>::first);
   return lanes == kLanes.end() || gigabits == kGigabits.end() ? 0 : lanes->second * gigabits->second * 1e9;
 }
 
@@ -158,15 +183,12 @@ std::vector<VerbsPort> verbs_ports() {
     const bool dmabuf = verbs::takes_dmabuf(context.get());
     for (const ibv_gid_entry& entry : verbs::gid_table(context.get())) {
       const IpAddress address = verbs::address_of(entry.gid);
-      ibv_port_attr port{};
-      if (address.is_link_local() ||
-          VerbsLibrary::load().query_port(context.get(), static_cast<std::uint8_t>(entry.port_num), &port) != 0) {
-        continue;
-      }
+      const auto port = verbs::query_port(context.get(), static_cast<std::uint8_t>(entry.port_num));
+      if (address.is_link_local() || !port) continue;
       out.push_back({.device = name,
                      .port = entry.port_num,
-                     .active = port.state == IBV_PORT_ACTIVE,
-                     .path_mtu = verbs::bytes_of(port.active_mtu),
+                     .active = port->common.state == IBV_PORT_ACTIVE,
+                     .path_mtu = verbs::bytes_of(port->common.active_mtu),
                      .gid_index = entry.gid_index,
                      .address = address,
                      .dmabuf = dmabuf});

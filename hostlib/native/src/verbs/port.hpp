@@ -34,9 +34,18 @@ ibv_gid gid_of(const IpAddress& address);
 std::uint32_t bytes_of(ibv_mtu mtu);
 ibv_mtu mtu_of(std::uint32_t bytes);
 
-/// Bits per second of the data of a link, by the codes of ibv_port_attr: active_width lanes of active_speed (IBTA
-/// volume 1, PortInfo; ibv_query_port(3)). 0 for codes that are not known.
-double link_rate_bps(std::uint8_t width, std::uint8_t speed);
+struct PortAttributes {
+  ibv_port_attr common{};
+  /// Speed of a lane. Where the library knows it, this is active_speed_ex: from XDR on, codes do not fit the 8 bits of
+  /// active_speed.
+  std::uint32_t speed = 0;
+};
+/// Attributes of a port, as much of them as the library knows. Nothing when it cannot be queried; errno tells why.
+std::optional<PortAttributes> query_port(ibv_context* context, std::uint8_t number);
+
+/// Bits per second of the data of a link, by the codes of ibv_port_attr: active_width lanes of active_speed or
+/// active_speed_ex (IBTA volume 1, PortInfo; ibv_query_port(3)). 0 for codes that are not known.
+double link_rate_bps(std::uint8_t width, std::uint32_t speed);
 
 /// Throws DeviceError: `what`, and the text of `error` (an errno).
 [[noreturn]] void fail(const std::string& what, int error);

@@ -39,7 +39,7 @@ class VerbsBackend final : public Backend {
   [[nodiscard]] std::uint16_t udp_port() const override { return wire::kRocePort; }
   [[nodiscard]] std::uint32_t max_path_mtu() const override { return connector_.path_mtu(); }
   [[nodiscard]] double port_rate_bps() const override {
-    return link_rate_bps(attributes_.active_width, attributes_.active_speed);
+    return link_rate_bps(attributes_.common.active_width, attributes_.speed);
   }
 
   std::uint32_t register_memory(std::byte* base, std::uint64_t length) override {
@@ -96,7 +96,7 @@ class VerbsBackend final : public Backend {
 
   const VerbsLibrary& library_;
   OpenPort port_;
-  ibv_port_attr attributes_{};
+  PortAttributes attributes_;
   ibv_device_attr limits_{};
   Connector connector_;
   PdHandle pd_;
@@ -116,14 +116,13 @@ class VerbsBackend final : public Backend {
 // -- opening -----------------------------------------------------------------------------------------------------
 
 /// Throws DeviceError when the port is down.
-ibv_port_attr query_active_port(const OpenPort& port, const VerbsOptions& options) {
-  ibv_port_attr attributes{};
-  const int error = VerbsLibrary::load().query_port(port.context.get(), port.number, &attributes);
-  if (error != 0) fail("cannot query the port", error);
-  if (attributes.state != IBV_PORT_ACTIVE) {
+PortAttributes query_active_port(const OpenPort& port, const VerbsOptions& options) {
+  const auto attributes = query_port(port.context.get(), port.number);
+  if (!attributes) fail("cannot query the port", errno);
+  if (attributes->common.state != IBV_PORT_ACTIVE) {
     throw DeviceError("the RDMA port of " + format_address(options.address) + " is down");
   }
-  return attributes;
+  return *attributes;
 }
 
 ibv_device_attr query_limits(ibv_context* context) {
@@ -155,7 +154,7 @@ VerbsBackend::VerbsBackend(const VerbsOptions& options)
       port_(open_port(options)),
       attributes_(query_active_port(port_, options)),
       limits_(query_limits(port_.context.get())),
-      connector_(options, port_, bytes_of(attributes_.active_mtu)),
+      connector_(options, port_, bytes_of(attributes_.common.active_mtu)),
       pd_(allocate_pd(port_.context.get())),
       completion_queue_(port_.context.get(), std::min(limits_.max_cqe, kCompletions)),
       memory_(pd_.get(), port_.device, options.page_bytes),

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -390,6 +391,27 @@ void wait_while_held(fake_verbs::Call call, std::unique_lock<std::mutex>& lock) 
   --world().record.held;
 }
 
+/// The attributes of the port that the first libraries knew too.
+void fill(ibv_port_attr& port) {
+  port.state = IBV_PORT_ACTIVE;
+  port.active_mtu = IBV_MTU_1024;
+  port.active_width = world().nic.link_width;
+  port.active_speed = world().nic.link_speed;
+  port.link_layer = world().nic.infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
+}
+
+/// As libibverbs does, clears what the caller has room for and fills in what this library knows.
+int query_port(ibv_context* /*context*/, std::uint8_t /*port*/, ibv_port_attr* out, std::size_t room) {
+  std::memset(out, 0, room);
+  std::array<std::byte, 56> known{};
+  ibv_port_attr port{};
+  fill(port);
+  std::memcpy(known.data(), &port, sizeof port);
+  std::memcpy(known.data() + 52, &world().nic.link_speed_ex, sizeof world().nic.link_speed_ex);
+  std::memcpy(out, known.data(), std::min(room, world().nic.port_attributes));
+  return 0;
+}
+
 }  // namespace
 
 namespace fake_verbs {
@@ -545,7 +567,13 @@ FAKE_VERBS_API void ibv_free_device_list(ibv_device** /*list*/) {}
 FAKE_VERBS_API const char* ibv_get_device_name(ibv_device* device) { return device->name; }
 
 FAKE_VERBS_API ibv_context* ibv_open_device(ibv_device* device) {
-  auto* context = new ibv_context{};  // NOLINT(cppcoreguidelines-owning-memory): ibv_close_device
+  auto* extended = new verbs_context{};  // NOLINT(cppcoreguidelines-owning-memory): ibv_close_device
+  ibv_context* context = &extended->context;
+  if (world().nic.port_attributes > 0) {
+    context->abi_compat = __VERBS_ABI_IS_EXTENDED;
+    extended->sz = sizeof *extended;
+    extended->query_port = query_port;
+  }
   context->device = device;
   context->ops.poll_cq = poll_cq;
   context->ops.req_notify_cq = req_notify_cq;
@@ -565,7 +593,8 @@ FAKE_VERBS_API int ibv_close_device(ibv_context* context) {
     world().failed.erase(context);
   }
   ::close(context->async_fd);
-  delete context;  // NOLINT(cppcoreguidelines-owning-memory)
+  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+  delete reinterpret_cast<verbs_context*>(reinterpret_cast<std::byte*>(context) - offsetof(verbs_context, context));
   return 0;
 }
 FAKE_VERBS_API int ibv_query_device(ibv_context* /*context*/, ibv_device_attr* out) {
@@ -576,12 +605,7 @@ FAKE_VERBS_API int ibv_query_device(ibv_context* /*context*/, ibv_device_attr* o
 }
 #undef ibv_query_port
 FAKE_VERBS_API int ibv_query_port(ibv_context* /*context*/, std::uint8_t /*port*/, _compat_ibv_port_attr* out) {
-  auto* port = reinterpret_cast<ibv_port_attr*>(out);
-  port->state = IBV_PORT_ACTIVE;
-  port->active_mtu = IBV_MTU_1024;
-  port->active_width = world().nic.link_width;
-  port->active_speed = world().nic.link_speed;
-  port->link_layer = world().nic.infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
+  fill(*reinterpret_cast<ibv_port_attr*>(out));
   return 0;
 }
 FAKE_VERBS_API ssize_t _ibv_query_gid_table(ibv_context* /*context*/, ibv_gid_entry* entries, std::size_t most,

@@ -26,14 +26,17 @@ struct Nic {
   int ece_error = 0;       ///< result of ibv_set_ece
   int sport_error = 95;    ///< result of mlx5dv_modify_qp_udp_sport; default EOPNOTSUPP: no mlx5 NIC
   std::uint32_t ece_vendor = kEceVendor;
-  bool holds = false;            ///< completions are held back (hold_completions)
-  bool discards = true;          ///< throws the completions of a queue pair away when it is destroyed, as mlx5 does
-  std::int64_t ns_per_byte = 0;  ///< of requests of 16 KiB and more: they complete only after this time
-  bool infiniband = false;       ///< the link layer, instead of Ethernet: no RoCE GIDs
-  bool relaxed_ordering = true;  ///< registrations may have it
-  std::uint8_t link_width = 0;   ///< ibv_port_attr::active_width
-  std::uint8_t link_speed = 0;   ///< ibv_port_attr::active_speed
-  std::int64_t rtt_ns = 0;       ///< until any request completes
+  bool holds = false;               ///< completions are held back (hold_completions)
+  bool discards = true;             ///< throws the completions of a queue pair away when it is destroyed, as mlx5 does
+  std::int64_t ns_per_byte = 0;     ///< of requests of 16 KiB and more: they complete only after this time
+  bool infiniband = false;          ///< the link layer, instead of Ethernet: no RoCE GIDs
+  bool relaxed_ordering = true;     ///< registrations may have it
+  std::uint8_t link_width = 0;      ///< ibv_port_attr::active_width
+  std::uint8_t link_speed = 0;      ///< ibv_port_attr::active_speed
+  std::uint32_t link_speed_ex = 0;  ///< ibv_port_attr::active_speed_ex
+  /// Bytes of ibv_port_attr that the library knows: 56 since rdma-core 49, 52 before; 0: it has ibv_query_port only.
+  std::size_t port_attributes = 56;
+  std::int64_t rtt_ns = 0;  ///< until any request completes
   std::uint64_t page_bytes =
       4096;  ///< of the kernel: a region and its address for peers have the same offset in a page
 };

@@ -129,6 +129,24 @@ TEST_CASE("the port's rate cuts messages into flowlets of 4 BDP / m") {
   }
 }
 
+TEST_CASE("the speed of an XDR port is read where the library knows it") {
+  for (const auto& [bytes, flowlets] : {std::tuple(56, 5U), {52, 8U}, {0, 8U}}) {
+    CAPTURE(bytes);
+    fake_verbs::reset();
+    nic().link_width = 1;    // lane
+    nic().link_speed = 128;  // 100 Gbit/s, the most that 8 bits can say
+    nic().link_speed_ex = 256;
+    nic().port_attributes = static_cast<std::size_t>(bytes);
+    DeviceOptions options = test::verbs_options(8);
+    options.base_rtt = 10 * kMicrosecond;
+    VerbsPair pair(options);
+    pair.check(8 * 63'488);  // 4 BDP / m: 62,500 bytes at 100 Gbit/s, 125,000 at 200, in whole packets
+    unsigned sent = 0;
+    for (const LaneCounters& lane : pair.one.counters().lanes) sent += static_cast<unsigned>(lane.flowlets);
+    CHECK(sent == flowlets);
+  }
+}
+
 // -- silence -----------------------------------------------------------------------------------------------------
 
 /// Two connected queue pairs of one back end.
