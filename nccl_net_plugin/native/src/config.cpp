@@ -145,6 +145,19 @@ void take_ib_settings(const Environment& environment, const std::map<std::string
   }
 }
 
+/// The family of the addresses of interfaces, as for NCCL's own sockets.
+void take_family(const Environment& environment, Settings& settings) {
+  const auto given = environment.find("NCCL_SOCKET_FAMILY");
+  if (given == environment.end() || given->second.empty() || !settings.selection.addresses.empty()) return;
+  const std::string said = "NCCL_SOCKET_FAMILY=" + given->second;
+  if (given->second != "AF_INET" && given->second != "AF_INET6") {
+    settings.advice.push_back(said + " has no effect: it must be AF_INET or AF_INET6");
+    return;
+  }
+  settings.selection.ipv4 = given->second == "AF_INET";
+  settings.selected_by += ", " + said;
+}
+
 }  // namespace
 
 void check_device(const DeviceOptions& options) {
@@ -195,6 +208,7 @@ Settings load_settings(const Environment& environment) {
     settings.selection.names = NameFilter::parse(nccl->second);
     if (settings.selection.names) settings.selected_by = "NCCL_SOCKET_IFNAME=" + nccl->second;
   }
+  take_family(environment, settings);
   if (const auto file = environment.find("NCCL_TOPO_FILE"); file != environment.end()) {
     std::ifstream in(file->second);
     settings.topology.assign(std::istreambuf_iterator<char>(in), {});

@@ -72,6 +72,11 @@ std::vector<Interface> find_interfaces(const Settings& settings, const std::vect
   auto chosen = select(all, settings.selection);
   if (chosen.empty()) throw PluginError(ncclSystemError, no_device(all, settings));
   for (const Interface& interface : chosen) {
+    const std::string others = other_addresses(all, interface);
+    if (!others.empty() && settings.selection.addresses.empty()) {
+      log_info(interface.name + " is used with " + format_address(interface.address) + ", not with " + others +
+               ": PARALET_ADDRESSES chooses others");
+    }
     const std::uint32_t largest = wire::largest_path_mtu(interface.mtu_bytes);
     if (settings.device.path_mtu.value_or(0) <= largest) continue;
     throw PluginError(ncclInvalidUsage, "PARALET_PATH_MTU='" + std::to_string(*settings.device.path_mtu) +

@@ -89,24 +89,37 @@ std::optional<std::uint64_t> chip_guid(const fs::path& device, const std::string
   return hash.value();
 }
 
-std::vector<Interface> one_per_interface(const std::vector<Interface>& all) {
-  std::vector<Interface> out;
-  for (const Interface& candidate : all) {
-    const bool known = std::ranges::any_of(
-        out, [&](const Interface& o) { return without_label(o.name) == without_label(candidate.name); });
-    if (!known) out.push_back(candidate);
-  }
-  return out;
+/// How far packets to an address come: 0 for everywhere, 1 for its link (169.254.0.0/16, RFC 3927; IPv6's link-local
+/// addresses), 2 for its host (127.0.0.0/8, ::1).
+int scope(const IpAddress& address) {
+  constexpr IpAddress kLoopback(IpAddress::Bytes{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1});
+  if (!address.is_ipv4()) return address == kLoopback ? 2 : address.is_link_local() ? 1 : 0;
+  const std::uint32_t bits = address.ipv4();
+  return bits >> 24 == 127 ? 2 : bits >> 16 == 0xA9FE ? 1 : 0;
 }
 
-std::vector<Interface> admitted(const std::vector<Interface>& all, const NameFilter& filter) {
+/// The interfaces that the filter admits, each with the best of its addresses.
+std::vector<Interface> admitted(const std::vector<Interface>& all, const NameFilter& filter, std::optional<bool> ipv4) {
   std::vector<Interface> out;
-  std::ranges::copy_if(all, std::back_inserter(out),
-                       [&](const auto& i) { return filter.admits(without_label(i.name)); });
+  std::ranges::copy_if(all, std::back_inserter(out), [&](const Interface& i) {
+    return filter.admits(without_label(i.name)) && i.address.is_ipv4() == ipv4.value_or(i.address.is_ipv4());
+  });
+  if (out.empty()) return out;
+  const auto reach = [](const Interface& i) { return std::pair(scope(i.address), !i.address.is_ipv4()); };
   // Devices of different families do not connect to each other.
-  const auto ipv6 = [](const Interface& i) { return !i.address.is_ipv4(); };
-  if (!std::ranges::all_of(out, ipv6)) std::erase_if(out, ipv6);
-  return one_per_interface(out);
+  const bool family = std::ranges::min_element(out, {}, reach)->address.is_ipv4();
+  std::erase_if(out, [family](const Interface& i) { return i.address.is_ipv4() != family; });
+  std::vector<Interface> devices;
+  for (const Interface& candidate : out) {
+    const auto known = std::ranges::find_if(
+        devices, [&](const Interface& d) { return without_label(d.name) == without_label(candidate.name); });
+    if (known == devices.end()) {
+      devices.push_back(candidate);
+    } else if (reach(candidate) < reach(*known)) {
+      *known = candidate;
+    }
+  }
+  return devices;
 }
 
 }  // namespace
@@ -154,12 +167,21 @@ std::vector<Interface> select(const std::vector<Interface>& all, const Selection
     }
     return out;
   }
-  if (selection.names) return admitted(up, *selection.names);
+  if (selection.names) return admitted(up, *selection.names, selection.ipv4);
   // NCCL's order for sockets: physical interfaces, else Docker's bridge, loopback, libvirt's bridge.
   for (const std::string_view names : {"^docker,lo,virbr", "docker", "lo", "virbr"}) {
-    if (auto found = admitted(up, *NameFilter::parse(names)); !found.empty()) return found;
+    if (auto found = admitted(up, *NameFilter::parse(names), selection.ipv4); !found.empty()) return found;
   }
   return {};
+}
+
+std::string other_addresses(const std::vector<Interface>& all, const Interface& device) {
+  std::string out;
+  for (const Interface& other : all) {
+    if (without_label(other.name) != without_label(device.name) || other.address == device.address) continue;
+    out += (out.empty() ? "" : ", ") + format_address(other.address);
+  }
+  return out;
 }
 
 NicFacts nic_facts(const Interface& interface, const fs::path& sys) {

@@ -31,12 +31,17 @@ class NameFilter {
 /// The user's choice of interfaces. Without names and addresses the choice is that of NCCL's socket transport.
 struct Selection {
   std::optional<NameFilter> names;
-  std::vector<IpAddress> addresses;  ///< devices, in this order
+  std::vector<IpAddress> addresses = {};  ///< devices, in this order
+  std::optional<bool> ipv4 = {};  ///< the family of the addresses of interfaces; nothing: the one that `select` chooses
 };
 
-/// One interface per device, each with its first address unless addresses are given. IPv6 addresses are
-/// chosen only where no interface by these names has an IPv4 address. Empty when none fits.
+/// One interface per device, each with one address unless addresses are given: the one that reaches farthest, of these
+/// the kernel's first. All are of one family: the one asked for, else that of the address that reaches farthest, IPv4
+/// if both do. Empty when none fits.
 std::vector<Interface> select(const std::vector<Interface>& all, const Selection& selection);
+
+/// The addresses that the device's interface has beside the one that was selected, "" when there are none.
+std::string other_addresses(const std::vector<Interface>& all, const Interface& device);
 
 /// Properties of an interface from /sys.
 struct NicFacts {

@@ -206,8 +206,9 @@ std::vector<Parameter> make_parameters() {
        set_config},
       {"PARALET_IFNAME", "names separated by commas, after = exact names, after ^ names to leave out",
        "NCCL_SOCKET_IFNAME, else all but docker, lo, virbr, else these",
-       "Interfaces to use, by prefix. Each that is up and has an IPv4 address is a device; where none has, each with "
-       "an IPv6 address.",
+       "Interfaces to use, by prefix. Each that is up is a device, with the one of its addresses that reaches "
+       "farthest. "
+       "All addresses are of one family, which NCCL_SOCKET_FAMILY sets.",
        set_ifname},
       {"PARALET_ADDRESSES", "IP addresses separated by commas", "none",
        "Local addresses to use, in this order, instead of interfaces by name.", set_addresses},

@@ -310,6 +310,20 @@ TEST_CASE("NCCL_SOCKET_IFNAME applies when no parameter selects interfaces") {
         std::string::npos);
 }
 
+TEST_CASE("NCCL_SOCKET_FAMILY chooses the family of interfaces' addresses") {
+  const Settings ipv6 = load_settings({{"NCCL_SOCKET_FAMILY", "AF_INET6"}});
+  CHECK(ipv6.selection.ipv4 == false);
+  CHECK(ipv6.selected_by == "default, NCCL_SOCKET_FAMILY=AF_INET6");
+  CHECK(load_settings({{"NCCL_SOCKET_FAMILY", "AF_INET"}}).selection.ipv4 == true);
+  CHECK_FALSE(load_settings({{"NCCL_SOCKET_FAMILY", ""}}).selection.ipv4.has_value());
+  CHECK_FALSE(load_settings({{"NCCL_SOCKET_FAMILY", "AF_INET6"}, {"PARALET_ADDRESSES", "127.0.0.1"}})
+                  .selection.ipv4.has_value());
+  const Settings wrong = load_settings({{"NCCL_SOCKET_FAMILY", "IPv6"}});
+  CHECK_FALSE(wrong.selection.ipv4.has_value());
+  CHECK(wrong.advice ==
+        std::vector<std::string>{"NCCL_SOCKET_FAMILY=IPv6 has no effect: it must be AF_INET or AF_INET6"});
+}
+
 TEST_CASE("a misspelled parameter gives advice; names of other programs do not") {
   const Settings misspelled =
       load_settings({{"PARALET_LANE", "4"}, {"PARALET_SANDBOX", "1"}, {"PARALET_RUN_TEST", "1"}});

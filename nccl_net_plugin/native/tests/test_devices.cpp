@@ -69,6 +69,34 @@ TEST_CASE("IPv6 addresses are chosen where no chosen interface has an IPv4 addre
   CHECK(chosen({}, {nic("lo", "::1"), nic("eth0", "2001:db8::1")}) == "eth0=2001:db8::1");
 }
 
+TEST_CASE("of an interface's addresses the one that reaches farthest is chosen, of these the kernel's first") {
+  const std::vector<Interface> machine = {nic("lo", "127.0.0.1"),     nic("lo", "10.8.0.1"),    nic("lo", "10.8.0.2"),
+                                          nic("eth0", "169.254.3.4"), nic("eth0", "192.0.2.1"), nic("lo", "::1"),
+                                          nic("eth0", "fd00::1")};
+  CHECK(chosen(by("lo"), machine) == "lo=10.8.0.1");
+  CHECK(chosen(by("eth0"), machine) == "eth0=192.0.2.1");
+  CHECK(other_addresses(machine, select(machine, by("lo")).front()) == "127.0.0.1, 10.8.0.2, ::1");
+  CHECK(other_addresses(machine, nic("eth1", "192.0.2.2")).empty());
+  CHECK(chosen(by("lo"), {nic("lo", "127.0.0.1"), nic("lo", "::1")}) == "lo=127.0.0.1");
+  CHECK(chosen(by("lo"), {nic("lo", "::1"), nic("lo", "fd00::1")}) == "lo=fd00::1");
+  // A peer seldom reaches a link-local address: the other family is better.
+  CHECK(chosen(by("eth0"), {nic("eth0", "169.254.3.4"), nic("eth0", "fd00::1")}) == "eth0=fd00::1");
+  CHECK(chosen(by("eth"), {nic("eth0", "169.254.3.4"), nic("eth0", "fd00::1"), nic("eth1", "192.0.2.2")}) ==
+        "eth0=169.254.3.4 eth1=192.0.2.2");
+}
+
+TEST_CASE("addresses of the family that is asked for are chosen") {
+  const std::vector<Interface> machine = {nic("eth0", "192.0.2.1"), nic("eth1", "192.0.2.2"), nic("lo", "::1"),
+                                          nic("eth0", "fd00::1"), nic("eth2", "fd00::2")};
+  const auto of = [](std::optional<NameFilter> names, bool ipv4) {
+    return Selection{.names = std::move(names), .ipv4 = ipv4};
+  };
+  CHECK(chosen(of({}, false), machine) == "eth0=fd00::1 eth2=fd00::2");
+  CHECK(chosen(of({}, true), machine) == "eth0=192.0.2.1 eth1=192.0.2.2");
+  CHECK(chosen(of(NameFilter::parse("eth1"), false), machine).empty());
+  CHECK(chosen({.names = {}, .addresses = {*parse_address("192.0.2.1")}, .ipv4 = false}, machine) == "eth0=192.0.2.1");
+}
+
 TEST_CASE("a list without names is not a filter") {
   for (const char* text : {"", ",", "^", "=", "^=", "^=,:1"}) {
     CAPTURE(text);
