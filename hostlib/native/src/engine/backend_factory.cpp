@@ -49,20 +49,20 @@ SoftOptions soft_options(const DeviceOptions& options) {
   out.line_rate_bps = options.line_rate_bps;
   out.min_timeout = options.min_timeout.value_or(std::max(kMinAckTimeout, 4 * target));
   out.retry_time = options.retry_time;
-  out.control.target_queue = target;
-  out.control.network_queue = network_queue(options, target);
-  out.control.max_window = max_window(options, target);
+  out.congestion.target_queue = target;
+  out.congestion.network_queue = network_queue(options, target);
+  out.congestion.max_window = max_window(options, target);
   if (options.base_rtt) {
-    out.control.max_base = *options.base_rtt;
+    out.congestion.max_base = *options.base_rtt;
   } else if (options.line_rate_bps > 0) {
     // A QP that first measured while a queue stood aims higher by as much as this bound admits. The bound must be small
     // against what flow scaling takes from the larger of two windows: with 1/8 two flows shared a link 1 to 2.
-    out.control.max_base = target / 32;
+    out.congestion.max_base = target / 32;
   }
   // Without a line rate, scheduling delay does not reduce the window further: keep as much in flight as TCP would.
-  if (options.line_rate_bps <= 0) out.control.delay_floor = std::max(kWholeMessage, out.control.max_window / 4);
+  if (options.line_rate_bps <= 0) out.congestion.delay_floor = std::max(kWholeMessage, out.congestion.max_window / 4);
   // The lanes of a device start together. The data that they send at once must not grow with their number.
-  out.control.initial_window = std::max(1.0, kInitialPackets / options.policy.lanes);
+  out.congestion.initial_window = std::max(1.0, kInitialPackets / options.policy.lanes);
   out.traffic_class = options.traffic_class;
   out.faults = options.faults;
   out.log = options.log;

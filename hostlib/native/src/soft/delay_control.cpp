@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 namespace paralet {
 namespace {
@@ -21,9 +20,8 @@ constexpr double kSubpacketStep = 0.1;  // of the window per acknowledged packet
 // Packets per acknowledged packet, below one packet, after a timeout and until there is a queue. Steps in proportion
 // would need 32 acknowledgements from the smallest window to one packet: seconds at 20 Mbit/s.
 constexpr double kRecoveryStep = 0.5;
-constexpr double kBeta = 0.8;                        // multiplicative decrease per unit of relative excess delay
-constexpr double kMaxDecrease = 0.5;                 // of one round trip
-constexpr Nanos kFirstTimeout = 400 * kMillisecond;  // before the first sample: a deep queue must not look like loss
+constexpr double kBeta = 0.8;          // multiplicative decrease per unit of relative excess delay
+constexpr double kMaxDecrease = 0.5;   // of one round trip
 constexpr double kScalingRange = 4.5;  // flow scaling: at most this many extra queue targets for tiny windows
 
 }  // namespace
@@ -47,33 +45,24 @@ struct DelayControl::Queue {
 DelayControl::Queue DelayControl::queue(Nanos base, Nanos target, Nanos rtt, Nanos previous) const {
   // Flow scaling (Swift, section 3.3): many flows on one link have small windows, and their queue varies with the
   // square root of their number. A larger target for smaller windows also makes the shares more equal.
-  const double scaling = std::clamp(1.0 / std::sqrt(size_.window), 0.0, kScalingRange);
+  const double scaling = std::clamp(1.0 / std::sqrt(window_), 0.0, kScalingRange);
   return {.base = static_cast<double>(base),
           .target = static_cast<double>(base) + std::max(1.0, static_cast<double>(target)) * (1.0 + scaling),
-          .delay = static_cast<double>(size_.window >= 1.0 ? std::min(rtt, previous) : rtt)};
+          .delay = static_cast<double>(window_ >= 1.0 ? std::min(rtt, previous) : rtt)};
 }
 
-void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt, bool limited,
-                          std::optional<Nanos> host_delay) {
-  auto& [window, threshold, cause, starting] = size_;
+void DelayControl::on_delivery(const Delivery& delivery) {
+  auto& [threshold, cause, starting] = growth_;
+  const auto [now, packets, rtt, base_rtt, limited, host_delay] = delivery;
   delivered_ += packets;
-  const double doubling = std::min<double>(packets, window);
+  const double doubling = std::min<double>(packets, window_);
   // Below the floor, delay does not count. The window doubles even when a message does not fill it, because the next
   // message may need all of it.
-  const bool doubles = window >= 1.0 && window < options_->delay_floor && window < threshold;
-  if (doubles) window = std::min(window + doubling, options_->max_window);
+  const bool doubles = window_ >= 1.0 && window_ < options_->delay_floor && window_ < threshold;
+  if (doubles) window_ = std::min(window_ + doubling, options_->max_window);
   if (rtt <= 0) return;
-  sampled_at_ = now;
-  if (srtt_ == 0) {
-    srtt_ = rtt;
-    rttvar_ = rtt / 2;
-  } else {
-    rttvar_ += (std::abs(srtt_ - rtt) - rttvar_) / 4;
-    srtt_ += (rtt - srtt_) / 8;
-  }
-  min_rtt_ = std::min(min_rtt_, rtt);
 
-  const Nanos base = std::min({base_rtt, min_rtt_, options_->max_base});
+  const Nanos base = std::min({base_rtt, round_trip_->smallest(), options_->max_base});
   const Queue whole = queue(base, options_->target_queue, rtt, previous_rtt_);
   previous_rtt_ = rtt;
   std::optional<Queue> network;
@@ -89,53 +78,53 @@ void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt
   starting = starting && !filled;
   // Packets from before a timeout tell of the queue that it left.
   if (filled && timed_out_at_ && now - rtt > *timed_out_at_) timed_out_at_.reset();
-  if (window >= 1.0 && network && network->full()) {
+  if (window_ >= 1.0 && network && network->full()) {
     if (decrease(now, network->remainder(), kMinWindow)) {
-      threshold = window;
+      threshold = window_;
       cause = Cause::kNetworkDelay;
     }
     return;
   }
   if (doubles) return;
   const double full_from = cause == Cause::kMark ? kMarkedIncreaseFrom : kFullIncreaseFrom;
-  const double step = packets * kAdditiveIncrease / std::max(window, full_from);
-  if (window < 1.0 && !starting) {
+  const double step = packets * kAdditiveIncrease / std::max(window_, full_from);
+  if (window_ < 1.0 && !starting) {
     // Where the rate is unknown, a host's delay says nothing of the path.
     const double room = (options_->delay_floor > 0 && network ? *network : whole).room();
     if (room < 0) {
-      window *= 1.0 + kSubpacketStep * std::max(room, -1.0);
+      window_ *= 1.0 + kSubpacketStep * std::max(room, -1.0);
     } else if (limited) {
       // Marks shrink a window by a factor. Growth by a factor too would never make shares equal.
-      const double growth = cause == Cause::kMark ? step : timed_out_at_ ? kRecoveryStep : kSubpacketStep * window;
-      window += growth * std::min(room, 1.0);
+      const double growth = cause == Cause::kMark ? step : timed_out_at_ ? kRecoveryStep : kSubpacketStep * window_;
+      window_ += growth * std::min(room, 1.0);
     }
-  } else if (window < options_->delay_floor) {
+  } else if (window_ < options_->delay_floor) {
     // After losses: back at the floor within 16 round trips. A window that grew by one packet would stay below 2 / p
     // packets while a share p of them is lost.
     const double quick =
-        packets * std::max(kAdditiveIncrease, options_->delay_floor / kTripsToFloor) / std::max(window, 1.0);
-    if (limited) window += cause == Cause::kOther ? quick : step;
+        packets * std::max(kAdditiveIncrease, options_->delay_floor / kTripsToFloor) / std::max(window_, 1.0);
+    if (limited) window_ += cause == Cause::kOther ? quick : step;
   } else if (whole.full()) {
-    if (window > options_->delay_floor) {
+    if (window_ > options_->delay_floor) {
       decrease(now, whole.remainder(), std::max(options_->delay_floor, kMinWindow));
     }
   } else if (limited) {
-    window += starting ? doubling : step;
+    window_ += starting ? doubling : step;
   }
-  window = std::clamp(window, kMinWindow, options_->max_window);
+  window_ = std::clamp(window_, kMinWindow, options_->max_window);
 }
 
 void DelayControl::on_marks(Nanos now, unsigned packets, unsigned marked) {
-  marked_share_.add(now, srtt_, packets, marked);
+  marked_share_.add(now, round_trip_->smoothed(), packets, marked);
   if (marked == 0 || !decrease(now, 1.0 - marked_share_.value() / 2, kMinWindow)) return;
-  size_.threshold = size_.window;
-  size_.cause = Cause::kMark;
+  growth_.threshold = window_;
+  growth_.cause = Cause::kMark;
 }
 
-void DelayControl::on_loss(Nanos now) { shrink_for_loss(now, 1.0 - kMaxDecrease); }
+void DelayControl::on_gap(Nanos now) { shrink_for_loss(now, 1.0 - kMaxDecrease); }
 
 void DelayControl::on_losses(Nanos now, std::uint64_t packets) {
-  if (options_->delay_floor <= 0) return on_loss(now);
+  if (options_->delay_floor <= 0) return on_gap(now);
   lost_ += packets;
   const double share = static_cast<double>(lost_) / static_cast<double>(lost_ + delivered_);
   shrink_for_loss(now, 1.0 - share * kMaxDecrease);
@@ -144,61 +133,59 @@ void DelayControl::on_losses(Nanos now, std::uint64_t packets) {
 void DelayControl::on_timeout(Nanos now, bool repeated) {
   timed_out_at_ = now;
   if (repeated) {
-    size_.starting = true;  // nothing known of the path is valid any more
-    size_.window = std::max(std::min(size_.window, 1.0) * 0.5, least_window());
+    growth_.starting = true;  // nothing known of the path is valid any more
+    window_ = std::max(std::min(window_, 1.0) * 0.5, least_window());
     last_decrease_ = now;
   } else {
-    before_timeout_ = size_;
+    before_timeout_ = {window_, growth_};
     shrink_for_loss(now, 1.0 - kMaxDecrease);
   }
 }
 
 void DelayControl::resume() {
-  if (size_.window < options_->initial_window) size_ = {.window = options_->initial_window};
+  if (window_ >= options_->initial_window) return;
+  window_ = options_->initial_window;
+  growth_ = {};
 }
 
 void DelayControl::undo_timeout() {
-  size_ = before_timeout_;
+  window_ = before_timeout_.window;
+  growth_ = before_timeout_.growth;
   timed_out_at_.reset();
 }
 
 /// Without a line rate no loss takes a window below one packet: the back-off of timeouts spaces packets.
-double DelayControl::least_window() const {
-  return options_->delay_floor > 0 ? std::min(1.0, size_.window) : kMinWindow;
-}
+double DelayControl::least_window() const { return options_->delay_floor > 0 ? std::min(1.0, window_) : kMinWindow; }
 
 void DelayControl::shrink_for_loss(Nanos now, double factor) {
   if (!decrease(now, factor, least_window())) return;
-  size_.threshold = size_.window;
+  growth_.threshold = window_;
   // What marks have taken below one packet grows back as after marks.
-  if (size_.cause != Cause::kMark || size_.window >= 1.0) size_.cause = Cause::kOther;
+  if (growth_.cause != Cause::kMark || window_ >= 1.0) growth_.cause = Cause::kOther;
 }
 
 bool DelayControl::decrease(Nanos now, double factor, double floor) {
-  size_.starting = false;
-  if (last_decrease_ != -kNever && now - last_decrease_ < srtt_) return false;
+  growth_.starting = false;
+  if (last_decrease_ != -kNever && now - last_decrease_ < round_trip_->smoothed()) return false;
   last_decrease_ = now;
   delivered_ = lost_ = 0;
-  size_.window = std::max(size_.window * factor, floor);
+  window_ = std::max(window_ * factor, floor);
   return true;
 }
 
 Nanos DelayControl::pacing_interval() const {
-  if (size_.window >= 1.0) return 0;
+  if (window_ >= 1.0) return 0;
+  const Nanos smoothed = round_trip_->smoothed();
+  const Nanos smallest = round_trip_->smallest();
   // Not the current round trip: it includes the queue, so the spacing would lag behind the window.
-  const Nanos settled = (min_rtt_ == kNever ? 0 : min_rtt_) + 2 * options_->target_queue;
+  const Nanos settled = (smallest == kNever ? 0 : smallest) + 2 * options_->target_queue;
   // Where switches mark, the queue is shorter than the target, and the round trip barely includes one.
-  const bool measured = size_.starting || (size_.cause == Cause::kMark && srtt_ > 0 && srtt_ < settled);
-  return static_cast<Nanos>(static_cast<double>(measured ? srtt_ : settled) / size_.window);
+  const bool measured = growth_.starting || (growth_.cause == Cause::kMark && smoothed > 0 && smoothed < settled);
+  return static_cast<Nanos>(static_cast<double>(measured ? smoothed : settled) / window_);
 }
 
 Nanos DelayControl::draw_pacing_interval() {
   return static_cast<Nanos>(static_cast<double>(pacing_interval()) * (0.5 + random_.uniform()));
-}
-
-Nanos DelayControl::timeout(Nanos floor) const {
-  if (srtt_ == 0) return std::max(floor, kFirstTimeout);
-  return std::max(floor, srtt_ + 4 * rttvar_);
 }
 
 }  // namespace paralet

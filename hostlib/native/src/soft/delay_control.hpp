@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Congestion control of one QP, by delay and by the marks of switches (ECN).
+// The law delay: congestion control by delay and by the marks of switches (ECN).
 //
 // Delay, after Swift (Kumar et al., SIGCOMM 2020, algorithm 1): the window grows additively while the round trip is
 // below a target and shrinks in proportion to the excess above it, at most once per round trip. Differences from the
@@ -29,82 +29,59 @@
 // by one packet per round trip, as it does above the floor.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
 
 #include "base/clock.hpp"
 #include "base/random.hpp"
+#include "soft/congestion_control.hpp"
 #include "soft/marked_share.hpp"
 
 namespace paralet {
 
-struct DelayControlOptions {
-  Nanos target_queue = 1 * kMillisecond;  ///< queueing delay above the base round trip that a single flow aims at
-  /// Upper bound of the base round trip. Without it, a flow that starts while a queue stands takes the queue for a part
-  /// of the path, aims at another queue on top, and starves the flows before it.
-  Nanos max_base = kNever;
-  double initial_window = 4;  ///< packets
-  double max_window = 512;    ///< packets
-  double delay_floor = 0;     ///< packets: delay alone makes the window no smaller; 0 where the line rate is known
-  Nanos network_queue = 2 * kMillisecond;  ///< as target_queue, of the network's delay without that of the hosts
-};
-
-class DelayControl {
+class DelayControl final : public CongestionControl {
  public:
   static constexpr double kMinWindow = 0.05;
 
-  /// `options` are those of all QPs of a device, and outlive it. `seed`: of the random spacing of packets, so that the
-  /// QPs of a device space theirs differently.
-  explicit DelayControl(const DelayControlOptions& options, std::uint64_t seed = 0)
-      : options_(&options), size_{.window = options.initial_window}, before_timeout_(size_), random_(seed) {}
-  explicit DelayControl(DelayControlOptions&&, std::uint64_t = 0) = delete;
+  /// `seed`: of the random spacing of packets, so that the QPs of a device space theirs differently.
+  DelayControl(const CongestionOptions& options, const RoundTrip& round_trip, std::uint64_t seed)
+      : CongestionControl(options.initial_window),
+        options_(&options),
+        round_trip_(&round_trip),
+        before_timeout_{options.initial_window, {}},
+        random_(seed) {}
 
-  /// `packets` were acknowledged. `rtt` is 0 when the acknowledgement carries no valid sample. `base_rtt` is the
-  /// smallest known round trip to the peer. `limited` says that only the window held the sender back.
-  /// `host_delay`: the part of `rtt` that packet and acknowledgement waited in the two hosts, nothing where unknown.
-  void on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt, bool limited,
-              std::optional<Nanos> host_delay = {});
-  /// Of `packets` that have arrived, switches marked `marked`. Call it before on_ack.
-  void on_marks(Nanos now, unsigned packets, unsigned marked);
-  /// A gap was reported (NAK sequence error): at most one decrease per round trip.
-  void on_loss(Nanos now);
-  /// Selective repeat found `packets` lost: at most one decrease per round trip.
-  void on_losses(Nanos now, std::uint64_t packets);
-  /// The retransmission timer expired; `repeated` when it also expired before, without progress in between.
-  void on_timeout(Nanos now, bool repeated);
-  /// The sender had nothing to send for longer than a timeout: what made the window small may be over, so it starts
-  /// again from the initial window (RFC 5681, section 4.1, restarts then, too).
-  void resume();
-  /// The timeouts since the last progress were spurious: nothing was lost.
-  void undo_timeout();
+  void on_marks(Nanos now, unsigned packets, unsigned marked) override;
+  void on_delivery(const Delivery& delivery) override;
+  /// At most one decrease per round trip.
+  void on_gap(Nanos now) override;
+  /// At most one decrease per round trip.
+  void on_losses(Nanos now, std::uint64_t packets) override;
+  void on_timeout(Nanos now, bool repeated) override;
+  void undo_timeout() override;
+  /// Starts again from the initial window (RFC 5681, section 4.1, restarts then, too).
+  void resume() override;
+  /// The mean, plus or minus up to half of it.
+  Nanos draw_pacing_interval() override;
 
-  /// Packets that may be in flight. Below 1: one packet every rtt / window.
-  [[nodiscard]] double window() const { return size_.window; }
   /// The average share of packets that switches mark, 0 to 1; 1 before the first acknowledgement.
   [[nodiscard]] double marked_share() const { return marked_share_.value(); }
   /// Mean time between packets while the window is below one packet, else 0.
   [[nodiscard]] Nanos pacing_interval() const;
-  /// Draws the time until the next packet: the mean, plus or minus up to half of it.
-  Nanos draw_pacing_interval();
-  [[nodiscard]] Nanos smoothed_rtt() const { return srtt_; }
-  /// When the last valid sample came, 0 before the first.
-  [[nodiscard]] Nanos sampled_at() const { return sampled_at_; }
-  /// That sample, kNever before the first.
-  [[nodiscard]] Nanos last_rtt() const { return previous_rtt_; }
-  [[nodiscard]] Nanos min_rtt() const { return min_rtt_; }
-  /// RFC 6298 without its one-second floor.
-  [[nodiscard]] Nanos timeout(Nanos floor) const;
 
  private:
   enum class Cause : std::uint8_t { kOther, kMark, kNetworkDelay };
-  struct Size {
-    double window;
+  /// How the window grows.
+  struct Growth {
     double threshold =
         std::numeric_limits<double>::infinity();  ///< window after the last loss or mark: exponential growth ends
     Cause cause = Cause::kOther;                  ///< of the last decrease that sets `threshold`
     bool starting = true;                         ///< exponential growth, as no queue has been seen yet
+  };
+  struct Size {
+    double window;
+    Growth growth;
   };
   struct Queue;
   [[nodiscard]] Queue queue(Nanos base, Nanos target, Nanos rtt, Nanos previous) const;
@@ -113,16 +90,13 @@ class DelayControl {
   void shrink_for_loss(Nanos now, double factor);
   bool decrease(Nanos now, double factor, double floor);
 
-  const DelayControlOptions* options_;
-  Size size_;
+  const CongestionOptions* options_;
+  const RoundTrip* round_trip_;
+  Growth growth_;
   Size before_timeout_;
   SplitMix64 random_;
-  Nanos srtt_ = 0;
-  Nanos rttvar_ = 0;
-  Nanos min_rtt_ = kNever;
   Nanos previous_rtt_ = kNever;
   Nanos previous_network_rtt_ = kNever;
-  Nanos sampled_at_ = 0;
   Nanos last_decrease_ = -kNever;
   std::optional<Nanos> timed_out_at_;  ///< last timeout, until a packet sent after it finds a queue
   MarkedShare marked_share_;

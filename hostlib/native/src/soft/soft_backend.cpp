@@ -152,12 +152,12 @@ bool SoftBackend::bind_port(Qp& qp, std::uint16_t source_port) {
 
 void SoftBackend::path_changed(std::uint32_t qpn, Nanos now) {
   Qp& qp = qps_.at(qpn);
-  if (qp.machine) qp.machine->on_path_changed(now);
+  if (qp.machine) qp.machine->requester().on_path_changed(now);
 }
 
 void SoftBackend::fail_qp(std::uint32_t qpn) {
   Qp& qp = qps_.at(qpn);
-  if (qp.machine) qp.machine->fail(Status::kFlushed);
+  if (qp.machine) qp.machine->requester().fail(Status::kFlushed);
 }
 
 void SoftBackend::stop_qp(std::uint32_t qpn) {
@@ -170,7 +170,7 @@ void SoftBackend::stop_qp(std::uint32_t qpn) {
 }
 
 std::vector<WorkRequest> SoftBackend::take_back(std::uint32_t qpn, std::uint32_t arrived) {
-  return qps_.at(qpn).machine->take_back(arrived);
+  return qps_.at(qpn).machine->requester().take_back(arrived);
 }
 
 void SoftBackend::destroy_qp(std::uint32_t qpn) {
@@ -182,7 +182,8 @@ void SoftBackend::destroy_qp(std::uint32_t qpn) {
   std::erase(rested_, qp);
   if (writing_ == qp) writing_ = nullptr;
   if (qp->socket >= 0) send_sockets_.release(qp->port, qp->traffic_class);
-  if (const ReceiveBuffer* held = qp->machine ? qp->machine->held_buffer() : nullptr) receive_queue_.push_back(*held);
+  if (const ReceiveBuffer* held = qp->machine ? qp->machine->responder().held_buffer() : nullptr)
+    receive_queue_.push_back(*held);
   qps_.erase(found);
 }
 
@@ -206,7 +207,7 @@ void SoftBackend::release_spare() {
   next_release_ = now_ + kReleaseSpareQps;
   std::erase_if(rested_, [this](Qp* qp) {
     if (now_ - qp->rested_at < kReleaseSpareQps) return false;
-    qp->machine->release_spare();
+    qp->machine->requester().release_spare();
     qp->rested = false;
     return true;
   });
@@ -214,34 +215,36 @@ void SoftBackend::release_spare() {
 
 void SoftBackend::post(std::uint32_t qpn, const WorkRequest& request) {
   Qp& qp = qps_.at(qpn);
-  qp.machine->post(request);
+  qp.machine->requester().post(request);
   activate(qp);
 }
 
 PathEstimate SoftBackend::estimate(std::uint32_t qpn) const {
   const Qp& qp = qps_.at(qpn);
   if (!qp.machine) return {};
-  const DelayControl& control = qp.machine->control();
+  const Requester& requester = qp.machine->requester();
+  const RoundTrip& round_trip = requester.round_trip();
   // A path that was slow a while ago may be fast now: an idle lane without recent samples is tried again. The round
   // trip of a lane that waits for an acknowledgement is at least the time it has waited.
-  const bool unknown = qp.machine->all_acknowledged() && now_ - control.sampled_at() > kFresh;
-  return {.smoothed_rtt = unknown ? 0 : std::max(control.smoothed_rtt(), qp.machine->silence(now_)),
-          .fresh_until = control.sampled_at() + kFresh,
-          .window = control.window(),
-          .hungry = qp.machine->hungry()};
+  const bool unknown = requester.all_acknowledged() && now_ - round_trip.sampled_at() > kFresh;
+  return {.smoothed_rtt = unknown ? 0 : std::max(round_trip.smoothed(), requester.silence(now_)),
+          .fresh_until = round_trip.sampled_at() + kFresh,
+          .window = requester.control().window(),
+          .hungry = requester.hungry()};
 }
 
 QpStatistics SoftBackend::statistics(std::uint32_t qpn) const {
   const Qp& qp = qps_.at(qpn);
   QpStatistics out{.port = qp.port};
   if (qp.machine) {
-    const DelayControl& control = qp.machine->control();
+    const Requester& requester = qp.machine->requester();
+    const RoundTrip& round_trip = requester.round_trip();
     out.counters = qp.machine->counters();
-    out.smoothed_rtt = control.smoothed_rtt();
-    out.min_rtt = control.min_rtt() == kNever ? 0 : control.min_rtt();
-    out.window = control.window();
-    out.all_acknowledged = qp.machine->all_acknowledged();
-    out.acknowledged_packets = qp.machine->acknowledged_packets();
+    out.smoothed_rtt = round_trip.smoothed();
+    out.min_rtt = round_trip.smallest() == kNever ? 0 : round_trip.smallest();
+    out.window = requester.control().window();
+    out.all_acknowledged = requester.all_acknowledged();
+    out.acknowledged_packets = requester.acknowledged_packets();
   }
   return out;
 }
@@ -291,13 +294,13 @@ void SoftBackend::handle(std::span<const std::byte> datagram, const PacketOrigin
   }
   if (error == wire::ParseError::kCnp) {
     ++discards_.cnps;
-    qp.machine->on_congestion_notification();
+    qp.machine->requester().on_congestion_notification();
     return;
   }
   if (static_cast<wire::Opcode>(packet.opcode) == wire::Opcode::kAcknowledge) {
-    qp.machine->on_acknowledge(packet, now_, qp.path->base_rtt, origin.age);
-    const DelayControl& control = qp.machine->control();
-    if (control.sampled_at() == now_) qp.path->sample(control.last_rtt());
+    qp.machine->requester().on_acknowledge(packet, now_, qp.path->base_rtt, origin.age);
+    const RoundTrip& round_trip = qp.machine->requester().round_trip();
+    if (round_trip.sampled_at() == now_) qp.path->sample(round_trip.last());
     return;
   }
   take_request(qp, packet, origin);
@@ -305,12 +308,12 @@ void SoftBackend::handle(std::span<const std::byte> datagram, const PacketOrigin
 
 void SoftBackend::take_request(Qp& qp, const wire::Packet& packet, const PacketOrigin& origin) {
   const std::uint64_t duplicates = qp.machine->counters().duplicates;
-  qp.machine->on_request(packet, origin.marked, now_ - origin.age);
+  qp.machine->responder().on_request(packet, origin.marked, now_ - origin.age);
   if (origin.marked) notify_congestion(qp);
   writing_ = &qp;
   if (qp.acknowledge) return;
   if (qp.machine->counters().duplicates > duplicates && now_ - qp.acknowledged_at >= options_.min_timeout) {
-    completions_.push_back({.kind = Completion::Kind::kAcksMayBeLost, .qpn = qp.machine->qpn()});
+    completions_.push_back({.kind = Completion::Kind::kAcksMayBeLost, .qpn = qp.machine->options().qpn});
   }
   qp.acknowledge = true;
   qp.acknowledge_by = now_ + kAcknowledgeDelay;
@@ -420,7 +423,7 @@ void SoftBackend::note_arrival(bool run) {
 void SoftBackend::send_acknowledgements(bool all) {
   all = all || now_ - arrived_at_ >= kQuiet;
   std::erase_if(acknowledge_, [&](Qp* qp) {
-    if (!all && now_ < qp->acknowledge_by && !qp->machine->acknowledgement_urgent()) return false;
+    if (!all && now_ < qp->acknowledge_by && !qp->machine->responder().acknowledgement_urgent()) return false;
     acknowledge(*qp);
     return true;
   });
@@ -428,8 +431,8 @@ void SoftBackend::send_acknowledgements(bool all) {
 
 void SoftBackend::acknowledge(Qp& qp) {
   qp.acknowledge = false;
-  if (qp.machine->has_unacknowledged()) qp.acknowledged_at = now_;
-  const auto answer = qp.machine->take_acknowledgement(now_);
+  if (qp.machine->responder().has_unacknowledged()) qp.acknowledged_at = now_;
+  const auto answer = qp.machine->responder().take_acknowledgement(now_);
   if (answer) send_control(qp, *answer);
 }
 
@@ -464,8 +467,8 @@ void SoftBackend::settle(Nanos now) {
 /// Floor of the silence before a probe. A QP without a round trip of its own follows those of the others to its peer.
 Nanos SoftBackend::probe_after(const Qp& qp) {
   const Nanos recent = kProbeRoundTrips * qp.path->recent_rtt;
-  if (qp.machine->options().reassembly == nullptr) return std::max(kProbeAfter, recent);
-  const bool measured = qp.machine->control().smoothed_rtt() > 0;
+  if (!qp.machine->options().selective_repeat()) return std::max(kProbeAfter, recent);
+  const bool measured = qp.machine->requester().round_trip().smoothed() > 0;
   if (!measured && recent == 0) return kProbeUnknown;
   if (!qp.path->lossy) return std::max(kProbeAfter, recent);
   return measured ? kProbeLossy : std::max(kProbeLossy, recent);
@@ -473,15 +476,15 @@ Nanos SoftBackend::probe_after(const Qp& qp) {
 
 /// Sends one batch of packets. Returns its bytes, 0 when nothing could be sent.
 std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
-  if (!qp.machine->should_send(now)) return 0;
+  if (!qp.machine->requester().should_send(now)) return 0;
   const UdpFlow flow = flow_of(qp);
   // With a pacer, lanes alternate packet by packet.
   const std::size_t limit = pacer_.unlimited() && qp.path->batches ? kMaxSegments : 1;
 
-  qp.path->lossy = qp.path->lossy || qp.machine->lossy();
-  if (qp.path->lossy) qp.machine->expect_loss();
-  if (pacer_.unlimited()) qp.machine->probe_after(probe_after(qp));
-  const RcQp::Checkpoint before = qp.machine->checkpoint();
+  qp.path->lossy = qp.path->lossy || qp.machine->requester().lossy();
+  if (qp.path->lossy) qp.machine->requester().expect_loss();
+  if (pacer_.unlimited()) qp.machine->requester().probe_after(probe_after(qp));
+  const Requester::Checkpoint before = qp.machine->requester().checkpoint();
   std::size_t count = 0;
   std::size_t used = 0;
   std::size_t segment = 0;
@@ -489,11 +492,11 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
   std::byte* piece = batch_.between.data();  // start of the current piece
   std::byte* end = piece;
   while (count < limit) {
-    if (!qp.machine->can_send(now)) break;
-    const std::size_t size = qp.machine->next_packet_bytes();
+    if (!qp.machine->requester().can_send(now)) break;
+    const std::size_t size = qp.machine->requester().next_packet_bytes();
     // All segments of a batch but the last have one size. A longer packet starts the next batch.
     if (count > 0 && (size > segment || total + size > kMaxBatchBytes)) break;
-    const auto packet = qp.machine->next_packet(now);
+    const auto packet = qp.machine->requester().next_packet(now);
     const std::span<const std::byte> payload = packet->payload;
     const std::span header(end, packet->header.length);
     std::memcpy(header.data(), packet->header.bytes.data(), header.size());
@@ -526,7 +529,7 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
       qp.send_error = 0;
       break;
     case SendResult::kBusy:
-      qp.machine->rewind(before);
+      qp.machine->requester().rewind(before);
       busy_until_ = now + kBusyRetry;
       return 0;
     case SendResult::kRefused:
@@ -539,7 +542,7 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
                    ": " + std::strerror(errno) +
                    "; packets to it leave one by one from now on, which costs throughput");
       qp.path->batches = false;
-      qp.machine->rewind(before);
+      qp.machine->requester().rewind(before);
       return transmit_one(qp, now);
     case SendResult::kFailed:
       qp.send_error = errno;
@@ -555,9 +558,9 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
 void SoftBackend::refuse(Qp& qp, int error) {
   completions_.push_back({.kind = Completion::Kind::kQpFailed,
                           .status = Status::kSendRefused,
-                          .qpn = qp.machine->qpn(),
+                          .qpn = qp.machine->options().qpn,
                           .imm = static_cast<std::uint32_t>(error)});
-  qp.machine->fail(Status::kFlushed);
+  qp.machine->requester().fail(Status::kFlushed);
 }
 
 /// A QP that failed while the kernel refused its packets: the refusal is the reason, before its completions from
@@ -566,7 +569,7 @@ void SoftBackend::tell_send_error(const Qp& qp, std::size_t from) {
   completions_.insert(completions_.begin() + static_cast<std::ptrdiff_t>(from),
                       {.kind = Completion::Kind::kQpFailed,
                        .status = Status::kSendRefused,
-                       .qpn = qp.machine->qpn(),
+                       .qpn = qp.machine->options().qpn,
                        .imm = static_cast<std::uint32_t>(qp.send_error)});
 }
 
@@ -597,7 +600,7 @@ bool SoftBackend::wants_work(Nanos now) const {
   const std::uint64_t enough = pacer_.unlimited() ? kUnpacedLookAhead : kLookAhead;
   std::uint64_t sendable = 0;
   for (const Qp* qp : active_) {
-    sendable += qp->machine->sendable(now);
+    sendable += qp->machine->requester().sendable(now);
     if (sendable >= enough) return false;
   }
   return true;
@@ -615,11 +618,12 @@ bool SoftBackend::progress(Nanos now, std::vector<Completion>& completions) {
   bool any = receive();
   for (Qp* qp : active_) {
     const std::size_t finished = completions_.size();
-    qp->machine->on_timer(now);
-    if (qp->machine->failed() && qp->send_error != 0 && completions_.size() > finished) tell_send_error(*qp, finished);
+    qp->machine->requester().on_timer(now);
+    if (qp->machine->requester().failed() && qp->send_error != 0 && completions_.size() > finished)
+      tell_send_error(*qp, finished);
   }
   std::erase_if(active_, [this](Qp* qp) {
-    if (!qp->machine->idle()) return false;
+    if (!qp->machine->requester().idle()) return false;
     rest(*qp);
     return true;
   });
@@ -636,11 +640,11 @@ Nanos SoftBackend::deadline(Nanos now) const {
   if (!acknowledge_.empty()) return now;
   Nanos when = options_.faults.any() ? faults_.deadline() : kNever;
   for (const Qp* qp : active_) {
-    if (qp->machine->should_send(now)) {
+    if (qp->machine->requester().should_send(now)) {
       when = std::min(when, std::max(busy_until_, pacer_.ready_at()));
     }
-    const Nanos timer = qp->machine->deadline();
-    if (timer > now || !qp->machine->should_send(now)) when = std::min(when, timer);
+    const Nanos timer = qp->machine->requester().deadline();
+    if (timer > now || !qp->machine->requester().should_send(now)) when = std::min(when, timer);
   }
   return when;
 }

@@ -39,7 +39,7 @@ struct SoftOptions {
   double line_rate_bps = 0;        ///< paces all lanes together, in bits per second; 0: no pacing
   Nanos min_timeout = 5 * kMillisecond;
   Nanos retry_time = 10 * kSecond;
-  DelayControlOptions control;
+  CongestionOptions congestion;
   std::uint32_t offers = kSelectiveRepeat | kMarkCounts | kHostDelays;  ///< used with peers that offer them too
   std::optional<std::uint32_t> first_psn;                               ///< of every QP; nothing: random ones
   Faults faults;
@@ -177,7 +177,7 @@ class SoftBackend : public Backend {
   RcQpContext context_{.memory = memory_,
                        .receive_queue = receive_queue_,
                        .completions = completions_,
-                       .control = options_.control,
+                       .congestion = options_.congestion,
                        .min_timeout = options_.min_timeout,
                        .retry_time = options_.retry_time};
   Batch batch_;

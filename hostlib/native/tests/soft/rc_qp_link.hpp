@@ -54,6 +54,7 @@ struct LinkOptions {
   double initial_window = 4;
   double max_window = 512;
   double delay_floor = 0;
+  std::string law = "delay";
   std::uint32_t burst = 1;
   Nanos probe_after = kNever;
   bool selective = false;  ///< selective repeat, else go-back-N
@@ -70,12 +71,15 @@ class Link {
 
   explicit Link(const LinkOptions& options = {}) : options_(options), receive_memory_(1 << 20) {
     for (std::size_t i = 0; i < options.receive_buffers; ++i) post_receive();
-    requester_ = make(kRequesterQpn, kResponderQpn, options.first_psn, options.remote_first_psn, requester_context_);
-    responder_ = make(kResponderQpn, kRequesterQpn, options.remote_first_psn, options.first_psn, context_);
+    requester_qp_ = make(kRequesterQpn, kResponderQpn, options.first_psn, options.remote_first_psn, requester_context_);
+    responder_qp_ = make(kResponderQpn, kRequesterQpn, options.remote_first_psn, options.first_psn, context_);
   }
 
-  RcQp& requester() { return *requester_; }
-  RcQp& responder() { return *responder_; }
+  /// The half of each queue pair that the test is about, and the whole queue pairs.
+  Requester& requester() { return requester_qp_->requester(); }
+  Responder& responder() { return responder_qp_->responder(); }
+  RcQp& requester_qp() { return *requester_qp_; }
+  RcQp& responder_qp() { return *responder_qp_; }
   MemoryTable& memory() { return memory_; }
   [[nodiscard]] const ReassemblyMemory& reassembly() const { return reassembly_; }
   std::vector<Completion>& sent() { return requester_done_; }
@@ -102,11 +106,11 @@ class Link {
 
   /// Runs until the requester is idle, or until time `until`. A stalled QP is an error.
   void run(Nanos until = 3600 * kSecond) {
-    for (int steps = 0; !requester_->idle(); ++steps) {
+    for (int steps = 0; !requester().idle(); ++steps) {
       REQUIRE(steps < 2'000'000);
-      while (requester_->should_send(now_)) bursts_.push_back(send_burst());
+      while (requester().should_send(now_)) bursts_.push_back(send_burst());
       const Nanos arrival = wire_.empty() ? kNever : wire_.begin()->first;
-      const Nanos next = std::min(arrival, requester_->deadline());
+      const Nanos next = std::min(arrival, requester().deadline());
       REQUIRE(next != kNever);  // otherwise nothing would ever happen again
       if (next > until) {
         now_ = until;
@@ -118,7 +122,7 @@ class Link {
         wire_.erase(wire_.begin());
         deliver(flying);
       }
-      requester_->on_timer(now_);
+      requester().on_timer(now_);
     }
   }
 
@@ -134,7 +138,7 @@ class Link {
 
   void inject(const Bytes& request, bool mark = false) {
     const Parsed parsed(request);
-    responder_->on_request(parsed.packet, mark);
+    responder().on_request(parsed.packet, mark);
   }
 
  private:
@@ -148,9 +152,10 @@ class Link {
     return {.memory = memory,
             .receive_queue = queue,
             .completions = done,
-            .control = {.initial_window = options_.initial_window,
-                        .max_window = options_.max_window,
-                        .delay_floor = options_.delay_floor},
+            .congestion = {.law = options_.law,
+                           .initial_window = options_.initial_window,
+                           .max_window = options_.max_window,
+                           .delay_floor = options_.delay_floor},
             .retry_time = options_.retry_time};
   }
 
@@ -171,9 +176,9 @@ class Link {
 
   std::size_t send_burst() {
     std::size_t packets = 0;
-    for (; packets < options_.burst && requester_->can_send(now_); ++packets) {
-      const std::size_t announced = requester_->next_packet_bytes();
-      const auto packet = requester_->next_packet(now_);
+    for (; packets < options_.burst && requester().can_send(now_); ++packets) {
+      const std::size_t announced = requester().next_packet_bytes();
+      const auto packet = requester().next_packet(now_);
       REQUIRE(packet);
       const Bytes bytes = serialize(*packet);
       REQUIRE(bytes.size() == announced);
@@ -195,13 +200,13 @@ class Link {
   void deliver(const Flying& flying) {
     const Parsed parsed(flying.bytes);
     if (!flying.to_responder) {
-      requester_->on_acknowledge(parsed.packet, now_, base_rtt_);
-      base_rtt_ = std::min(base_rtt_, requester_->control().min_rtt());
+      requester().on_acknowledge(parsed.packet, now_, base_rtt_);
+      base_rtt_ = std::min(base_rtt_, requester().round_trip().smallest());
       return;
     }
-    responder_->on_request(parsed.packet, flying.marked);
-    if (const auto ack = responder_->take_acknowledgement()) launch(serialize(*ack), ack_fate, ack_index_, false);
-    CHECK_FALSE(responder_->take_acknowledgement());
+    responder().on_request(parsed.packet, flying.marked);
+    if (const auto ack = responder().take_acknowledgement()) launch(serialize(*ack), ack_fate, ack_index_, false);
+    CHECK_FALSE(responder().take_acknowledgement());
   }
 
   LinkOptions options_;
@@ -216,8 +221,8 @@ class Link {
   RcQpContext context_ = context(memory_, queue_, received_);
   Bytes receive_memory_;
   std::size_t posted_receives_ = 0;
-  std::unique_ptr<RcQp> requester_;
-  std::unique_ptr<RcQp> responder_;
+  std::unique_ptr<RcQp> requester_qp_;
+  std::unique_ptr<RcQp> responder_qp_;
   std::multimap<Nanos, Flying> wire_;
   std::size_t data_index_ = 0;
   std::size_t ack_index_ = 0;

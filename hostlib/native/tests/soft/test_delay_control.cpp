@@ -9,6 +9,8 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <queue>
 #include <vector>
 
@@ -18,6 +20,42 @@ namespace paralet {
 namespace {
 
 constexpr double kPacketBytes = 4200;
+
+/// The law and the round trips of one QP, told of acknowledgements as a requester tells them.
+class Control {
+ public:
+  explicit Control(const CongestionOptions& options, std::uint64_t seed = 0)
+      : round_trip_(std::make_unique<RoundTrip>()), law_(std::make_unique<DelayControl>(options, *round_trip_, seed)) {}
+  explicit Control(CongestionOptions&&, std::uint64_t = 0) = delete;  // the law would outlive them
+
+  void on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt, bool limited,
+              std::optional<Nanos> host_delay = {}) {
+    if (rtt > 0) round_trip_->sample(now, rtt);
+    law_->on_delivery({.now = now,
+                       .packets = packets,
+                       .rtt = rtt,
+                       .base_rtt = base_rtt,
+                       .limited = limited,
+                       .host_delay = host_delay});
+  }
+  void on_marks(Nanos now, unsigned packets, unsigned marked) { law_->on_marks(now, packets, marked); }
+  void on_gap(Nanos now) { law_->on_gap(now); }
+  void on_losses(Nanos now, std::uint64_t packets) { law_->on_losses(now, packets); }
+  void on_timeout(Nanos now, bool repeated) { law_->on_timeout(now, repeated); }
+  void undo_timeout() { law_->undo_timeout(); }
+  void resume() { law_->resume(); }
+  [[nodiscard]] double window() const { return law_->window(); }
+  [[nodiscard]] double marked_share() const { return law_->marked_share(); }
+  [[nodiscard]] Nanos pacing_interval() const { return law_->pacing_interval(); }
+  Nanos draw_pacing_interval() { return law_->draw_pacing_interval(); }
+  [[nodiscard]] Nanos smoothed_rtt() const { return round_trip_->smoothed(); }
+  [[nodiscard]] Nanos min_rtt() const { return round_trip_->smallest(); }
+  [[nodiscard]] Nanos timeout(Nanos floor) const { return round_trip_->timeout(floor); }
+
+ private:
+  std::unique_ptr<RoundTrip> round_trip_;
+  std::unique_ptr<DelayControl> law_;
+};
 
 struct Bottleneck {
   double rate_bps;
@@ -80,8 +118,8 @@ class Simulation {
 
  private:
   struct Flow {
-    Flow(const DelayControlOptions& options, std::uint64_t seed) : control(options, seed) {}
-    DelayControl control;
+    Flow(const CongestionOptions& options, std::uint64_t seed) : control(options, seed) {}
+    Control control;
     unsigned in_flight = 0;
     Nanos pace_until = 0;
     Nanos answered = 0;  ///< when the last acknowledgement arrives
@@ -96,7 +134,7 @@ class Simulation {
     bool operator>(const Event& other) const { return when > other.when; }
   };
 
-  // As in RcQp::can_send and next_packet.
+  // As in Requester::can_send and next_packet.
   void try_send(std::size_t index) {
     Flow& flow = flows_[index];
     for (;;) {
@@ -124,7 +162,7 @@ class Simulation {
     for (Flow& flow : flows_) {
       flow.control.on_timeout(now_, false);
       flow.control.on_timeout(now_, true);
-      flow.control.on_loss(now_ + 200 * kMillisecond);  // no part of the same event
+      flow.control.on_gap(now_ + 200 * kMillisecond);  // no part of the same event
     }
   }
 
@@ -140,7 +178,7 @@ class Simulation {
   }
 
   Bottleneck link_;
-  DelayControlOptions options_;
+  CongestionOptions options_;
   Nanos packet_time_;
   std::vector<Flow> flows_;
   SplitMix64 random_{1};
@@ -159,12 +197,12 @@ Outcome simulate(const Bottleneck& link, Nanos duration = 8 * kSecond) {
 }
 
 TEST_CASE("with a target queue of 0 the window stays finite") {
-  DelayControlOptions options;
+  CongestionOptions options;
   options.target_queue = 0;
   options.initial_window = 0.5;
-  DelayControl control(options);
+  Control control(options);
   constexpr Nanos kRtt = 100 * kMicrosecond;
-  control.on_loss(0);
+  control.on_gap(0);
   for (Nanos t = kRtt; t < 100 * kRtt; t += kRtt) {
     control.on_ack(t, 1, kRtt, kRtt, true);
     REQUIRE(control.window() >= DelayControl::kMinWindow);
@@ -296,26 +334,26 @@ constexpr Nanos kBase = 1 * kMillisecond;
 constexpr Nanos kTarget = 1 * kMillisecond;
 
 /// With options that stay as long as the tests run.
-DelayControl with(const DelayControlOptions& options) {
-  static std::deque<DelayControlOptions> kept;
-  return DelayControl(kept.emplace_back(options));
+Control with(const CongestionOptions& options) {
+  static std::deque<CongestionOptions> kept;
+  return Control(kept.emplace_back(options));
 }
 
-DelayControl control(double initial_window = 4, double max_window = 512) {
+Control control(double initial_window = 4, double max_window = 512) {
   return with({.target_queue = kTarget, .initial_window = initial_window, .max_window = max_window});
 }
 
 /// A control that has left exponential growth, with its window.
-DelayControl settled(double window) {
-  DelayControl out = control(2 * window);
+Control settled(double window) {
+  Control out = control(2 * window);
   out.on_ack(kSecond, 1, kBase, kBase, false);
-  out.on_loss(2 * kSecond);
+  out.on_gap(2 * kSecond);
   CHECK(out.window() == doctest::Approx(window));
   return out;
 }
 
 TEST_CASE("the window doubles per round trip until there is a queue") {
-  DelayControl c = control(4);
+  Control c = control(4);
   Nanos now = 0;
   for (double expected = 8; expected <= 64; expected *= 2) {
     now += kBase;
@@ -330,55 +368,55 @@ TEST_CASE("the window doubles per round trip until there is a queue") {
 }
 
 TEST_CASE("below the target the window grows by one packet per round trip") {
-  DelayControl c = settled(10);
+  Control c = settled(10);
   const double before = c.window();
   for (int i = 0; i < 10; ++i) c.on_ack(3 * kSecond + i, 1, kBase, kBase, true);
   CHECK(c.window() == doctest::Approx(before + 1).epsilon(0.01));
 }
 
 TEST_CASE("the window of a sender that it does not limit does not grow") {
-  DelayControl c = settled(10);
+  Control c = settled(10);
   for (int i = 0; i < 100; ++i) c.on_ack(3 * kSecond + i, 1, kBase, kBase, false);
   CHECK(c.window() == doctest::Approx(10));
 }
 
 TEST_CASE("acknowledgements without a sample change nothing") {
-  DelayControl c = settled(10);
+  Control c = settled(10);
   c.on_ack(3 * kSecond, 100, 0, kBase, true);
   CHECK(c.window() == doctest::Approx(10));
   CHECK(c.smoothed_rtt() == kBase);
 }
 
 TEST_CASE("the window shrinks at most once per round trip, for any combination of reasons") {
-  DelayControl c = settled(64);
+  Control c = settled(64);
   Nanos now = 3 * kSecond;
-  c.on_loss(now);
+  c.on_gap(now);
   CHECK(c.window() == doctest::Approx(32));
   for (int i = 1; i < 20; ++i) {
-    c.on_loss(now + i);
+    c.on_gap(now + i);
     c.on_ack(now + i, 1, 10 * kBase, kBase, false);
     c.on_timeout(now + i, false);
   }
   CHECK(c.window() == doctest::Approx(32));
   now += 2 * c.smoothed_rtt();
-  c.on_loss(now);
+  c.on_gap(now);
   CHECK(c.window() == doctest::Approx(16));
 }
 
 TEST_CASE("the decrease is proportional to the excess delay, and at most one half") {
-  DelayControl slightly = settled(16);
+  Control slightly = settled(16);
   slightly.on_ack(3 * kSecond - 1, 1, 2'500'000, kBase, false);  // a single sample is ignored
   // The target of a window of 16 is 1 + 1/4 target queues above the base: 2.25 ms.
   slightly.on_ack(3 * kSecond, 1, 2'500'000, kBase, true);
   CHECK(slightly.window() == doctest::Approx(16 * (1 - 0.8 * 0.25 / 2.5)));
-  DelayControl badly = settled(16);
+  Control badly = settled(16);
   badly.on_ack(3 * kSecond - 1, 1, 1000 * kBase, kBase, false);
   badly.on_ack(3 * kSecond, 1, 1000 * kBase, kBase, true);
   CHECK(badly.window() == doctest::Approx(8));
 }
 
 TEST_CASE("one late sample is ignored, two in a row are a queue") {
-  DelayControl c = settled(16);
+  Control c = settled(16);
   for (int i = 0; i < 10; ++i) {
     c.on_ack(3 * kSecond + i * kSecond, 1, i % 2 == 0 ? 10 * kBase : kBase, kBase, false);
     CHECK(c.window() == doctest::Approx(16));
@@ -388,19 +426,19 @@ TEST_CASE("one late sample is ignored, two in a row are a queue") {
 }
 
 TEST_CASE("the window stays within its limits") {
-  DelayControl up = control(4, 100);
+  Control up = control(4, 100);
   for (int i = 1; i < 100; ++i) up.on_ack(i * kBase, 50, kBase, kBase, true);
   CHECK(up.window() == doctest::Approx(100));
-  DelayControl down = settled(4);
+  Control down = settled(4);
   for (int i = 1; i < 100; ++i) down.on_timeout(3 * kSecond + i * kSecond, i > 1);
   CHECK(down.window() == doctest::Approx(DelayControl::kMinWindow));
 }
 
 TEST_CASE("below one packet, packets are spaced by the target round trip plus or minus one half") {
-  DelayControl c = settled(1);
+  Control c = settled(1);
   CHECK(c.pacing_interval() == 0);
   CHECK(c.draw_pacing_interval() == 0);
-  c.on_loss(4 * kSecond);
+  c.on_gap(4 * kSecond);
   CHECK(c.window() == doctest::Approx(0.5));
   const Nanos mean = c.pacing_interval();
   CHECK(mean == 2 * (kBase + 2 * kTarget));
@@ -416,7 +454,7 @@ TEST_CASE("below one packet, packets are spaced by the target round trip plus or
 
 TEST_CASE("below one packet, the window follows the distance to the target in steps of at most a tenth") {
   const auto step = [](Nanos rtt) {
-    DelayControl c = settled(0.5);
+    Control c = settled(0.5);
     c.on_ack(3 * kSecond, 1, rtt, kBase, true);
     return c.window() / 0.5;
   };
@@ -429,7 +467,7 @@ TEST_CASE("below one packet, the window follows the distance to the target in st
 }
 
 TEST_CASE("after a timeout, small windows grow by half a packet until a packet sent later finds a queue") {
-  DelayControl c = settled(0.4);
+  Control c = settled(0.4);
   c.on_timeout(3 * kSecond, false);
   CHECK(c.window() == doctest::Approx(0.2));
   c.on_ack(3 * kSecond + kBase, 1, 50 * kTarget, kBase, true);  // sent before the timeout
@@ -444,7 +482,7 @@ TEST_CASE("after a timeout, small windows grow by half a packet until a packet s
 }
 
 TEST_CASE("after repeated timeouts the window doubles from its minimum") {
-  DelayControl c = settled(64);
+  Control c = settled(64);
   for (int i = 0; i < 10; ++i) c.on_timeout(3 * kSecond + i * kSecond, i > 0);
   CHECK(c.window() == doctest::Approx(DelayControl::kMinWindow));
   CHECK(c.pacing_interval() == doctest::Approx(c.smoothed_rtt() / DelayControl::kMinWindow));
@@ -453,7 +491,7 @@ TEST_CASE("after repeated timeouts the window doubles from its minimum") {
 }
 
 TEST_CASE("a second timeout in a row reduces the window to at most half a packet") {
-  DelayControl c = settled(64);
+  Control c = settled(64);
   c.on_timeout(3 * kSecond, false);
   CHECK(c.window() == doctest::Approx(32));
   c.on_timeout(4 * kSecond, true);
@@ -461,7 +499,7 @@ TEST_CASE("a second timeout in a row reduces the window to at most half a packet
 }
 
 TEST_CASE("the retransmission timeout follows the round trip and its variance") {
-  DelayControl c = control();
+  Control c = control();
   const Nanos floor = 5 * kMillisecond;
   const Nanos unknown = c.timeout(floor);
   CHECK(unknown >= 100 * kMillisecond);
@@ -477,11 +515,11 @@ TEST_CASE("the retransmission timeout follows the round trip and its variance") 
 // -- scheduling delay without a line rate -------------------------------------------------------------------------
 
 TEST_CASE("without a line rate, delay alone reduces the window only to its floor") {
-  DelayControlOptions options;
+  CongestionOptions options;
   options.target_queue = 2 * kMillisecond;
   options.max_window = 128;
   options.delay_floor = 32;
-  DelayControl control(options);
+  Control control(options);
   Nanos t = kSecond;
   const auto round = [&](Nanos rtt) {
     const double before = control.window();
@@ -492,7 +530,7 @@ TEST_CASE("without a line rate, delay alone reduces the window only to its floor
   for (int i = 0; i < 100; ++i) round(60 * kMillisecond);
   CHECK(control.window() == 32);
   // Loss reduces it further, and growth afterwards ignores the delay.
-  for (int i = 0; i < 4; ++i) control.on_loss(t += kSecond);
+  for (int i = 0; i < 4; ++i) control.on_gap(t += kSecond);
   CHECK(control.window() == 2);
   for (int i = 0; i < 60; ++i) round(60 * kMillisecond);
   CHECK(control.window() >= 32);
@@ -503,11 +541,11 @@ TEST_CASE("without a line rate, delay alone reduces the window only to its floor
 }
 
 TEST_CASE("without a line rate, the window grows to the size of a message that got through") {
-  DelayControlOptions options;
+  CongestionOptions options;
   options.initial_window = 1;
   options.max_window = 128;
   options.delay_floor = 65;
-  DelayControl control(options);
+  Control control(options);
   Nanos t = kSecond;
   // A message of 65 packets. The last acknowledgements come when the window is no longer full.
   const auto acknowledge = [&](unsigned packets, bool limited) {
@@ -519,21 +557,21 @@ TEST_CASE("without a line rate, the window grows to the size of a message that g
   acknowledge(2, false);
   CHECK(control.window() >= 65);
   // Acknowledgements without a sample, as of retransmitted packets, count for growth too.
-  DelayControl unmeasured(options);
+  Control unmeasured(options);
   for (unsigned packets = 1; packets < 64; packets *= 2) unmeasured.on_ack(t, packets, 0, kNever, true);
   CHECK(unmeasured.window() == 64);
   // Above the floor only a full window grows.
   acknowledge(64, false);
   CHECK(control.window() <= 66);
   // A loss ends the doubling.
-  control.on_loss(t += kSecond);
+  control.on_gap(t += kSecond);
   const double after = control.window();
   acknowledge(16, false);
   CHECK(control.window() == after);
 }
 
 TEST_CASE("a round trip with marks reduces the window once, by half the average share of marked packets") {
-  DelayControl c = settled(64);
+  Control c = settled(64);
   Nanos now = 3 * kSecond;
   c.on_marks(now, 10, 0);
   CHECK(c.window() == doctest::Approx(64));
@@ -548,20 +586,20 @@ TEST_CASE("a round trip with marks reduces the window once, by half the average 
   const double share = c.marked_share();
   CHECK(c.window() == doctest::Approx(once * (1 - share / 2)));
   // One decrease per round trip, whatever the reasons.
-  c.on_loss(now + 1);
+  c.on_gap(now + 1);
   c.on_ack(now + 2, 1, 10 * kBase, kBase, false);
   CHECK(c.window() == doctest::Approx(once * (1 - share / 2)));
 }
 
 TEST_CASE("rare marks cost little, and marks on everything take the window to its minimum") {
-  DelayControl rare = settled(100);
+  Control rare = settled(100);
   Nanos now = 3 * kSecond;
   for (int i = 0; i < 200; ++i) rare.on_marks(now += 2 * kBase, 100, 0);
   for (int i = 0; i < 100; ++i) rare.on_marks(now += 2 * kBase, 100, 1);
   const double before = rare.window();
   rare.on_marks(now += 2 * kBase, 100, 1);
   CHECK(rare.window() / before == doctest::Approx(0.995).epsilon(0.001));
-  DelayControl all = settled(100);
+  Control all = settled(100);
   for (int i = 0; i < 200; ++i) all.on_marks(now += 2 * kBase, 100, 100);
   CHECK(all.window() == doctest::Approx(DelayControl::kMinWindow));
   // It recovers when they end.
@@ -570,10 +608,10 @@ TEST_CASE("rare marks cost little, and marks on everything take the window to it
 }
 
 TEST_CASE("without a line rate, marks reduce the window below the floor and below one packet, which is then spaced") {
-  DelayControlOptions options;
+  CongestionOptions options;
   options.initial_window = 4;
   options.delay_floor = 65;
-  DelayControl c(options);
+  Control c(options);
   Nanos now = kSecond;
   constexpr Nanos kRtt = 100 * kMicrosecond;
   const auto round = [&](unsigned marked) {
@@ -602,12 +640,12 @@ TEST_CASE("without a line rate, marks reduce the window below the floor and belo
 }
 
 TEST_CASE("without a line rate, a queue in the network takes the window below the floor, and a slow host does not") {
-  DelayControlOptions options;
+  CongestionOptions options;
   options.initial_window = 128;
   options.max_window = 128;
   options.delay_floor = 65;
   options.network_queue = 1 * kMillisecond;
-  DelayControl c(options);
+  Control c(options);
   Nanos now = kSecond;
   constexpr Nanos kRtt = 100 * kMicrosecond;
   const auto round = [&](Nanos in_network, Nanos in_hosts) {
@@ -632,7 +670,7 @@ TEST_CASE("without a line rate, a queue in the network takes the window below th
 
 TEST_CASE("with a line rate, the network's target holds beside that of hosts and network together") {
   const auto after = [](Nanos network_queue, Nanos in_network) {
-    DelayControl c = with({.target_queue = 2 * kMillisecond, .initial_window = 64, .network_queue = network_queue});
+    Control c = with({.target_queue = 2 * kMillisecond, .initial_window = 64, .network_queue = network_queue});
     Nanos now = kSecond;
     for (int i = 0; i < 40; ++i) {
       const Nanos queued = i < 5 ? 0 : in_network;
@@ -645,7 +683,7 @@ TEST_CASE("with a line rate, the network's target holds beside that of hosts and
 }
 
 TEST_CASE("undoing a spurious timeout restores the window") {
-  DelayControl control = with({.initial_window = 40});
+  Control control = with({.initial_window = 40});
   control.on_timeout(kSecond, false);
   CHECK(control.window() == 20);
   control.on_timeout(2 * kSecond, true);

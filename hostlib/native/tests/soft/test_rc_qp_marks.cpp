@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // RC QP: congestion marks of switches (ECN), and their count in acknowledgements.
 #include "rc_qp_link.hpp"
+#include "soft/delay_control.hpp"
 
 namespace paralet::rc_qp_test {
 namespace {
@@ -111,13 +112,13 @@ TEST_CASE("a lane that was idle for longer than a timeout starts anew, however s
     Transfer transfer(counting(selective));
     transfer.link.marked = [](std::size_t) { return true; };
     transfer.link.run();
-    RcQp& requester = transfer.link.requester();
+    Requester& requester = transfer.link.requester();
     REQUIRE(requester.control().window() < 1);
     REQUIRE(requester.idle());
     const Bytes data = test::random_fill(2, 256);
     Target target(transfer.link, data.size());
     requester.post(write(data, target, 7));
-    REQUIRE(requester.next_packet(transfer.link.now() + requester.control().timeout(kSecond) + 1));
+    REQUIRE(requester.next_packet(transfer.link.now() + requester.round_trip().timeout(kSecond) + 1));
     CHECK(requester.control().window() == 4);  // the initial window
   }
 }
@@ -128,7 +129,7 @@ TEST_CASE("a wrong count is limited to the acknowledged packets, and the next co
     Link link(counting(selective));
     const Bytes data = test::random_fill(1, 256);
     Target target(link, data.size());
-    RcQp& requester = link.requester();
+    Requester& requester = link.requester();
     Nanos now = kSecond;
     const auto acknowledged = [&](std::uint32_t psn, std::uint32_t count) {
       const std::uint64_t before = requester.counters().tx_marked;
@@ -193,7 +194,7 @@ TEST_CASE("delay in the responder and in the requester's socket is not the netwo
     Link link(options);
     const Bytes data = test::random_fill(1, 256);
     Target target(link, data.size());
-    RcQp& requester = link.requester();
+    Requester& requester = link.requester();
     Nanos now = kSecond;
     for (std::uint32_t psn = 0; psn < 50; ++psn) {
       requester.post(write(data, target, psn + 1));

@@ -219,7 +219,7 @@ TEST_CASE("an idle requester frees its memory and keeps working; a busy one keep
   CHECK(target.bytes == data);
   check_sent(link, link.sent(), 3);
   CHECK(link.requester().counters().retransmits == 0);
-  CHECK(link.requester().control().min_rtt() == 2 * kOneWay);
+  CHECK(link.requester().round_trip().smallest() == 2 * kOneWay);
 }
 
 TEST_CASE("the window limits packets in flight, and its last packet requests an acknowledgement") {
@@ -237,10 +237,10 @@ TEST_CASE("the window limits packets in flight, and its last packet requests an 
 
 TEST_CASE("packets that the kernel did not take are created again unchanged") {
   Transfer transfer;
-  RcQp& qp = transfer.link.requester();
+  Requester& qp = transfer.link.requester();
   const Nanos now = transfer.link.now();
   REQUIRE(qp.next_packet(now));
-  const RcQp::Checkpoint before = qp.checkpoint();
+  const Requester::Checkpoint before = qp.checkpoint();
   const auto second = qp.next_packet(now);
   const auto third = qp.next_packet(now);
   REQUIRE(second);
@@ -256,8 +256,8 @@ TEST_CASE("packets that the kernel did not take are created again unchanged") {
 
 TEST_CASE("a rewind to nothing sent leaves no timer behind") {
   Transfer transfer;
-  RcQp& qp = transfer.link.requester();
-  const RcQp::Checkpoint before = qp.checkpoint();
+  Requester& qp = transfer.link.requester();
+  const Requester::Checkpoint before = qp.checkpoint();
   REQUIRE(qp.next_packet(transfer.link.now()));
   CHECK(qp.deadline() != kNever);
   qp.rewind(before);
@@ -273,7 +273,7 @@ TEST_CASE("a rewind may cross the end of a request") {
   const Bytes data = test::random_fill(1, 256);
   Target target(link, 256);
   for (std::uint64_t i = 1; i <= 3; ++i) link.requester().post(write(data, target, i));
-  const RcQp::Checkpoint before = link.requester().checkpoint();
+  const Requester::Checkpoint before = link.requester().checkpoint();
   for (int i = 0; i < 3; ++i) REQUIRE(link.requester().next_packet(link.now()));
   link.requester().rewind(before);
   link.run();

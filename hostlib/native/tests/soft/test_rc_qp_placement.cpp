@@ -19,7 +19,7 @@ struct PlacedWrite {
   }
   /// The target of the missing payloads is `bytes` long and starts at `offset` of the region.
   void check(std::size_t offset, std::size_t bytes) {
-    const auto placement = link.responder().placement_target();
+    const auto placement = link.responder_qp().placement_target();
     CHECK(placement.size() == bytes);
     if (bytes > 0) CHECK(placement.data() == target.bytes.data() + offset);
   }
@@ -68,7 +68,7 @@ TEST_CASE("payloads have no target without a WRITE of several packets, on a fail
   }
   SUBCASE("failed") {
     begin();
-    placed.link.responder().fail(Status::kFlushed);
+    placed.link.responder_qp().requester().fail(Status::kFlushed);
   }
   SUBCASE("deregistered") {
     begin();

@@ -111,7 +111,7 @@ TEST_CASE("NAK-only peers do not extend the retry time") {
   Target target(link, data.size());
   link.requester().post(write(data, target));
   const Nanos start = link.now();
-  RcQp& requester = link.requester();
+  Requester& requester = link.requester();
   Nanos now = start;
   while (!requester.failed() && now < start + 10 * kSecond) {
     now += 10 * kMillisecond;
@@ -184,7 +184,7 @@ TEST_CASE("any acknowledged packet of a batch gives a round-trip sample") {
     for (std::uint32_t i = 0; i < kPackets; ++i) REQUIRE(link.requester().next_packet(kSecond + i));
     const Parsed ack(serialize(wire::ack_header(kRequesterQpn, acknowledged, wire::kAckNoCredits, 0)));
     link.requester().on_acknowledge(ack.packet, kSecond + kMillisecond, kNever);
-    CHECK(link.requester().control().min_rtt() == kMillisecond - acknowledged);
+    CHECK(link.requester().round_trip().smallest() == kMillisecond - acknowledged);
   }
 }
 
@@ -200,7 +200,7 @@ TEST_CASE("a retransmitted packet gives no round-trip sample") {
   const Parsed ack(serialize(wire::ack_header(kRequesterQpn, 0, wire::kAckNoCredits, 0)));
   link.requester().on_acknowledge(ack.packet, 10 * kSecond + 1, kNever);
   CHECK(link.sent().size() == 1);
-  CHECK(link.requester().control().min_rtt() == kNever);
+  CHECK(link.requester().round_trip().smallest() == kNever);
 }
 
 TEST_CASE("a slow peer costs one retransmission, but neither window nor rate") {
@@ -229,7 +229,7 @@ TEST_CASE("lost acknowledgements do not distort the round trip") {
   Target target(link, data.size());
   link.requester().post(write(data, target));
   link.run();
-  const Nanos usual = link.requester().control().smoothed_rtt();
+  const Nanos usual = link.requester().round_trip().smoothed();
   REQUIRE(usual > 0);
   // The return path is dead for a while: the answer to a probe acknowledges packets that arrived long ago.
   const Nanos heals = link.now() + 700 * kMillisecond;
@@ -239,7 +239,7 @@ TEST_CASE("lost acknowledgements do not distort the round trip") {
   link.requester().post(write(data, target, 1));
   link.run();
   CHECK(link.requester().counters().timeouts >= 1);
-  CHECK(link.requester().control().smoothed_rtt() <= 2 * usual);
+  CHECK(link.requester().round_trip().smoothed() <= 2 * usual);
 }
 
 TEST_CASE("after a spurious timeout sending continues behind several requests, with correct sizes") {

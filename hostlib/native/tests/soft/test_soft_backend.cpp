@@ -32,7 +32,7 @@ constexpr std::uint32_t kPathMtu = 256;
 SoftOptions options(std::uint32_t address) {
   SoftOptions out;
   out.address = address;
-  out.control.initial_window = 1;  // the second packet waits for the acknowledgement of the first
+  out.congestion.initial_window = 1;  // the second packet waits for the acknowledgement of the first
   return out;
 }
 
@@ -150,7 +150,7 @@ TEST_CASE("packets have the traffic class of the options as their TOS byte, with
 TEST_CASE("a whole message of 256 KiB is sent before the next QP sends") {
   constexpr std::uint32_t kBytes = 256 * 1024;
   SoftOptions of_a = options(kA);
-  of_a.control.initial_window = 64;
+  of_a.congestion.initial_window = 64;
   Two two(of_a, 4096);
   Bytes memory(2 * std::size_t{kBytes});
   const std::uint32_t rkey = two.b.register_memory(memory.data(), memory.size());
@@ -764,7 +764,7 @@ TEST_CASE("long messages on several QPs, for every path MTU") {
   for (const std::uint32_t mtu : {256U, 512U, 1024U, 2048U, 4096U}) {
     CAPTURE(mtu);
     SoftOptions of_a = options(kA);
-    of_a.control.initial_window = 128;
+    of_a.congestion.initial_window = 128;
     Two two(of_a, mtu);
     const std::array<Bytes, 3> messages{test::random_fill(7, kBytes), test::random_fill(8, kBytes),
                                         test::random_fill(9, kBytes)};
