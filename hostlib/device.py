@@ -16,6 +16,7 @@ from hostlib import _engine
 
 Backend = Literal["soft", "verbs"]
 Policy = Literal["ecmp", "pinned", "adaptive", "controller"]
+CongestionControl = Literal["delay", "fixed_window"]
 
 _FIRST_SOURCE_PORT = 0xC000
 
@@ -103,6 +104,11 @@ class Device:
         S is between 16 KiB and 2 MiB; with ``soft`` S is 2 MiB.
     ``mice_bytes``
         Messages up to this size are one flowlet on one lane; at most 2 GiB. None: one packet.
+    ``congestion_control``
+        For ``soft``: the law that sets the windows of lanes. ``delay`` follows queueing delay, congestion marks and
+        losses. ``fixed_window`` keeps ``window_packets`` in flight whatever happens; it is for comparison.
+    ``window_packets``
+        For ``fixed_window``: packets that a lane may have in flight, 1 to 512. None: 64.
     ``target_queue_s``
         Queueing delay that congestion control aims at, in network and hosts together. None: 2 ms, or 12 packets at the
         line rate if that is longer.
@@ -176,6 +182,8 @@ class Device:
         base_rtt_s: float | None = None,
         flowlet_bytes: int | None = None,
         mice_bytes: int | None = None,
+        congestion_control: CongestionControl = "delay",
+        window_packets: int | None = None,
         target_queue_s: float | None = None,
         queue_bytes: int = 250_000,
         min_timeout_s: float | None = None,

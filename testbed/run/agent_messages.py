@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from testbed.analysis.observations import LaneCounters
+from testbed.spec.policies import CongestionControl
 from testbed.workloads import AnyWorkload
 from testbed.workloads.cluster_job import ClusterJob
 
@@ -36,6 +37,8 @@ class DeviceConfig(_Message):
     line_rate_bps: int
     flowlet_bytes: int | None = None
     mice_bytes: int | None = None
+    congestion_control: CongestionControl | None = None
+    window_packets: int | None = None
     path_service: str | None = None
     token_file: str | None = None
     job: str | None = None

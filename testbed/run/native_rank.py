@@ -47,6 +47,8 @@ def plugin_environment(device: messages.DeviceConfig) -> dict[str, str]:
         "PARALET_LINE_RATE": f"{device.line_rate_bps}bit/s",
         "PARALET_FLOWLET_BYTES": device.flowlet_bytes,
         "PARALET_MICE_BYTES": device.mice_bytes,
+        "PARALET_CONGESTION_CONTROL": device.congestion_control,
+        "PARALET_WINDOW_PACKETS": device.window_packets,
         "PARALET_PATH_SERVICE": device.path_service,
         "PARALET_PATH_SERVICE_TOKEN_FILE": device.token_file,
         "PARALET_JOB": device.job,

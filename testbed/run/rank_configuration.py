@@ -95,6 +95,8 @@ def _device(
         line_rate_bps=experiment.line_rate_bps(rank),
         flowlet_bytes=policy.flowlet_bytes,
         mice_bytes=policy.mice_bytes,
+        congestion_control=policy.congestion_control,
+        window_packets=policy.window_packets,
         path_service=None if service is None else service.address,
         token_file=None if service is None else str(service.token_file),
         job=None if service is None else experiment.job_of(rank).name,

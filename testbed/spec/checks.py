@@ -203,6 +203,9 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
         ):
             said = "socket is for workloads nccl and torch on fabric mininet; leave it out"
             found.add(Misfit(said, "policies", index, "transport"))
+        if policy.congestion_control is not None and (spec.fabric != "mininet" or policy.transport == "socket"):
+            said = "it is for paralet's own transport on fabric mininet; leave it out"
+            found.add(Misfit(said, "policies", index, "congestion_control"))
         if policy.paced and spec.fabric != "fluid":
             found.add(Misfit("only fabric fluid models it", "policies", index, "paced"))
         if spec.fabric == "packet" and policy.policy in ("recycled", "plb") and spec.packet.ecn_bytes is None:

@@ -52,16 +52,20 @@ LACKING: dict[FabricName, tuple[PolicyName, ...]] = {
 
 TransportName = Literal["paralet", "socket"]
 
+CongestionControl = Literal["delay", "fixed_window"]
+"""The engine's laws of congestion control; a test compares them with the engine's own list."""
+
 
 class Policy(Section):
     """One way to choose paths.
 
     With `transport: socket` workload `nccl` uses NCCL's own TCP sockets instead of the plugin, and workload `torch`
-    uses Gloo. `m` is the number of lanes. `flowlet_bytes` and `mice_bytes` override the engine's own choice. `planner`,
-    `elephant_bytes` and `assign_wait_s` are for policy `controller`. `uplinks` is for `source_routing`: the spine port
-    of each host port, by leaf; without it the spine ports are given out in order. With `alone` the jobs run one after
-    another, without each other's traffic. With `paced` a lane sends at 1 / m of its host's rate at most, as ParaLet's
-    lanes do (section 5.1); otherwise it sends as fast as its path allows. `receiver` is for fabric packet.
+    uses Gloo. `m` is the number of lanes. `flowlet_bytes` and `mice_bytes` override the engine's own choice.
+    `congestion_control` names the law of the engine's windows, and `window_packets` is for its law `fixed_window`.
+    `planner`, `elephant_bytes` and `assign_wait_s` are for policy `controller`. `uplinks` is for `source_routing`: the
+    spine port of each host port, by leaf; without it the spine ports are given out in order. With `alone` the jobs run
+    one after another, without each other's traffic. With `paced` a lane sends at 1 / m of its host's rate at most, as
+    ParaLet's lanes do (section 5.1); otherwise it sends as fast as its path allows. `receiver` is for fabric packet.
     """
 
     name: str = Field(pattern=NAME, max_length=40)
@@ -70,6 +74,8 @@ class Policy(Section):
     m: int = Field(default=1, ge=1, le=256)
     flowlet_bytes: int | None = Field(default=None, gt=0)
     mice_bytes: int | None = Field(default=None, ge=0)
+    congestion_control: CongestionControl | None = None
+    window_packets: int | None = Field(default=None, ge=1, le=512)
     planner: PlannerName | None = None
     elephant_bytes: int | None = Field(default=None, gt=0)
     assign_wait_s: float | None = Field(default=None, ge=0, le=60)
@@ -85,6 +91,8 @@ class Policy(Section):
             for name in ("planner", "elephant_bytes", "assign_wait_s"):
                 if getattr(self, name) is not None:
                     found.append(Misfit("is for policy controller only; leave it out", name))
+        if self.window_packets is not None and self.congestion_control != "fixed_window":
+            found.append(Misfit("is for congestion_control fixed_window only; leave it out", "window_packets"))
         if self.transport == "socket" and (self.policy != "ecmp" or self.m != 1):
             found.append(Misfit("socket has no lanes: take policy ecmp and m 1", "transport"))
         if self.paced and self.policy in ("spraying", "oblivious", "qp_scaling"):

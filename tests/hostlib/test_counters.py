@@ -71,3 +71,10 @@ def test_a_line_rate_paces_all_lanes_together(make_pair: Callable[..., Pair]) ->
     pair.to.send(bytes(size)).wait(DEADLINE_S)
     receiving.wait(DEADLINE_S)
     assert size * 8 / (time.monotonic() - start) < 55e6
+
+
+def test_a_fixed_window_is_the_window_of_every_lane(make_pair: Callable[..., Pair]) -> None:
+    pair = make_pair(lanes=2, congestion_control="fixed_window", window_packets=9)
+    message = bytes(range(256)) * 4096
+    assert pair.exchange(message) == message
+    assert {lane["window"] for lane in pair.one.counters()["lanes"]} == {9.0}

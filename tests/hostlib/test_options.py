@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from hostlib import Device, DeviceError, Faults, Policy, TransportError, _engine, local_interfaces
-from hostlib.device import Backend
+from hostlib.device import Backend, CongestionControl
 
 from .conftest import A, B, join
 
@@ -52,7 +52,11 @@ def test_default_type_and_documentation_of_a_keyword_are_the_options(name: str) 
     else:
         assert SIGNATURE[name].default == row["default"]
     annotation = ANNOTATIONS[name]
-    choices = {"policy": typing.get_args(Policy), "backend": typing.get_args(Backend)}
+    choices = {
+        "policy": typing.get_args(Policy),
+        "backend": typing.get_args(Backend),
+        "congestion_control": typing.get_args(CongestionControl),
+    }
     if row["type"] == "choice":
         assert list(choices[name]) == row["choices"]
     elif row["type"] in TYPES:
@@ -116,6 +120,12 @@ def test_a_value_outside_the_bounds_is_refused_with_its_name_and_what_is_allowed
         ({"line_rate_bps": 0}, "line_rate_bps must be 1 to 1e15, not 0"),
         ({"flowlet_bytes": 2**80}, f"flowlet_bytes must be 1 to 2147483648, not {2**80}"),
         ({"retry_time_s": math.inf}, "retry_time_s must be 0 to 1000000, not inf"),
+        ({"congestion_control": "fast"}, "congestion_control must be delay or fixed_window, not 'fast'"),
+        ({"window_packets": 8}, "window_packets is only for congestion_control='fixed_window'"),
+        (
+            {"backend": "verbs", "congestion_control": "fixed_window"},
+            "congestion_control is only for backend='soft': an RDMA NIC has its own congestion control",
+        ),
         ({"service_level": 1}, "gid_index and service_level are only for backend='verbs'"),
         (
             {"backend": "verbs", "faults": Faults(drop=0.1)},

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -14,6 +15,7 @@ from testbed.progress import Steps
 from testbed.run import agent_messages as messages
 from testbed.run.experiment_runs import Runner
 from testbed.run.native_rank import NativeRun, driver_arguments, plugin_environment
+from testbed.spec.policies import CongestionControl
 from testbed.workloads.nccl import NcclRingAllreduce
 from tests.testbed.experiments import experiment, on_loopback
 from tests.testbed.run.fake_fabric import HOSTLIB_AGENT, FakeFabric
@@ -37,11 +39,20 @@ def test_every_variable_is_a_parameter_of_the_plugin() -> None:
         path_mtu=4096,
         flowlet_bytes=8192,
         mice_bytes=0,
+        congestion_control="fixed_window",
+        window_packets=12,
     )
     environment = plugin_environment(full)
     assert environment.keys() <= {parameter.name for parameter in nccl_net_plugin.parameters()}
     assert environment["PARALET_PORTS"] == "10.0.0.2=50000,50001;10.0.0.3=50002"
     assert (environment["PARALET_LINE_RATE"], environment["PARALET_MICE_BYTES"]) == ("10000000bit/s", "0")
+    assert environment["PARALET_CONGESTION_CONTROL"] == "fixed_window"
+    assert environment["PARALET_WINDOW_PACKETS"] == "12"
+
+
+def test_specs_take_the_engines_laws_of_congestion_control() -> None:
+    values = {parameter.name: parameter.values for parameter in nccl_net_plugin.parameters()}
+    assert values["PARALET_CONGESTION_CONTROL"] == " or ".join(get_args(CongestionControl))
 
 
 def test_path_service_variables_are_parameters_of_the_plugin() -> None:

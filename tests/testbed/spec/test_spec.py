@@ -119,6 +119,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         r"policies\[0\].policy: fabric mininet has no policy recycled; use fluid or packet",
     ),
     (
+        {"fabric": "packet", "policies": [{"name": "a", "policy": "ecmp", "congestion_control": "delay"}]},
+        r"policies\[0\].congestion_control: it is for paralet's own transport on fabric mininet",
+    ),
+    (
+        {"policies": [{"name": "a", "policy": "ecmp", "window_packets": 8}]},
+        r"policies\[0\].window_packets: is for congestion_control fixed_window only",
+    ),
+    (
         {"policies": [{"name": "a", "policy": "ecmp", "paced": True}]},
         r"policies\[0\].paced: only fabric fluid models it",
     ),

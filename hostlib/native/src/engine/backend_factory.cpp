@@ -49,6 +49,8 @@ SoftOptions soft_options(const DeviceOptions& options) {
   out.line_rate_bps = options.line_rate_bps;
   out.min_timeout = options.min_timeout.value_or(std::max(kMinAckTimeout, 4 * target));
   out.retry_time = options.retry_time;
+  out.congestion.law = options.congestion_control;
+  out.congestion.fixed_window = options.window_packets.value_or(64);
   out.congestion.target_queue = target;
   out.congestion.network_queue = network_queue(options, target);
   out.congestion.max_window = max_window(options, target);

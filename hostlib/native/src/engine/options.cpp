@@ -10,6 +10,7 @@
 #include "backend/backend.hpp"
 #include "base/interfaces.hpp"
 #include "path_client/options.hpp"
+#include "soft/congestion_control.hpp"
 #include "wire/wire.hpp"
 
 namespace paralet {
@@ -213,6 +214,13 @@ std::vector<Option> make_options() {
       {"mice_bytes", "PARALET_MICE_BYTES", kBytes, IntegerBounds{0, kMaxWriteBytes}, "one packet",
        "Messages up to this size are one flowlet on one lane.",
        PARALET_FIELD(mice_bytes)},
+      {"congestion_control", "PARALET_CONGESTION_CONTROL", kChoice, congestion_laws(), nullptr,
+       "For backend soft: the law that sets the windows of lanes. delay: follows queueing delay, congestion marks and "
+       "losses. fixed_window: window_packets at all times, to compare other laws with.",
+       PARALET_FIELD(congestion_control)},
+      {"window_packets", "PARALET_WINDOW_PACKETS", kInteger, IntegerBounds{1, 512}, "64",
+       "For congestion control fixed_window: packets that a lane may have in flight.",
+       PARALET_FIELD(window_packets)},
       {"target_queue_s", "PARALET_TARGET_QUEUE", kSeconds, kAnyTime, "2ms, or 12 packets at the line rate if longer",
        "Queueing delay that congestion control aims at, in network and hosts together.",
        PARALET_FIELD(target_queue)},
@@ -436,6 +444,14 @@ void check_combination(const DeviceOptions& options, const OptionSpelling& spell
   }
   if (options.backend != BackendKind::kVerbs && options.rdma.pkey_index != 0) {
     throw std::invalid_argument(spelled("pkey_index") + " is only for " + setting("backend", "verbs"));
+  }
+  if (options.backend != BackendKind::kSoft && options.congestion_control != DeviceOptions{}.congestion_control) {
+    throw std::invalid_argument(spelled("congestion_control") + " is only for " + setting("backend", "soft") +
+                                ": an RDMA NIC has its own congestion control");
+  }
+  if (options.window_packets && options.congestion_control != "fixed_window") {
+    throw std::invalid_argument(spelled("window_packets") + " is only for " +
+                                setting("congestion_control", "fixed_window"));
   }
   if (const std::size_t members = 1 + options.fused_with.size(); members > 1) {
     if (policy.lanes < members) {

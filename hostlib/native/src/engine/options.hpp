@@ -41,17 +41,19 @@ struct DeviceOptions {
   RdmaOptions rdma;
   std::uint8_t traffic_class = 0;  ///< IPv4 TOS byte: DSCP and ECN bits; without the latter, soft sets them itself
   PolicyOptions policy;
-  std::optional<std::uint32_t> path_mtu;       ///< nothing: the largest the link's MTU allows
-  double line_rate_bps = 0;                    ///< 0: unknown, sends are not paced
-  std::optional<Nanos> base_rtt;               ///< nothing: measured; congestion control limits it
-  std::optional<std::uint64_t> flowlet_bytes;  ///< nothing: S = 4 BDP / m
-  std::optional<std::uint64_t> mice_bytes;     ///< messages up to this size are one flowlet; nothing: one path MTU
-  std::optional<Nanos> target_queue;           ///< delay in hosts and network that congestion control aims at
-  std::uint64_t queue_bytes = 250'000;         ///< of a switch's buffer that it aims at
-  std::optional<Nanos> min_timeout;            ///< floor of the retransmission timeout
-  Nanos retry_time = 10 * kSecond;             ///< a peer silent for so long is given up
-  Nanos busy_poll = 0;                         ///< waits and the progress thread spin this long before they sleep
-  Nanos idle_peer = 2 * kSecond;               ///< QPs of a peer without connections are dropped after this
+  std::optional<std::uint32_t> path_mtu;        ///< nothing: the largest the link's MTU allows
+  double line_rate_bps = 0;                     ///< 0: unknown, sends are not paced
+  std::optional<Nanos> base_rtt;                ///< nothing: measured; congestion control limits it
+  std::optional<std::uint64_t> flowlet_bytes;   ///< nothing: S = 4 BDP / m
+  std::optional<std::uint64_t> mice_bytes;      ///< messages up to this size are one flowlet; nothing: one path MTU
+  std::string congestion_control = "delay";     ///< of soft: a name of congestion_laws()
+  std::optional<std::uint32_t> window_packets;  ///< for law fixed_window; nothing: 64
+  std::optional<Nanos> target_queue;            ///< delay in hosts and network that congestion control aims at
+  std::uint64_t queue_bytes = 250'000;          ///< of a switch's buffer that it aims at
+  std::optional<Nanos> min_timeout;             ///< floor of the retransmission timeout
+  Nanos retry_time = 10 * kSecond;              ///< a peer silent for so long is given up
+  Nanos busy_poll = 0;                          ///< waits and the progress thread spin this long before they sleep
+  Nanos idle_peer = 2 * kSecond;                ///< QPs of a peer without connections are dropped after this
   Faults faults;
   Log log = log_to_standard_error;  ///< takes messages for the user
 };

@@ -15,7 +15,7 @@
 
 namespace paralet {
 
-/// Positions count packets from 0, as in RcQp. The range [unacked, end) is in flight.
+/// Positions count packets from 0, as in Flight. The range [unacked, end) is in flight.
 class Scoreboard {
  public:
   struct Range {
