@@ -11,7 +11,7 @@ std::optional<LossRecovery::Delivered> GoBackN::acknowledge(std::uint64_t end, c
   if (end <= flight.unacked) return std::nullopt;
   const Nanos now = news.now;
   if (flight.probing && ack_requested_before(end)) {
-    if (flight.timeouts > 0) in_.control.undo_timeout();
+    if (flight.timeouts > 0) in_.control->undo_timeout();
     // A late answer to the probe means that earlier acknowledgements were lost: it gives no round-trip sample.
     const Nanos since_probe = now - flight.board.sent_at(flight.unacked);
     if (since_probe > 2 * in_.round_trip.smoothed()) {
@@ -20,14 +20,14 @@ std::optional<LossRecovery::Delivered> GoBackN::acknowledge(std::uint64_t end, c
     // Packets that are not acknowledged are still on their way. The packets behind a gap would report it.
     if (flight.highest_sent < flight.posted) flight.next = flight.highest_sent;
   } else if (flight.probing && flight.timeouts == 0 && end < flight.highest_sent) {
-    in_.control.on_gap(now);
+    in_.control->on_gap(now);
   }
   flight.probing = false;
   probed_early_ = false;
   const std::uint64_t newest = end - 1;
   return Delivered{.packets = static_cast<unsigned>(end - flight.unacked),
                    .rtt = newest >= sent_once_from_ ? now - flight.board.sent_at(newest) : 0,
-                   .limited = held_back(flight, in_.control.window(), in_.options.burst)};
+                   .limited = held_back(flight, in_.control->window(), in_.options.burst)};
 }
 
 void GoBackN::repeat_all() {

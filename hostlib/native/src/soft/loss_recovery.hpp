@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -16,6 +17,7 @@
 #include "soft/congestion_control.hpp"
 #include "soft/flight.hpp"
 #include "soft/rc_qp_options.hpp"
+#include "soft/round_trip.hpp"
 
 namespace paralet {
 
@@ -28,13 +30,18 @@ struct AckNews {
   std::span<const std::byte> bitmap;
 };
 
-/// What a requester shares with its loss recovery. It outlives it.
-struct RecoveryContext {
-  Flight& flight;
-  CongestionControl& control;
-  const RoundTrip& round_trip;
-  const RcQpOptions& options;
+/// What a requester and its loss recovery both work on.
+struct RequesterState {
+  RequesterState(const RcQpOptions& its_options, const RcQpContext& its_device)
+      : options(its_options),
+        device(its_device),
+        control(make_congestion_control(device.congestion, round_trip, options.qpn)) {}
+
+  RcQpOptions options;
   const RcQpContext& device;
+  Flight flight;
+  RoundTrip round_trip;
+  std::unique_ptr<CongestionControl> control;
 };
 
 class LossRecovery {
@@ -46,7 +53,8 @@ class LossRecovery {
     bool limited = false;  ///< only the window held the sender back
   };
 
-  explicit LossRecovery(const RecoveryContext& context) : in_(context) {}
+  /// `requester` outlives it.
+  explicit LossRecovery(RequesterState& requester) : in_(requester) {}
   virtual ~LossRecovery() = default;
   LossRecovery(const LossRecovery&) = delete;
   LossRecovery& operator=(const LossRecovery&) = delete;
@@ -71,7 +79,7 @@ class LossRecovery {
   virtual void probe(Nanos now) = 0;
 
  protected:
-  RecoveryContext in_;  // NOLINT(cppcoreguidelines-non-private-member-variables-in-classes)
+  RequesterState& in_;  // NOLINT(cppcoreguidelines-non-private-member-variables-in-classes)
 };
 
 }  // namespace paralet

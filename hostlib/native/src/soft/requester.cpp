@@ -31,72 +31,73 @@ Opcode opcode_for(WorkKind kind, bool first, bool last) {
 }  // namespace
 
 Requester::Requester(const RcQpOptions& options, RcQpContext& context, QpCounters& counters)
-    : options_(options),
-      context_(context),
-      counters_(counters),
-      control_(make_congestion_control(context.congestion, round_trip_, options.qpn)),
-      recovery_in_place_(choose_recovery()),
-      recovery_(std::visit([](LossRecovery& chosen) -> LossRecovery& { return chosen; }, recovery_in_place_)) {}
+    : state_(options, context),
+      recovery_(recovery_for(state_)),
+      completions_(context.completions),
+      counters_(counters) {}
 
-Requester::Recovery Requester::choose_recovery() {
-  const RecoveryContext shared{flight_, *control_, round_trip_, options_, context_};
-  if (options_.selective_repeat()) return Recovery(std::in_place_type<SelectiveRepeat>, shared);
-  return Recovery(std::in_place_type<GoBackN>, shared);
+Requester::Recovery Requester::recovery_for(RequesterState& state) {
+  if (state.options.selective_repeat()) return Recovery(std::in_place_type<SelectiveRepeat>, state);
+  return Recovery(std::in_place_type<GoBackN>, state);
+}
+
+LossRecovery& Requester::recovery() {
+  return std::visit([](LossRecovery& chosen) -> LossRecovery& { return chosen; }, recovery_);
 }
 
 std::uint32_t Requester::psn_of(std::uint64_t position) const {
-  return (options_.first_psn + static_cast<std::uint32_t>(position)) & wire::kPsnMask;
+  return (state_.options.first_psn + static_cast<std::uint32_t>(position)) & wire::kPsnMask;
 }
 
 // -- sending ----------------------------------------------------------------------------------------------------
 
 void Requester::post(const WorkRequest& request) {
   const std::uint64_t packets =
-      std::max<std::uint64_t>(1, (request.length + options_.path_mtu - 1) / options_.path_mtu);
-  const Work work{.request = request, .first = flight_.posted, .end = flight_.posted + packets};
+      std::max<std::uint64_t>(1, (request.length + state_.options.path_mtu - 1) / state_.options.path_mtu);
+  const Work work{.request = request, .first = state_.flight.posted, .end = state_.flight.posted + packets};
   if (failed_) {
     complete(work, Status::kFlushed);
     return;
   }
   resumes_ = resumes_ || work_.empty();
-  flight_.posted += packets;
+  state_.flight.posted += packets;
   work_.push_back(work);
 }
 
 bool Requester::can_send(Nanos now) const {
-  if (failed_ || flight_.waiting() == 0 || now < rnr_until_) return false;
-  if (flight_.probe_due) return true;
-  const std::uint64_t in_network = flight_.in_network();
-  if (flight_.probing && in_network > 0) return false;
-  const double window = control_->window();
+  if (failed_ || state_.flight.waiting() == 0 || now < rnr_until_) return false;
+  if (state_.flight.probe_due) return true;
+  const std::uint64_t in_network = state_.flight.in_network();
+  if (state_.flight.probing && in_network > 0) return false;
+  const double window = state_.control->window();
   if (window >= 1.0) return static_cast<double>(in_network) + 1.0 <= window;
   return in_network == 0 && now >= pace_until_;
 }
 
 bool Requester::should_send(Nanos now) const {
   if (!can_send(now)) return false;
-  const std::uint64_t in_network = flight_.in_network();
-  if (in_network == 0 || flight_.probe_due) return true;
-  const double window = control_->window();
+  const std::uint64_t in_network = state_.flight.in_network();
+  if (in_network == 0 || state_.flight.probe_due) return true;
+  const double window = state_.control->window();
   const double room = window - static_cast<double>(in_network);
-  return room >= std::min(static_cast<double>(flight_.waiting()), least_room(window, options_.burst));
+  return room >= std::min(static_cast<double>(state_.flight.waiting()), least_room(window, state_.options.burst));
 }
 
 std::uint64_t Requester::sendable(Nanos now) const {
   if (!can_send(now)) return 0;
-  if (flight_.probing || flight_.probe_due) return 1;
-  const auto window = static_cast<std::uint64_t>(std::ceil(control_->window()));
-  return std::min(flight_.waiting(), window - flight_.in_network());
+  if (state_.flight.probing || state_.flight.probe_due) return 1;
+  const auto window = static_cast<std::uint64_t>(std::ceil(state_.control->window()));
+  return std::min(state_.flight.waiting(), window - state_.flight.in_network());
 }
 
 /// Position of the packet that leaves next, and index of the request that holds it. Lost packets leave first.
 std::pair<std::uint64_t, std::size_t> Requester::upcoming() const {
-  if (flight_.board.lost() == 0) {
+  if (state_.flight.board.lost() == 0) {
     std::size_t index = cursor_;
-    while (flight_.next >= work_[index].end) ++index;
-    return {flight_.next, index};
+    while (state_.flight.next >= work_[index].end) ++index;
+    return {state_.flight.next, index};
   }
-  const std::uint64_t position = flight_.board.first_lost();
+  const std::uint64_t position = state_.flight.board.first_lost();
   std::size_t index = 0;
   for (std::size_t count = work_.size(); count > 0;) {  // the first request that ends behind the position
     const std::size_t half = count / 2;
@@ -111,8 +112,8 @@ std::size_t Requester::next_packet_bytes() const {
   const auto [position, index] = upcoming();
   const Work& work = work_[index];
   const bool last = position + 1 == work.end;
-  const std::uint64_t offset = (position - work.first) * options_.path_mtu;
-  const std::size_t payload = last ? work.request.length - offset : options_.path_mtu;
+  const std::uint64_t offset = (position - work.first) * state_.options.path_mtu;
+  const std::size_t payload = last ? work.request.length - offset : state_.options.path_mtu;
   const std::size_t reth = work.request.kind != WorkKind::kSend && position == work.first ? wire::kRethBytes : 0;
   const std::size_t imm = work.request.kind == WorkKind::kWriteImm && last ? wire::kImmBytes : 0;
   return wire::kBthBytes + reth + imm + ((payload + 3) & ~std::size_t{3}) + wire::kIcrcBytes;
@@ -121,79 +122,82 @@ std::size_t Requester::next_packet_bytes() const {
 std::optional<OutgoingPacket> Requester::next_packet(Nanos now) {
   if (!can_send(now)) return std::nullopt;
   const auto [position, index] = upcoming();
-  const bool lost = position != flight_.next;
+  const bool lost = position != state_.flight.next;
   if (!lost) cursor_ = index;
   const Work& work = work_[index];
   const WorkRequest& request = work.request;
   const bool first = position == work.first;
   const bool last = position + 1 == work.end;
-  const std::uint64_t offset = (position - work.first) * options_.path_mtu;
-  const std::uint32_t bytes = last ? static_cast<std::uint32_t>(request.length - offset) : options_.path_mtu;
+  const std::uint64_t offset = (position - work.first) * state_.options.path_mtu;
+  const std::uint32_t bytes = last ? static_cast<std::uint32_t>(request.length - offset) : state_.options.path_mtu;
   const auto pad = static_cast<std::uint8_t>((4 - (bytes & 3)) & 3);
 
   // Request acknowledgements often enough that the window never stalls, and with the last packet that can be sent.
-  const auto window = static_cast<std::uint64_t>(std::max(1.0, control_->window()));
-  ++flight_.since_ack_request;
-  const bool ack_request = flight_.probing || lost || flight_.next + 1 == flight_.posted ||
-                           flight_.in_network() + 1 >= window ||
-                           flight_.since_ack_request >= std::clamp<std::uint64_t>(window / 2, 1, kMaxAckInterval);
-  if (ack_request) flight_.since_ack_request = 0;
-  if (flight_.next - flight_.unacked >= flight_.board.room()) {
+  const auto window = static_cast<std::uint64_t>(std::max(1.0, state_.control->window()));
+  ++state_.flight.since_ack_request;
+  const bool ack_request = state_.flight.probing || lost || state_.flight.next + 1 == state_.flight.posted ||
+                           state_.flight.in_network() + 1 >= window ||
+                           state_.flight.since_ack_request >= std::clamp<std::uint64_t>(window / 2, 1, kMaxAckInterval);
+  if (ack_request) state_.flight.since_ack_request = 0;
+  if (state_.flight.next - state_.flight.unacked >= state_.flight.board.room()) {
     // Grow at once to what will be needed soon, or a QP that was idle would allocate four times per message.
-    flight_.board.grow(flight_.range(), std::min<std::uint64_t>(flight_.posted - flight_.unacked,
-                                                                static_cast<std::uint64_t>(control_->window())));
+    state_.flight.board.grow(state_.flight.range(),
+                             std::min<std::uint64_t>(state_.flight.posted - state_.flight.unacked,
+                                                     static_cast<std::uint64_t>(state_.control->window())));
   }
-  flight_.board.sent(position, now, ack_request, lost);
-  flight_.probe_due = false;
+  state_.flight.board.sent(position, now, ack_request, lost);
+  state_.flight.probe_due = false;
 
   OutgoingPacket out;
-  out.header = wire::data_header(opcode_for(request.kind, first, last), options_.remote_qpn, psn_of(position),
+  out.header = wire::data_header(opcode_for(request.kind, first, last), state_.options.remote_qpn, psn_of(position),
                                  ack_request, pad, request.remote_address, request.rkey, request.length, request.imm);
   out.payload = {request.data + offset, bytes};
   out.pad = pad;
 
   ++counters_.tx_packets;
   counters_.tx_bytes += bytes;
-  if (position < flight_.highest_sent) ++counters_.retransmits;
-  if (!lost) ++flight_.next;
-  flight_.highest_sent = std::max(flight_.highest_sent, flight_.next);
+  if (position < state_.flight.highest_sent) ++counters_.retransmits;
+  if (!lost) ++state_.flight.next;
+  state_.flight.highest_sent = std::max(state_.flight.highest_sent, state_.flight.next);
   if (timer_ == kNever && resumes_) {
     resumes_ = false;
-    if (now - flight_.last_progress > round_trip_.timeout(context_.min_timeout)) control_->resume();
+    if (now - state_.flight.last_progress > state_.round_trip.timeout(state_.device.min_timeout))
+      state_.control->resume();
   }
-  if (control_->window() < 1.0) {
+  if (state_.control->window() < 1.0) {
     // Windows count full packets, and a receive advertisement is a small part of one.
     const double part = static_cast<double>(bytes + wire::kMaxOverheadBytes) /
-                        static_cast<double>(options_.path_mtu + wire::kMaxOverheadBytes);
-    pace_until_ = now + static_cast<Nanos>(part * static_cast<double>(control_->draw_pacing_interval()));
+                        static_cast<double>(state_.options.path_mtu + wire::kMaxOverheadBytes);
+    pace_until_ = now + static_cast<Nanos>(part * static_cast<double>(state_.control->draw_pacing_interval()));
   }
   if (timer_ == kNever) {
-    flight_.last_progress = now;
+    state_.flight.last_progress = now;
     arm_timer(now);
   }
   return out;
 }
 
 Requester::Checkpoint Requester::checkpoint() {
-  flight_.board.begin_batch();
-  return {flight_.next, flight_.highest_sent, flight_.since_ack_request, flight_.probe_due, counters_};
+  state_.flight.board.begin_batch();
+  return {state_.flight.next, state_.flight.highest_sent, state_.flight.since_ack_request, state_.flight.probe_due,
+          counters_};
 }
 
 void Requester::rewind(const Checkpoint& checkpoint) {
-  flight_.next = checkpoint.next;
-  flight_.highest_sent = checkpoint.highest_sent;
-  flight_.since_ack_request = checkpoint.since_ack_request;
-  flight_.probe_due = checkpoint.probe_due;
+  state_.flight.next = checkpoint.next;
+  state_.flight.highest_sent = checkpoint.highest_sent;
+  state_.flight.since_ack_request = checkpoint.since_ack_request;
+  state_.flight.probe_due = checkpoint.probe_due;
   counters_ = checkpoint.counters;
-  flight_.board.take_back();
+  state_.flight.board.take_back();
   cursor_ = 0;
-  if (flight_.all_acknowledged()) timer_ = kNever;
+  if (state_.flight.all_acknowledged()) timer_ = kNever;
 }
 
 void Requester::release_spare() {
   if (!idle()) return;
   work_.release();
-  flight_.board.release();
+  state_.flight.board.release();
 }
 
 // -- acknowledgements -------------------------------------------------------------------------------------------
@@ -203,11 +207,11 @@ AckNews Requester::read(const wire::Packet& acknowledgement, Nanos now, Nanos ba
   AckNews out{.now = now, .base_rtt = base_rtt, .marks = counted_marks_, .host_delay = {}, .bitmap = {}};
   if ((acknowledgement.syndrome & 0xE0) != static_cast<std::uint8_t>(Syndrome::kAck)) return out;
   out.bitmap = acknowledgement.payload;
-  if (options_.mark_counts && out.bitmap.size() >= wire::kMarkCountBytes) {
+  if (state_.options.mark_counts && out.bitmap.size() >= wire::kMarkCountBytes) {
     out.marks = wire::get_u32(out.bitmap.data());
     out.bitmap = out.bitmap.subspan(wire::kMarkCountBytes);
   }
-  if (options_.host_delays && out.bitmap.size() >= wire::kHostDelayBytes) {
+  if (state_.options.host_delays && out.bitmap.size() >= wire::kHostDelayBytes) {
     out.host_delay = age + Nanos{wire::get_u32(out.bitmap.data())};
     out.bitmap = out.bitmap.subspan(wire::kHostDelayBytes);
   }
@@ -221,24 +225,24 @@ void Requester::on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base
   // An acknowledgement names the last packet taken. A NAK names the packet that it rejects, and acknowledges all before
   // it (section 9.7.5.2). With selective repeat an acknowledgement may name the packet before the oldest: only its
   // bitmap tells something new.
-  const std::uint32_t taken = (packet.psn - psn_of(flight_.unacked) + (ack ? 1 : 0)) & wire::kPsnMask;
-  const std::uint64_t sent = flight_.highest_sent - flight_.unacked;
+  const std::uint32_t taken = (packet.psn - psn_of(state_.flight.unacked) + (ack ? 1 : 0)) & wire::kPsnMask;
+  const std::uint64_t sent = state_.flight.highest_sent - state_.flight.unacked;
   if (ack ? taken > sent : taken >= sent) {
     ++counters_.stale_acks;
     return;
   }
   if (!ack) ++counters_.naks_received;
-  const bool news = advance(flight_.unacked + taken, read(packet, now, base_rtt, age));
+  const bool news = advance(state_.flight.unacked + taken, read(packet, now, base_rtt, age));
   if (ack) {
     if (!news) ++counters_.stale_acks;
     return;
   }
   if (kind == static_cast<std::uint8_t>(Syndrome::kRnrNak)) {
     ++counters_.rnr_received;
-    flight_.last_progress = now;  // the receiver is alive: RNR retries have no limit (RNR retry 7, 9.7.5.2.8)
-    flight_.timeouts = 0;
+    state_.flight.last_progress = now;  // the receiver is alive: RNR retries have no limit (RNR retry 7, 9.7.5.2.8)
+    state_.flight.timeouts = 0;
     rnr_until_ = now + wire::rnr_delay_ns(packet.syndrome & 0x1F);
-    recovery_.receiver_not_ready();
+    recovery().receiver_not_ready();
     cursor_ = 0;
     arm_timer(now);
     timer_ = std::max(timer_, rnr_until_);
@@ -246,7 +250,7 @@ void Requester::on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base
   }
   switch (static_cast<Syndrome>(packet.syndrome)) {
     case Syndrome::kNakSequence:
-      control_->on_gap(now);
+      state_.control->on_gap(now);
       go_back(now);
       return;
     case Syndrome::kNakInvalidRequest:
@@ -263,11 +267,11 @@ void Requester::on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base
 
 /// False when the acknowledgement tells nothing new.
 bool Requester::advance(std::uint64_t acknowledged_end, const AckNews& news) {
-  const auto delivered = recovery_.acknowledge(acknowledged_end, news);
+  const auto delivered = recovery().acknowledge(acknowledged_end, news);
   if (!delivered) return false;
   tell_control(*delivered, news);
   retire_acknowledged(acknowledged_end, news.now);
-  recovery_.find_losses(news.now);
+  recovery().find_losses(news.now);
   return true;
 }
 
@@ -277,35 +281,35 @@ void Requester::tell_control(const LossRecovery::Delivered& delivered, const Ack
   const unsigned packets = delivered.packets;
   unsigned marked = notified_ ? packets : 0;
   notified_ = false;
-  if (options_.mark_counts) {
+  if (state_.options.mark_counts) {
     const auto more = static_cast<std::int32_t>(news.marks - counted_marks_);
     counted_marks_ = news.marks;
     marked = std::min(static_cast<unsigned>(std::max(0, more)), packets);
     counters_.tx_marked += marked;
   }
-  control_->on_marks(news.now, packets, marked);
-  if (delivered.rtt > 0) round_trip_.sample(news.now, delivered.rtt);
-  control_->on_delivery({.now = news.now,
-                         .packets = packets,
-                         .rtt = delivered.rtt,
-                         .base_rtt = news.base_rtt,
-                         .limited = delivered.limited && marked == 0,
-                         .host_delay = news.host_delay});
+  state_.control->on_marks(news.now, packets, marked);
+  if (delivered.rtt > 0) state_.round_trip.sample(news.now, delivered.rtt);
+  state_.control->on_delivery({.now = news.now,
+                               .packets = packets,
+                               .rtt = delivered.rtt,
+                               .base_rtt = news.base_rtt,
+                               .limited = delivered.limited && marked == 0,
+                               .host_delay = news.host_delay});
 }
 
 /// Completes the requests before `acknowledged_end` and starts the timer anew.
 void Requester::retire_acknowledged(std::uint64_t acknowledged_end, Nanos now) {
-  flight_.unacked = acknowledged_end;
-  flight_.next = std::max(flight_.next, flight_.unacked);
-  while (!work_.empty() && work_.front().end <= flight_.unacked) {
+  state_.flight.unacked = acknowledged_end;
+  state_.flight.next = std::max(state_.flight.next, state_.flight.unacked);
+  while (!work_.empty() && work_.front().end <= state_.flight.unacked) {
     complete(work_.front(), Status::kSuccess);
     if (work_.front().request.kind != WorkKind::kWrite) ++consumed_;
     work_.pop_front();
     if (cursor_ > 0) --cursor_;
   }
-  flight_.timeouts = 0;
-  flight_.last_progress = now;
-  if (flight_.all_acknowledged()) {
+  state_.flight.timeouts = 0;
+  state_.flight.last_progress = now;
+  if (state_.flight.all_acknowledged()) {
     timer_ = kNever;
   } else {
     arm_timer(now);
@@ -313,70 +317,70 @@ void Requester::retire_acknowledged(std::uint64_t acknowledged_end, Nanos now) {
 }
 
 void Requester::on_congestion_notification() {
-  if (failed_ || options_.mark_counts || all_acknowledged()) return;
+  if (failed_ || state_.options.mark_counts || all_acknowledged()) return;
   ++counters_.tx_marked;
   notified_ = true;
 }
 
 void Requester::complete(const Work& work, Status status) {
-  context_.completions.push_back({.kind = Completion::Kind::kSent,
-                                  .status = status,
-                                  .qpn = options_.qpn,
-                                  .cookie = work.request.cookie,
-                                  .byte_length = work.request.length,
-                                  .imm = work.request.imm});
+  completions_.push_back({.kind = Completion::Kind::kSent,
+                          .status = status,
+                          .qpn = state_.options.qpn,
+                          .cookie = work.request.cookie,
+                          .byte_length = work.request.length,
+                          .imm = work.request.imm});
 }
 
 // -- timers -----------------------------------------------------------------------------------------------------
 
 void Requester::arm_timer(Nanos now) {
-  const Nanos first = recovery_.patience();
-  const Nanos most = std::max(first, std::min(kMaxAckTimeout, context_.retry_time / kMinTries));
-  const Nanos timeout = std::min(first << std::min(recovery_.doublings(), kMaxBackoff), most);
+  const Nanos first = recovery().patience();
+  const Nanos most = std::max(first, std::min(kMaxAckTimeout, state_.device.retry_time / kMinTries));
+  const Nanos timeout = std::min(first << std::min(recovery().doublings(), kMaxBackoff), most);
   // Back-off and NAK-only peers must not extend the retry time.
-  timer_ = std::min(now + timeout, flight_.last_progress + context_.retry_time);
+  timer_ = std::min(now + timeout, state_.flight.last_progress + state_.device.retry_time);
 }
 
 Nanos Requester::deadline() const {
   if (failed_) return kNever;
-  Nanos when = std::min(timer_, flight_.board.deadline());
-  if (flight_.waiting() > 0 && flight_.in_network() == 0) {
-    when = std::min(when, std::max(rnr_until_, control_->window() < 1.0 ? pace_until_ : 0));
+  Nanos when = std::min(timer_, state_.flight.board.deadline());
+  if (state_.flight.waiting() > 0 && state_.flight.in_network() == 0) {
+    when = std::min(when, std::max(rnr_until_, state_.control->window() < 1.0 ? pace_until_ : 0));
   }
   return when;
 }
 
 void Requester::on_timer(Nanos now) {
   if (failed_) return;
-  if (now >= flight_.board.deadline()) recovery_.find_losses(now);
+  if (now >= state_.flight.board.deadline()) recovery().find_losses(now);
   if (now < timer_) return;
-  const Nanos silence = now - flight_.last_progress;
-  if (silence >= context_.retry_time) {
+  const Nanos silence = now - state_.flight.last_progress;
+  if (silence >= state_.device.retry_time) {
     fail(Status::kRetryExceeded);
     return;
   }
-  if (!recovery_.expires_early(silence)) {
-    flight_.lossy = true;
+  if (!recovery().expires_early(silence)) {
+    state_.flight.lossy = true;
     ++counters_.timeouts;
-    ++flight_.timeouts;
-    control_->on_timeout(now, flight_.timeouts > 1);
+    ++state_.flight.timeouts;
+    state_.control->on_timeout(now, state_.flight.timeouts > 1);
   }
   pace_until_ = now;
-  recovery_.probe(now);
+  recovery().probe(now);
   cursor_ = 0;
   arm_timer(now);
 }
 
 void Requester::on_path_changed(Nanos now) {
   if (failed_ || all_acknowledged()) return;
-  flight_.timeouts = 0;
-  recovery_.forget_path();
+  state_.flight.timeouts = 0;
+  recovery().forget_path();
   pace_until_ = now;
   go_back(now);
 }
 
 void Requester::go_back(Nanos now) {
-  recovery_.repeat_all();
+  recovery().repeat_all();
   cursor_ = 0;
   arm_timer(now);
 }
@@ -394,13 +398,13 @@ void Requester::fail(Status status) {
     first = false;
   }
   cursor_ = 0;
-  flight_.clear();
+  state_.flight.clear();
 }
 
 void Requester::stop() {
   failed_ = true;
   timer_ = kNever;
-  flight_.board.clear();
+  state_.flight.board.clear();
 }
 
 std::vector<WorkRequest> Requester::take_back(std::uint32_t arrived) {
@@ -416,7 +420,7 @@ std::vector<WorkRequest> Requester::take_back(std::uint32_t arrived) {
     if (work.request.kind != WorkKind::kWrite) --done;
   }
   cursor_ = 0;
-  flight_.clear();
+  state_.flight.clear();
   return out;
 }
 

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -44,11 +43,11 @@ class Requester {
   /// Packets that next_packet would return in a row.
   [[nodiscard]] std::uint64_t sendable(Nanos now) const;
   /// Changes RcQpOptions::probe_after for timers that are armed from now on.
-  void probe_after(Nanos silence) { options_.probe_after = silence; }
+  void probe_after(Nanos silence) { state_.options.probe_after = silence; }
   /// Whether packets have been lost on the way to the peer, here or on another QP (expect_loss). Selective repeat
   /// probes earlier then.
-  [[nodiscard]] bool lossy() const { return flight_.lossy; }
-  void expect_loss() { flight_.lossy = true; }
+  [[nodiscard]] bool lossy() const { return state_.flight.lossy; }
+  void expect_loss() { state_.flight.lossy = true; }
 
   /// An ACKNOWLEDGE packet for this QP, which has waited in the socket for `age`. `base_rtt`: smallest round trip to
   /// the peer.
@@ -85,18 +84,18 @@ class Requester {
   [[nodiscard]] bool failed() const { return failed_; }
   /// Whether everything posted has been sent and the window has room for more.
   [[nodiscard]] bool hungry() const {
-    return !failed_ && flight_.next == flight_.posted && flight_.board.lost() == 0 &&
-           static_cast<double>(flight_.in_network()) < control_->window();
+    return !failed_ && state_.flight.next == state_.flight.posted && state_.flight.board.lost() == 0 &&
+           static_cast<double>(state_.flight.in_network()) < state_.control->window();
   }
   [[nodiscard]] bool idle() const { return work_.empty(); }
-  [[nodiscard]] bool all_acknowledged() const { return flight_.all_acknowledged(); }
-  [[nodiscard]] std::uint64_t acknowledged_packets() const { return flight_.unacked; }
+  [[nodiscard]] bool all_acknowledged() const { return state_.flight.all_acknowledged(); }
+  [[nodiscard]] std::uint64_t acknowledged_packets() const { return state_.flight.unacked; }
   /// How long packets in flight have been waiting for an acknowledgement.
-  [[nodiscard]] Nanos silence(Nanos now) const { return all_acknowledged() ? 0 : now - flight_.last_progress; }
-  [[nodiscard]] const RcQpOptions& options() const { return options_; }
+  [[nodiscard]] Nanos silence(Nanos now) const { return all_acknowledged() ? 0 : now - state_.flight.last_progress; }
+  [[nodiscard]] const RcQpOptions& options() const { return state_.options; }
   [[nodiscard]] const QpCounters& counters() const { return counters_; }
-  [[nodiscard]] const CongestionControl& control() const { return *control_; }
-  [[nodiscard]] const RoundTrip& round_trip() const { return round_trip_; }
+  [[nodiscard]] const CongestionControl& control() const { return *state_.control; }
+  [[nodiscard]] const RoundTrip& round_trip() const { return state_.round_trip; }
 
  private:
   struct Work {
@@ -107,7 +106,7 @@ class Requester {
   /// In place, since a device may have thousands of QPs.
   using Recovery = std::variant<GoBackN, SelectiveRepeat>;
 
-  [[nodiscard]] Recovery choose_recovery();
+  [[nodiscard]] static Recovery recovery_for(RequesterState& state);
   [[nodiscard]] std::uint32_t psn_of(std::uint64_t position) const;
   [[nodiscard]] std::pair<std::uint64_t, std::size_t> upcoming() const;
   [[nodiscard]] AckNews read(const wire::Packet& acknowledgement, Nanos now, Nanos base_rtt, Nanos age) const;
@@ -118,14 +117,12 @@ class Requester {
   void complete(const Work& work, Status status);
   void arm_timer(Nanos now);
 
-  RcQpOptions options_;
-  RcQpContext& context_;
+  [[nodiscard]] LossRecovery& recovery();
+
+  RequesterState state_;
+  Recovery recovery_;
+  std::vector<Completion>& completions_;
   QpCounters& counters_;
-  Flight flight_;
-  RoundTrip round_trip_;
-  std::unique_ptr<CongestionControl> control_;
-  Recovery recovery_in_place_;
-  LossRecovery& recovery_;
 
   Ring<Work> work_;
   std::size_t cursor_ = 0;  ///< index in work_ of the request that holds the next position to send, or an earlier one

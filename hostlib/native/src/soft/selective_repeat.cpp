@@ -9,11 +9,11 @@ std::optional<LossRecovery::Delivered> SelectiveRepeat::acknowledge(std::uint64_
   Flight& flight = in_.flight;
   const Nanos now = news.now;
   const Nanos smallest = in_.round_trip.smallest();
-  const bool limited = held_back(flight, in_.control.window(), in_.options.burst);
+  const bool limited = held_back(flight, in_.control->window(), in_.options.burst);
   const auto delivered = flight.board.acknowledge(flight.range(), end, news.bitmap, now, smallest);
   if (delivered.packets == 0) return std::nullopt;
   // A packet from before the timeout has arrived only now: the peer was slow.
-  if (flight.timeouts > 0 && delivered.first) in_.control.undo_timeout();
+  if (flight.timeouts > 0 && delivered.first) in_.control->undo_timeout();
   // The acknowledgement may answer a probe, because earlier ones were lost. Counted from the first copy, the round trip
   // would then include the silence before the probe, and the next silence would be longer still.
   const Nanos since_probe = now - probed_at_;
@@ -29,7 +29,7 @@ void SelectiveRepeat::find_losses(Nanos now) {
   const std::uint64_t lost = in_.flight.board.detect_losses(in_.flight.range(), now, in_.round_trip.smoothed());
   if (lost == 0) return;
   in_.flight.lossy = true;
-  in_.control.on_losses(now, lost);
+  in_.control->on_losses(now, lost);
 }
 
 void SelectiveRepeat::repeat_all() {

@@ -21,8 +21,8 @@ namespace paralet {
 
 class SelectiveRepeat final : public LossRecovery {
  public:
-  explicit SelectiveRepeat(const RecoveryContext& context) : LossRecovery(context) {
-    context.flight.reach = Reassembly::kWindow;
+  explicit SelectiveRepeat(RequesterState& requester) : LossRecovery(requester) {
+    requester.flight.reach = Reassembly::kWindow;
   }
 
   std::optional<Delivered> acknowledge(std::uint64_t end, const AckNews& news) override;
