@@ -182,7 +182,7 @@ void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fun
       connecting->error = error.what();
     }
   };
-  const auto done = [this, &peer, connecting, own, next = std::move(next)]() PARALET_REQUIRES(progress_lock_) {
+  const auto done = [this, &peer, connecting, next = std::move(next)]() PARALET_REQUIRES(progress_lock_) {
     std::string error = connecting->error;
     if (!peer.dead() && error.empty() && connecting->connected < peer.lanes.size()) {  // the source port is taken
       const std::size_t i = connecting->connected;
