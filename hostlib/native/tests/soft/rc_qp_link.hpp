@@ -54,7 +54,7 @@ struct LinkOptions {
   double initial_window = 4;
   double max_window = 512;
   double delay_floor = 0;
-  std::string law = "delay";
+  const char* law = "delay";
   std::uint32_t burst = 1;
   Nanos probe_after = kNever;
   bool selective = false;  ///< selective repeat, else go-back-N

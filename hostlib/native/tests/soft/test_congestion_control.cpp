@@ -42,7 +42,7 @@ TEST_CASE("every law carries messages over a path that loses and delays packets,
     for (const bool selective : {false, true}) {
       CAPTURE(law);
       CAPTURE(selective);
-      Transfer transfer({.path_mtu = 256, .law = law, .probe_after = 2 * kMillisecond, .selective = selective});
+      Transfer transfer({.path_mtu = 256, .law = law.c_str(), .probe_after = 2 * kMillisecond, .selective = selective});
       transfer.link.data_fate = [](const wire::Packet&, std::size_t index) {
         if (index % 7 == 3) return std::vector<Nanos>();
         return std::vector{index % 5 == 1 ? 3 * kOneWay : kOneWay};
