@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -13,6 +12,7 @@
 
 #include "base/errors.hpp"
 #include "engine/options.hpp"
+#include "nccl_variables.hpp"
 #include "parameters.hpp"
 #include "path_client/options.hpp"
 #include "plugin_error.hpp"
@@ -111,37 +111,27 @@ void check(const Settings& settings) {
   }
 }
 
-/// Variables of NCCL's IB transport whose meaning is the same here stand in for parameters that are not set. The others
-/// that are set are named in one warning.
-void take_ib_settings(const Environment& environment, const std::map<std::string, Given>& given, Settings& settings) {
-  struct Variable {
-    const char* name;
-    const char* parameter;  ///< what has that effect here
-    bool honoured;
-  };
-  const bool verbs = settings.device.backend == BackendKind::kVerbs;
-  const std::array variables = {Variable{"NCCL_IB_TC", "PARALET_TRAFFIC_CLASS", true},
-                                Variable{"NCCL_IB_SL", "PARALET_SERVICE_LEVEL", verbs},
-                                Variable{"NCCL_IB_GID_INDEX", "PARALET_GID_INDEX", verbs},
-                                Variable{"NCCL_IB_PKEY", "PARALET_PKEY_INDEX", verbs},
-                                Variable{"NCCL_IB_HCA", "PARALET_IFNAME", false},
-                                Variable{"NCCL_IB_TIMEOUT", "PARALET_RETRY_TIME", false},
-                                Variable{"NCCL_IB_RETRY_CNT", "PARALET_RETRY_TIME", false},
-                                Variable{"NCCL_IB_QPS_PER_CONNECTION", "PARALET_LANES", false}};
+/// Variables of NCCL whose meaning is the same here stand in for parameters that are not set. Those that are set and
+/// have no effect are named in one warning.
+void take_nccl_settings(const Environment& environment, const std::map<std::string, Given>& given, Settings& settings) {
   std::string ignored;
-  for (const Variable& variable : variables) {
+  for (const NcclVariable& variable : nccl_variables()) {
+    if (variable.effect == NcclEffect::kOwn || variable.effect == NcclEffect::kRead) continue;
     const auto set = environment.find(variable.name);
     if (set == environment.end() || set->second.empty() || set->second == "-1") continue;  // -1: NCCL's own default
-    if (given.contains(variable.parameter)) continue;
-    if (variable.honoured) {
-      const Given value{set->second, std::string(variable.name) + ", taken as "};
-      apply(*find_parameter(variable.parameter), settings, value);
+    const std::string here(variable.here);
+    if (given.contains(here)) continue;
+    const bool taken = variable.effect == NcclEffect::kTaken ||
+                       (variable.effect == NcclEffect::kTakenByVerbs && settings.device.backend == BackendKind::kVerbs);
+    if (taken) {
+      apply(*find_parameter(here), settings, {set->second, std::string(variable.name) + ", taken as "});
     } else {
-      ignored += (ignored.empty() ? "" : ", ") + std::string(variable.name) + " (here " + variable.parameter + ")";
+      ignored +=
+          (ignored.empty() ? "" : ", ") + std::string(variable.name) + (here.empty() ? "" : " (here " + here + ")");
     }
   }
   if (!ignored.empty()) {
-    settings.advice.push_back("these variables of NCCL's IB transport have no effect on this plugin: " + ignored);
+    settings.advice.push_back("these variables of NCCL have no effect on this plugin: " + ignored);
   }
 }
 
@@ -201,7 +191,7 @@ Settings load_settings(const Environment& environment) {
     }
   }
   settings.lanes_given = given.contains("PARALET_LANES");
-  take_ib_settings(environment, given, settings);
+  take_nccl_settings(environment, given, settings);
   check(settings);
   if (const auto nccl = environment.find("NCCL_SOCKET_IFNAME");
       nccl != environment.end() && !settings.selection.names && settings.selection.addresses.empty()) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "config.hpp"
+#include "nccl_variables.hpp"
 #include "parameters.hpp"
 #include "plugin_error.hpp"
 
@@ -73,14 +74,14 @@ TEST_CASE("rails and planes") {
   CHECK(refusal("PARALET_RAILS", "eth0=1,eth0=2").find("the interface eth0 is named twice") != std::string::npos);
 }
 
-TEST_CASE("variables of NCCL's IB transport are honoured where they mean the same, and else named in one warning") {
+TEST_CASE(
+    "NCCL's variables are honoured where they mean the same, and named in one warning where they have no effect") {
   const Settings soft = load_settings({{"NCCL_IB_TC", "104"}, {"NCCL_IB_SL", "3"}, {"NCCL_IB_GID_INDEX", "-1"}});
   CHECK(soft.device.traffic_class == 104);
   CHECK(soft.device.rdma.service_level == 0);
   REQUIRE(soft.advice.size() == 1);
-  CHECK(
-      soft.advice[0] ==
-      "these variables of NCCL's IB transport have no effect on this plugin: NCCL_IB_SL (here PARALET_SERVICE_LEVEL)");
+  CHECK(soft.advice[0] ==
+        "these variables of NCCL have no effect on this plugin: NCCL_IB_SL (here PARALET_SERVICE_LEVEL)");
   const Settings verbs = load_settings({{"PARALET_BACKEND", "verbs"},
                                         {"PARALET_TRAFFIC_CLASS", "8"},
                                         {"NCCL_IB_TC", "104"},
@@ -96,8 +97,29 @@ TEST_CASE("variables of NCCL's IB transport are honoured where they mean the sam
   REQUIRE(verbs.advice.size() == 1);
   CHECK(verbs.advice[0].find("NCCL_IB_HCA (here PARALET_IFNAME), NCCL_IB_TIMEOUT (here PARALET_RETRY_TIME)") !=
         std::string::npos);
+  const Settings several = load_settings({{"NCCL_IB_ADDR_RANGE", "10.0.0.0/8"},
+                                          {"NCCL_IB_AR_THRESHOLD", "8192"},
+                                          {"NCCL_IB_ROCE_VERSION_NUM", "1"},
+                                          {"NCCL_SOCKET_NTHREADS", "4"},
+                                          {"NCCL_BUFFSIZE", "8388608"}});
+  CHECK(several.advice ==
+        std::vector<std::string>{"these variables of NCCL have no effect on this plugin: NCCL_IB_ADDR_RANGE (here "
+                                 "PARALET_ADDRESSES), NCCL_IB_AR_THRESHOLD, NCCL_IB_ROCE_VERSION_NUM, "
+                                 "NCCL_SOCKET_NTHREADS (here PARALET_LANES)"});
   CHECK(load_settings({{"NCCL_IB_DISABLE", "1"}, {"NCCL_IB_TC", ""}}).advice.empty());
   CHECK(refusal("NCCL_IB_TC", "much").find("NCCL_IB_TC, taken as PARALET_TRAFFIC_CLASS='much' is not allowed") == 0);
+}
+
+TEST_CASE("the table of NCCL's variables is in order, and names parameters that exist") {
+  std::string last;
+  for (const NcclVariable& variable : nccl_variables()) {
+    CAPTURE(variable.name);
+    CHECK(last < variable.name);
+    last = variable.name;
+    const bool taken = variable.effect == NcclEffect::kTaken || variable.effect == NcclEffect::kTakenByVerbs;
+    const bool parameter = find_parameter(variable.here) != nullptr;
+    CHECK((parameter || (!taken && (variable.here.empty() || variable.here.starts_with("NCCL_")))));
+  }
 }
 
 TEST_CASE("every parameter reaches the engine") {
