@@ -5,12 +5,12 @@
 # names their licences). `make nccl` calls it; `make setup` does not.
 #
 # usage: scripts/setup-nccl.sh [all | VERSION...]
-#   Default: 2.32.3. `all` adds a release for each older net plugin interface that NCCL chooses: v11, v10 and v8.
+#   Default: 2.32.3. `all` adds a release for each older net plugin interface that NCCL chooses: v11, v10, v9 and v8.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly into=build/nccl                        # testbed/nccl/cpu_device/wheels.py looks here
-readonly every=(2.32.3 2.28.9 2.27.7 2.21.5)    # these choose v12, v11, v10 and v8
+readonly into=build/nccl                            # testbed/nccl/cpu_device/wheels.py looks here
+readonly every=(2.32.3 2.28.9 2.27.7 2.25.1 2.21.5) # these choose v12, v11, v10, v9 and v8
 readonly library=nvidia/nccl/lib/libnccl.so.2
 
 say() { printf 'setup-nccl: %s\n' "$*" >&2; }

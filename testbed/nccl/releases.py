@@ -3,7 +3,7 @@
 
 A row counts the cases that were run without a wrong element (collectives x element types x reductions x algorithms x
 protocols), or names the collectives that went wrong. Without options it runs all installed releases and writes their
-rows; `--check` compares instead.
+rows; `--check` compares instead. Rows of releases that were not run stay.
 """
 
 import argparse
@@ -68,6 +68,16 @@ def table(rows: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def updated(rows: Sequence[str], fresh: Sequence[str]) -> list[str]:
+    """The rows with the fresh ones in place of those of the same releases, newest release first."""
+    by_release = {row.split("|")[1].strip(): row for row in [*rows, *fresh]}
+    return [by_release[each] for each in sorted(by_release, key=_version, reverse=True)]
+
+
+def _version(release: str) -> list[int]:
+    return [int(part) for part in release.split(".")]
+
+
 def written(page: str) -> str:
     """The table in the page's text. Raises InputError where it has none."""
     begin, end = page.find(_BEGIN), page.find(_END)
@@ -107,12 +117,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     page = PAGE.read_text()
     rows = [row(each) for each in releases]
+    known = written(page).splitlines()[2:]
     if options.check:
-        missing = [each for each in rows if each not in written(page).splitlines()]
+        missing = [each for each in rows if each not in known]
         for each in missing:
             print(f"{PAGE} lacks the row {each}", file=sys.stderr)
         return 1 if missing else 0
-    PAGE.write_text(page.replace(_BEGIN + written(page), _BEGIN + table(rows)))
+    PAGE.write_text(page.replace(_BEGIN + written(page), _BEGIN + table(updated(known, rows))))
     return 1 if any("fails" in each or "wrong" in each for each in rows) else 0
 
 

@@ -114,6 +114,12 @@ def test_a_row_of_releases_counts_cases_or_names_what_went_wrong() -> None:
     assert releases.row_of("2.32.3", found) == "| 2.32.3 | v12 | reduce: 1 of 4 wrong |"
 
 
+def test_fresh_rows_of_releases_replace_old_ones_and_others_stay() -> None:
+    old = ["| 2.30.7 | v12 | 200 |", "| 2.9.1 | v8 | 100 |"]
+    fresh = ["| 2.9.1 | v8 | 200 |", "| 2.25.1 | v9 | 200 |"]
+    assert releases.updated(old, fresh) == [old[0], fresh[1], fresh[0]]
+
+
 def test_the_table_of_releases_is_found_in_its_page() -> None:
     rows = ["| 2.32.3 | v12 | 200 |"]
     page = "text\n<!-- releases: begin -->\n" + releases.table(rows) + "<!-- releases: end -->\n"

@@ -20,7 +20,7 @@ from testbed.nccl.cpu_device import native, wheels
 REPOSITORY = Path(__file__).parents[4]
 PROGRAM = Path(__file__).with_name("kernel_rank.py")
 NEWEST = "2.32.3"
-RELEASES = (NEWEST, "2.28.9", "2.27.7", "2.21.5")
+RELEASES = (NEWEST, "2.28.9", "2.27.7", "2.25.1", "2.21.5")
 TIMEOUT_S = 240
 
 ALL = ["all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "pipeline"]
