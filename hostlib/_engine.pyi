@@ -60,7 +60,10 @@ class Listener:
     def handle(self) -> bytes:
         """128 bytes with which a peer can connect; pass them to the peer by any means."""
     def accept(self, timeout_s: float | None = None) -> Connection:
-        """The next connection. Raises TimeoutError when none comes within `timeout_s` seconds; None: no limit."""
+        """The next connection, of the peers' addresses in turn. One that has ended comes when no other waits.
+
+        Raises TimeoutError when none comes within `timeout_s` seconds; None: no limit.
+        """
     def close(self) -> None:
         """Stops listening; accepted connections stay."""
 

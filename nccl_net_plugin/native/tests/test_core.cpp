@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "abi.hpp"
+#include "base/interfaces.hpp"
 #include "core.hpp"
 #include "eventually.hpp"
 #include "plugin_error.hpp"
@@ -135,6 +136,23 @@ TEST_CASE("init with a wrong parameter fails with one warning, and succeeds with
     CHECK(warnings[0].find("no usable device") != std::string::npos);
   }
   { const Running running; }
+}
+
+TEST_CASE("NCCL_SOCKET_FAMILY sets the family of the devices, and the log names the address and those not used") {
+  if (!interface_of(*parse_address("::1"))) {
+    MESSAGE("skipped: the loopback interface has no address ::1");
+    return;
+  }
+  const Variable interface("PARALET_IFNAME", "=lo");
+  const Variable family("NCCL_SOCKET_FAMILY", "AF_INET6");
+  Log::take(NCCL_LOG_INFO);
+  void* context = nullptr;
+  REQUIRE(abi::init(&context, nullptr, &Log::write, nullptr) == ncclSuccess);
+  const auto lines = Log::take(NCCL_LOG_INFO);
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0].find("lo is used with ::1, not with 127.0.0.1") != std::string::npos);
+  CHECK(lines[1].find("PARALET_IFNAME==lo, NCCL_SOCKET_FAMILY=AF_INET6: [0] lo ::1 ") != std::string::npos);
+  CHECK(abi::finalize(context) == ncclSuccess);
 }
 
 TEST_CASE("one banner for all users, with the chosen options and devices") {

@@ -127,6 +127,17 @@ TEST_CASE("a serialized acknowledgement parses to the same values") {
   CHECK_FALSE(packet.ack_request);
 }
 
+TEST_CASE("PSN and MSN of an acknowledgement have 24 bits") {
+  const wire::Header header = wire::ack_header(kQpn, 0x1000003, 0x1F, 0x1000002);
+  Bytes datagram(header.bytes.begin(), header.bytes.begin() + header.length);
+  datagram.resize(datagram.size() + wire::kIcrcBytes);
+  wire::Packet packet;
+  REQUIRE(wire::parse(datagram, packet) == ParseError::kNone);
+  CHECK(packet.psn == 3);
+  CHECK(packet.syndrome == 0x1F);
+  CHECK(packet.msn == 2);
+}
+
 TEST_CASE("a datagram truncated in its headers is rejected") {
   for (const Golden& golden : kGolden) {
     const Bytes whole = datagram_of(golden.opcode, from_hex("01020304 05"));  // five bytes and three of padding
