@@ -54,8 +54,8 @@ def steps_of(pattern: Pattern, ranks: int, ranks_per_server: int) -> Steps:
 
     - `ring`: each rank sends to the next.
     - `hierarchical_ring`: each rank sends to the same rank of the next server; a ring where servers are not full.
-    - `halving_doubling`: ranks exchange over distances of 1, 2, 4, ...; at distance d they exchange d / ranks of the
-      data, twice. A ring where the number of ranks is not a power of two.
+    - `halving_doubling`: ranks exchange over distances of 1, 2, 4, ... (section 5.3): half of the data at distance 1,
+      1 / (2 d) of it at distance d, and the same back. A ring where the number of ranks is not a power of two.
     - `pairwise_alltoall`: in step t, rank i sends to rank i + t.
     """
     own = np.arange(ranks)
@@ -63,7 +63,7 @@ def steps_of(pattern: Pattern, ranks: int, ranks_per_server: int) -> Steps:
     if ranks == 1:
         return Steps(np.ones(1), own[np.newaxis])
     if pattern == "halving_doubling" and ranks == 2 * distances[-1]:
-        return Steps(distances / (ranks - 1), own ^ distances[:, np.newaxis])
+        return Steps(distances[::-1] / (ranks - 1), own ^ distances[:, np.newaxis])
     if pattern == "pairwise_alltoall":
         offsets = np.arange(1, ranks)
         return Steps(np.full(ranks - 1, 1 / (ranks - 1)), (own + offsets[:, np.newaxis]) % ranks)

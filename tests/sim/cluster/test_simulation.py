@@ -159,6 +159,15 @@ def test_a_job_alone_takes_as_long_as_its_worst_link(fidelity: FidelityName) -> 
     assert outcome.completion_s == pytest.approx(150)
 
 
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_halving_and_doubling_sends_the_least_over_the_longest_distance(fidelity: FidelityName) -> None:
+    """Two GPUs under each of two leaves: a third of the collective crosses the one spine, two flows on a link."""
+    one_spine = Shape(leaves=2, spines=1, servers_per_leaf=1, gpus_per_server=2)
+    job = Job("job", 0.0, 4, 10.0, 0.6, "halving_doubling")
+    (outcome,) = simulate([job], Scenario(one_spine, "packed", "ecmp", fidelity=fidelity)).outcomes
+    assert outcome.running_s == pytest.approx(10 + 0.6 * 10 / 3)
+
+
 def starts(queue: QueueName, jobs: list[Job]) -> dict[str, float | None]:
     result = simulate(jobs, Scenario(SMALL, "packed", "ideal", queue))
     return {outcome.job.name: outcome.start_s for outcome in result.outcomes}

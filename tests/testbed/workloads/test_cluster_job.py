@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sim.cluster import PATTERNS, Pattern, steps_of
 from testbed.plan.demands import bytes_by_pair
 from testbed.workloads.cluster_job import ClusterJob
+from tests.testbed.kinds import KINDS
 from tests.testbed.workloads.test_schedules import simulate
 
 
@@ -46,10 +47,34 @@ def _pairs(workload: ClusterJob, ranks: int) -> dict[tuple[int, int], int]:
     return bytes_by_pair(workload.schedule(ranks, 1), workload.item_bytes)
 
 
+COLLECTIVES: dict[Pattern, str] = {
+    "ring": "ring_allreduce",
+    "halving_doubling": "halving_doubling_allreduce",
+    "pairwise_alltoall": "pairwise_alltoall",
+}
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8, 16])
+@pytest.mark.parametrize("pattern", COLLECTIVES)
+def test_a_pattern_has_the_shares_of_the_collective_of_that_name(pattern: Pattern, ranks: int) -> None:
+    """What a pair of ranks sends, as a part of what a rank sends. `hierarchical_ring` is no workload of its own."""
+    steps = steps_of(pattern, ranks, 2)
+    elements = 8 * ranks * (ranks - 1)  # divisible into the parts of every step
+    collective = KINDS[COLLECTIVES[pattern]].model_validate({"bytes": 8 * elements})
+    sent = bytes_by_pair(collective.schedule(ranks, 1), collective.item_bytes)
+    whole = sum(count for (src, _), count in sent.items() if src == 0)
+    expected = {
+        (rank, to): pytest.approx(share)
+        for share, row in zip(steps.shares.tolist(), steps.destinations.tolist(), strict=True)
+        for rank, to in enumerate(row)
+    }
+    assert {pair: count / whole for pair, count in sent.items()} == expected
+
+
 def test_steps_have_their_shares_and_ranks_compute_before_each_round() -> None:
     workload = job("halving_doubling", 4, 900, 3).model_copy(update={"compute_s": 0.5})
-    assert _pairs(workload, 4)[0, 1] == 8 * 300
-    assert _pairs(workload, 4)[0, 2] == 8 * 600
+    assert _pairs(workload, 4)[0, 1] == 8 * 600
+    assert _pairs(workload, 4)[0, 2] == 8 * 300
     assert workload.pauses(4) == {0: 0.5, 2: 0.5, 4: 0.5}
     assert workload.phase_starts(4) == (0, 1, 2, 3, 4, 5)
 
