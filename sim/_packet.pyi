@@ -26,7 +26,6 @@ class Simulation:
         dctcp: bool,
         window_bdp: float,
         timeout_rtts: float,
-        reorder_rtts: float,
         scheme: str,
         flowlet_gap_s: float,
         hold_s: float,

@@ -49,8 +49,6 @@ class Options:
     """Sum of a channel's windows in bandwidth-delay products of the unloaded path; at least two packets per lane."""
     timeout_rtts: float = 100.0
     """Unloaded round trips without progress until a sender retransmits all outstanding packets."""
-    reorder_rtts: float = 25.0
-    """For selective repeat: a missing packet sent this many round trips before an arrived one is lost."""
     scheme: Scheme = "hashed"
     flowlet_gap_s: float = 100e-6
     """For `letflow`: a flow that was idle for longer may take another link."""
@@ -89,7 +87,6 @@ class Simulation(MessageSimulation[_packet.Simulation]):
             dctcp=options.congestion == "dctcp",
             window_bdp=options.window_bdp,
             timeout_rtts=options.timeout_rtts,
-            reorder_rtts=options.reorder_rtts,
             scheme=options.scheme,
             flowlet_gap_s=options.flowlet_gap_s,
             hold_s=options.hold_s,

@@ -185,7 +185,6 @@ def _options(experiment: Experiment, policy: Policy) -> Options:
         congestion=settings.congestion or ("dctcp" if _links_mark(experiment) else "fixed"),
         window_bdp=settings.window_bdp,
         timeout_rtts=settings.timeout_rtts,
-        reorder_rtts=settings.reorder_rtts,
         scheme=_SCHEMES.get(policy.policy, "hashed"),
         flowlet_gap_s=settings.flowlet_gap_s,
         reroute_rtts=settings.reroute_rtts,

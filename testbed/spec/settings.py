@@ -75,7 +75,6 @@ class PacketSettings(Section):
     """By default `dctcp` where `links` mark, as `soft` does there, else `fixed`."""
     window_bdp: float = Field(default=2.0, gt=0, le=1000)
     timeout_rtts: float = Field(default=100.0, ge=1, le=100_000)
-    reorder_rtts: float = Field(default=25.0, ge=0, le=100_000)
     flowlet_gap_s: float = Field(default=100e-6, ge=0, le=10)
     reroute_rtts: float = Field(default=2.0, ge=1, le=100_000)
     hold_s: float = Field(default=200e-6, ge=0, le=10)

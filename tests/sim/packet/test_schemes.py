@@ -49,21 +49,24 @@ def last_s(simulation: Simulation) -> float:
 
 @pytest.mark.parametrize("scheme", get_args(Scheme))
 def test_every_scheme_delivers_everything_and_a_seed_repeats_it(scheme: Scheme) -> None:
-    one, other = (run(replace(OPTIONS, scheme=scheme)) for _ in range(2))
-    assert one.delivered_s().tolist() == other.delivered_s().tolist()
-    assert one.events == other.events
+    """Where anything is drawn: `hashed` is given its routes, and senders at line rate leave `letflow` no gaps."""
+    one, same, other = (run(replace(OPTIONS, scheme=scheme, flowlet_gap_s=0.0), seed=seed) for seed in (1, 1, 2))
+    assert one.delivered_s().tolist() == same.delivered_s().tolist()
+    assert one.events == same.events
+    assert (one.delivered_s().tolist() == other.delivered_s().tolist()) == (scheme == "hashed")
     assert one.route_counters()["bytes"].sum() == HOSTS * PACKETS * OPTIONS.payload_bytes
 
 
 @pytest.mark.parametrize("scheme", ["spraying", "oblivious"])
-def test_only_go_back_n_retransmits_reordered_packets(scheme: Scheme) -> None:
+def test_go_back_n_retransmits_reordered_packets_and_selective_repeat_hardly_any(scheme: Scheme) -> None:
+    """The reordering window of selective repeat starts at a quarter of a round trip and widens at each mistake."""
     back, kept = (
         run(replace(OPTIONS, scheme=scheme, receiver=receiver)) for receiver in ("go_back_n", "selective_repeat")
     )
     assert kept.totals()["out_of_order"] > 0
-    assert kept.route_counters()["retransmits"].sum() == 0
-    assert back.totals()["dropped"] == 0
-    assert back.route_counters()["retransmits"].sum() > 0
+    assert kept.totals()["dropped"] == back.totals()["dropped"] == 0
+    assert kept.route_counters()["retransmits"].sum() < 0.01 * HOSTS * PACKETS
+    assert back.route_counters()["retransmits"].sum() > HOSTS * PACKETS
     assert last_s(kept) < 1.2 * IDEAL_S < last_s(back)
 
 

@@ -42,8 +42,8 @@ std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Arra
                                  std::int64_t port_bytes, std::int64_t mark_bytes, bool pause,
                                  std::int64_t payload_bytes, std::int64_t header_bytes, std::int64_t ack_bytes,
                                  const std::string& receiver, bool dctcp, double window_bdp, double timeout_rtts,
-                                 double reorder_rtts, const std::string& scheme, double flowlet_gap_s, double hold_s,
-                                 double reroute_rtts, std::uint64_t seed) {
+                                 const std::string& scheme, double flowlet_gap_s, double hold_s, double reroute_rtts,
+                                 std::uint64_t seed) {
   check(rate_bps.size() == head.size() && rate_bps.size() % 2 == 0 && rate_bps.size() < kMost,
         "there must be a rate and a head for each direction of each link");
   check(std::ranges::all_of(view(rate_bps), [](auto rate) { return rate >= 1000 && rate <= 100'000'000'000'000; }),
@@ -57,8 +57,8 @@ std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Arra
         "a buffer cannot hold a packet");
   check(mark_bytes >= 0, "mark_bytes is negative");
   check(receiver == "go_back_n" || receiver == "selective_repeat", "receiver is go_back_n or selective_repeat");
-  check(window_bdp > 0 && window_bdp < 1e6 && timeout_rtts >= 1 && timeout_rtts < 1e6 && reorder_rtts >= 0 &&
-            reorder_rtts < 1e6 && reroute_rtts >= 1 && reroute_rtts < 1e6,
+  check(window_bdp > 0 && window_bdp < 1e6 && timeout_rtts >= 1 && timeout_rtts < 1e6 && reroute_rtts >= 1 &&
+            reroute_rtts < 1e6,
         "window_bdp or a number of round trips is out of range");
   const NetworkOptions network{.propagation = time_of(propagation_s),
                                .switch_bytes = switch_bytes,
@@ -77,7 +77,6 @@ std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Arra
       .dctcp = dctcp,
       .window_bdp = window_bdp,
       .timeout_rtts = timeout_rtts,
-      .reorder_rtts = reorder_rtts,
       .scheme = network.scheme,
       .reroute_rtts = reroute_rtts};
   const std::vector<NodeId> heads(view(head).begin(), view(head).end());
@@ -294,9 +293,8 @@ PYBIND11_MODULE(_packet, module) {
       .def(py::init(&make), py::kw_only(), py::arg("rate_bps"), py::arg("head"), py::arg("is_switch"),
            py::arg("propagation_s"), py::arg("switch_bytes"), py::arg("port_bytes"), py::arg("mark_bytes"),
            py::arg("pause"), py::arg("payload_bytes"), py::arg("header_bytes"), py::arg("ack_bytes"),
-           py::arg("receiver"), py::arg("dctcp"), py::arg("window_bdp"), py::arg("timeout_rtts"),
-           py::arg("reorder_rtts"), py::arg("scheme"), py::arg("flowlet_gap_s"), py::arg("hold_s"),
-           py::arg("reroute_rtts"), py::arg("seed"))
+           py::arg("receiver"), py::arg("dctcp"), py::arg("window_bdp"), py::arg("timeout_rtts"), py::arg("scheme"),
+           py::arg("flowlet_gap_s"), py::arg("hold_s"), py::arg("reroute_rtts"), py::arg("seed"))
       .def("set_groups", &set_groups, py::arg("of"), py::arg("begins"), py::arg("links"))
       .def("set_conditions", &set_conditions, py::arg("link"), py::arg("propagation_s"), py::arg("mark_bytes"),
            py::arg("loss"))

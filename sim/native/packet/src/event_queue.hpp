@@ -10,7 +10,7 @@
 
 namespace paralet::packet {
 
-enum class EventKind : std::uint8_t { kSent, kArrived, kPause, kResume, kTimer, kRelease, kFlush };
+enum class EventKind : std::uint8_t { kSent, kArrived, kPause, kResume, kTimer, kReorder, kRelease, kFlush };
 
 struct Event {
   Time at;

@@ -63,6 +63,8 @@ class Simulation {
         return network_.resume(event.subject);
       case EventKind::kTimer:
         return transport_.timer(event.subject);
+      case EventKind::kReorder:
+        return transport_.reorder_timer(event.subject);
       case EventKind::kRelease:
         return transport_.release(event.subject);
       case EventKind::kFlush:

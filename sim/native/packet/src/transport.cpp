@@ -11,9 +11,10 @@ namespace paralet::packet {
 
 namespace {
 
-constexpr double kGain = 1.0 / 16;     // DCTCP: g
-constexpr double kCongested = 0.5;     // PLB: a round with a larger fraction of marked packets is congested
-constexpr std::uint32_t kRounds = 12;  // PLB: default of Linux's net.ipv4.tcp_plb_rehash_rounds
+constexpr std::uint32_t kReach = 1024;  // as Reassembly::kWindow of `soft`
+constexpr double kGain = 1.0 / 16;      // DCTCP: g
+constexpr double kCongested = 0.5;      // PLB: a round with a larger fraction of marked packets is congested
+constexpr std::uint32_t kRounds = 12;   // PLB: default of Linux's net.ipv4.tcp_plb_rehash_rounds
 
 bool pairs_choose(Scheme scheme) { return scheme != Scheme::kHashed && !switches_choose(scheme); }
 
@@ -54,12 +55,10 @@ std::uint32_t Transport::add_channel(std::span<const std::uint32_t> routes, std:
     qp.timeout = static_cast<Time>(options_.timeout_rtts * static_cast<double>(rtt));
     qp.reroute = static_cast<Time>(options_.reroute_rtts * static_cast<double>(rtt));
     if (pairs_choose(options_.scheme)) qp.route = any_route(qp);
-    qp.reorder = static_cast<Time>(options_.reorder_rtts * static_cast<double>(rtt));
     if (qp.max_window > 1 << 20) throw std::invalid_argument("a window is larger than a million packets");
-    const auto room = std::bit_ceil(4 * static_cast<std::uint32_t>(qp.max_window));
-    qp.mask = room - 1;
+    const auto room = std::bit_ceil(static_cast<std::uint32_t>(qp.max_window));
     qp.slots.resize(room);
-    if (options_.receiver == Receiver::kSelectiveRepeat) qp.early.resize(room);
+    qp.reach = std::max(kReach, 2 * room);
     qps_.push_back(std::move(qp));
   }
   return number;
@@ -104,10 +103,11 @@ std::uint16_t Transport::payload(const Message& message, std::uint32_t packet) c
 }
 
 bool Transport::can_send(const Qp& qp) const {
-  const bool selective = options_.receiver == Receiver::kSelectiveRepeat;
-  if ((selective ? qp.outstanding : qp.next - qp.first) >= static_cast<std::uint32_t>(qp.window)) return false;
-  if (qp.lost > 0) return true;
-  if (qp.next - qp.first > qp.mask) return false;
+  if (qp.repeat.probes()) return true;
+  const std::uint32_t sent = qp.next - qp.first;
+  if (sent - qp.repeat.settled() >= static_cast<std::uint64_t>(qp.window)) return false;
+  if (qp.repeat.any_lost()) return true;
+  if (sent >= qp.reach) return false;
   return qp.next != qp.end || channels_[qp.channel].head != kNone;
 }
 
@@ -119,6 +119,13 @@ void Transport::make_ready(QpId number) {
   ReadyQueue& queue = ready_[qp.nic];
   (queue.head == kNone ? queue.head : qps_[queue.tail].behind) = number;
   queue.tail = number;
+}
+
+/// Makes room for twice as many packets that are not acknowledged.
+void Transport::make_room(Qp& qp) {
+  std::vector<Slot> larger(2 * qp.slots.size());
+  for (std::uint32_t psn = qp.first; psn != qp.next; ++psn) larger[psn & (larger.size() - 1)] = slot(qp, psn);
+  qp.slots = std::move(larger);
 }
 
 /// Assigns the next flowlet of the channel's message to the queue pair.
@@ -145,23 +152,21 @@ PacketId Transport::next(LinkId link) {
     if (qp.first == qp.highest) qp.progress = context_.now;  // none was outstanding
     std::uint32_t psn = qp.next;
     std::uint64_t fresh_bytes = 0;
-    if (qp.lost > 0) {
-      for (psn = qp.first; !slot(qp, psn).lost;) ++psn;
-      slot(qp, psn).lost = false;
-      --qp.lost;
+    const bool again = qp.repeat.any_lost();
+    const SelectiveRepeat::Range before = flight(qp);
+    if (again) {
+      psn = static_cast<std::uint32_t>(qp.repeat.first_lost());
     } else {
       if (qp.next == qp.end) take_flowlet(qp);
       if (qp.next == qp.highest) {
+        if (qp.next - qp.first == qp.slots.size()) make_room(qp);
         const Message& message = messages_[qp.flowlet_message];
-        slot(qp, psn) = {.sent = 0,
-                         .message = qp.flowlet_message,
-                         .bytes = payload(message, qp.flowlet_packet++),
-                         .arrived = false,
-                         .lost = false};
+        slot(qp, psn) = {.message = qp.flowlet_message, .bytes = payload(message, qp.flowlet_packet++)};
         fresh_bytes = slot(qp, psn).bytes;
       }
       ++qp.next;
     }
+    if (selective()) qp.repeat.sent(before, psn, context_.now, again);
     const std::uint32_t route = next_route(qp);
     const std::uint32_t epoch = qp.epoch;
     const bool tail = options_.scheme == Scheme::kConWeave && reroute_after(qp, psn);
@@ -172,11 +177,9 @@ PacketId Transport::next(LinkId link) {
     } else {
       ++counters.retransmits;
     }
-    if (options_.receiver == Receiver::kSelectiveRepeat) ++qp.outstanding;
     ++counters.packets;
     ++totals_.sent;
-    Slot& own = slot(qp, psn);
-    own.sent = context_.now;
+    const Slot own = slot(qp, psn);
     set_timer(number);
     make_ready(number);
     return context_.packets.make({.sent = context_.now,
@@ -248,20 +251,31 @@ void Transport::timer(QpId number) {
   }
   ++counters_of(qp).timeouts;
   if (options_.scheme == Scheme::kPlb) qp.route = any_route(qp);
-  if (options_.receiver == Receiver::kGoBackN) {
-    qp.next = qp.first;
+  if (selective()) {
+    qp.repeat.probe(flight(qp));
   } else {
-    for (std::uint32_t psn = qp.first; psn != qp.next; ++psn) {
-      Slot& own = slot(qp, psn);
-      if (own.arrived || own.lost) continue;
-      own.lost = true;
-      ++qp.lost;
-      --qp.outstanding;
-    }
+    qp.next = qp.first;
   }
   set_timer(number);
   make_ready(number);
   network_.wake(qp.nic);
+}
+
+void Transport::reorder_timer(QpId number) {
+  Qp& qp = qps_[number];
+  if (qp.reorder_at != context_.now) return;  // an earlier event took its place
+  qp.reorder_at = kNeverTime;
+  detect_losses(number);
+  make_ready(number);
+  network_.wake(qp.nic);
+}
+
+void Transport::detect_losses(QpId number) {
+  Qp& qp = qps_[number];
+  qp.repeat.detect_losses(flight(qp), context_.now);
+  if (qp.repeat.deadline() >= qp.reorder_at) return;
+  qp.reorder_at = std::max(qp.repeat.deadline(), context_.now);
+  context_.events.add(qp.reorder_at, EventKind::kReorder, number);
 }
 
 void Transport::receive(PacketId id) {
@@ -286,22 +300,23 @@ void Transport::receive_data(QpId number, PacketId id) {
   bool nak = false;
   if (static_cast<std::int32_t>(psn - qp.expected) > 0) {
     ++totals_.out_of_order;
-    if (options_.receiver == Receiver::kGoBackN) {
+    if (!selective()) {
       if (std::exchange(qp.nak_sent, true)) {  // one NAK per gap
         context_.packets.drop(id);
         return;
       }
       nak = true;
-    } else if (!qp.early[psn & qp.mask]) {
-      qp.early[psn & qp.mask] = true;
-      packet_arrived(message);
+    } else {
+      if (qp.early.empty()) qp.early.resize(qp.reach);
+      if (!qp.early[psn % qp.reach]) packet_arrived(message);
+      qp.early[psn % qp.reach] = true;
     }
   }
   if (fresh) {
     qp.nak_sent = false;
     ++qp.expected;
-    while (!qp.early.empty() && qp.early[qp.expected & qp.mask]) {
-      qp.early[qp.expected & qp.mask] = false;
+    while (!qp.early.empty() && qp.early[qp.expected % qp.reach]) {
+      qp.early[qp.expected % qp.reach] = false;
       ++qp.expected;
     }
     packet_arrived(message);
@@ -317,8 +332,13 @@ void Transport::receive_data(QpId number, PacketId id) {
 void Transport::receive_ack(QpId number, const Packet& packet) {
   Qp& qp = qps_[number];
   const std::uint32_t before = qp.first;
-  if (options_.receiver == Receiver::kSelectiveRepeat) acknowledge_one(qp, packet);
+  unsigned arrived = 0;
+  if (selective()) {
+    arrived = qp.repeat.acknowledge(flight(qp), packet.expected, packet.psn, context_.now);
+    if (arrived > 0) qp.progress = context_.now;
+  }
   if (static_cast<std::int32_t>(packet.expected - qp.first) > 0) acknowledge(qp, packet.expected);
+  if (arrived > 0) detect_losses(number);
   if (packet.kind == PacketKind::kNak && packet.expected == qp.first) qp.next = qp.first;  // go back
   if (qp.probed >= 0 && static_cast<std::int32_t>(qp.first - qp.probe) > 0) qp.probed = -1;
   if (options_.scheme == Scheme::kRecycled && !packet.marked) {
@@ -329,49 +349,15 @@ void Transport::receive_ack(QpId number, const Packet& packet) {
       qp.oldest = (qp.oldest + 1) % kRecycled;  // the newest has overwritten the oldest
     }
   }
-  update_window(qp, packet.marked, qp.first - before);
+  update_window(qp, packet.marked, selective() ? arrived : qp.first - before);
   make_ready(number);
   network_.wake(qp.nic);
 }
 
 void Transport::acknowledge(Qp& qp, std::uint32_t expected) {
-  if (options_.receiver == Receiver::kSelectiveRepeat) {
-    for (std::uint32_t psn = qp.first; psn != expected; ++psn) {
-      Slot& own = slot(qp, psn);
-      if (own.lost) {
-        --qp.lost;
-      } else if (!own.arrived) {
-        --qp.outstanding;
-      }
-    }
-  }
   qp.first = expected;
   qp.progress = context_.now;
   if (static_cast<std::int32_t>(qp.next - expected) < 0) qp.next = expected;  // it had gone back too far
-}
-
-/// Selective repeat: the receiver has this packet. Missing packets that were sent long before it are lost.
-void Transport::acknowledge_one(Qp& qp, const Packet& packet) {
-  qp.newest = std::max(qp.newest, packet.sent);
-  if (static_cast<std::int32_t>(packet.psn - qp.first) < 0) return;
-  Slot& own = slot(qp, packet.psn);
-  if (!own.arrived) {
-    if (own.lost) {
-      own.lost = false;
-      --qp.lost;
-    } else {
-      --qp.outstanding;
-    }
-    own.arrived = true;
-  }
-  if (packet.psn == qp.first || packet.expected != qp.first) return;  // no gap, or a gap was filled
-  for (std::uint32_t psn = qp.first; psn != packet.psn; ++psn) {
-    Slot& other = slot(qp, psn);
-    if (other.arrived || other.lost || other.sent + qp.reorder >= qp.newest) continue;
-    other.lost = true;
-    ++qp.lost;
-    --qp.outstanding;
-  }
 }
 
 /// DCTCP (Alizadeh et al., SIGCOMM 2010) on a window that never exceeds its initial size, and PLB (Qureshi et al.,

@@ -11,6 +11,7 @@
 #include "message_waits.hpp"
 #include "network.hpp"
 #include "routes.hpp"
+#include "selective_repeat.hpp"
 
 namespace paralet::packet {
 
@@ -24,7 +25,6 @@ struct TransportOptions {
   bool dctcp;           // windows shrink when packets are marked; otherwise they are fixed
   double window_bdp;    // sum of a channel's windows, in bandwidth-delay products
   double timeout_rtts;  // round trips without progress until unacknowledged packets are sent again
-  double reorder_rtts;  // selective repeat: a missing packet sent so much before one that has arrived is lost
   Scheme scheme;
   double reroute_rtts;  // ConWeave: a queue pair is rerouted when its probe is not answered within this
 };
@@ -70,6 +70,8 @@ class Transport {
   void receive(PacketId id);
   void dropped(const Packet&) { ++totals_.dropped; }
   void timer(QpId number);
+  /// Selective repeat: a reordering window may have passed.
+  void reorder_timer(QpId number);
   void release(MessageId message);
 
   [[nodiscard]] std::size_t channels() const { return channels_.size(); }
@@ -87,11 +89,8 @@ class Transport {
   static constexpr std::uint32_t kRecycled = 8;  // size of REPS's buffer
 
   struct Slot {  // a packet that is not acknowledged
-    Time sent;
     MessageId message;
     std::uint16_t bytes;
-    bool arrived;  // the receiver has it
-    bool lost;     // to be sent again
   };
   struct Qp {
     std::uint32_t channel;
@@ -106,19 +105,18 @@ class Transport {
     std::uint32_t end = 0;      // one above the last packet of its last flowlet
     MessageId flowlet_message = kNone;
     std::uint32_t flowlet_packet = 0;  // packet of the message to be sent next
-    std::uint32_t outstanding = 0;     // selective repeat: sent, neither acknowledged nor lost
-    std::uint32_t lost = 0;
-    std::uint32_t mask = 0;  // size of `slots` - 1
-    double window = 0;       // packets
-    double max_window = 0;   // packets
-    double alpha = 0;        // DCTCP: average fraction of marked packets
+    std::vector<Slot> slots;           // by number, modulo their size, which is a power of two
+    double window = 0;                 // packets
+    double max_window = 0;             // packets
+    double alpha = 0;                  // DCTCP: average fraction of marked packets
     std::uint32_t round_end = 0;
     std::uint32_t round_acks = 0;
     std::uint32_t round_marks = 0;
-    Time newest = 0;    // latest send time of a packet that has arrived
-    Time progress = 0;  // when `first` last rose, or a packet was sent while none was outstanding
+    SelectiveRepeat repeat;
+    Time reorder_at = kNeverTime;  // selective repeat: the event of the reordering timer
+    std::uint32_t reach = 0;       // selective repeat: packets from `first` on that may be sent; a power of two
+    Time progress = 0;             // when packets were last acknowledged, or one was sent while none was outstanding
     Time timeout = 0;
-    Time reorder = 0;
     Time reroute = 0;
     bool ready = false;                               // in its NIC's ready queue
     QpId behind = kNone;                              // the queue pair behind it there
@@ -134,8 +132,7 @@ class Transport {
     // The receiver.
     bool nak_sent = false;  // for `expected`
     std::uint32_t expected = 0;
-    std::vector<Slot> slots;
-    std::vector<bool> early;  // selective repeat: packets above `expected` that have arrived
+    std::vector<bool> early;  // selective repeat: packets above `expected` that have arrived, modulo `reach`
   };
   struct Channel {
     QpId first;
@@ -161,7 +158,9 @@ class Transport {
     QpId tail = kNone;
   };
 
-  [[nodiscard]] Slot& slot(Qp& qp, std::uint32_t psn) const { return qp.slots[psn & qp.mask]; }
+  [[nodiscard]] static Slot& slot(Qp& qp, std::uint32_t psn) { return qp.slots[psn & (qp.slots.size() - 1)]; }
+  [[nodiscard]] bool selective() const { return options_.receiver == Receiver::kSelectiveRepeat; }
+  [[nodiscard]] static SelectiveRepeat::Range flight(const Qp& qp) { return {qp.first, qp.next}; }
   [[nodiscard]] std::uint16_t payload(const Message& message, std::uint32_t packet) const;
   [[nodiscard]] bool can_send(const Qp& qp) const;
   [[nodiscard]] std::uint32_t any_route(const Qp& qp) { return qp.first_route + context_.random.below(qp.routes); }
@@ -170,11 +169,12 @@ class Transport {
   bool reroute_after(Qp& qp, std::uint32_t psn);
   void make_ready(QpId number);
   void take_flowlet(Qp& qp);
+  void make_room(Qp& qp);
   void set_timer(QpId number);
   void receive_data(QpId number, PacketId id);
   void receive_ack(QpId number, const Packet& packet);
   void acknowledge(Qp& qp, std::uint32_t expected);
-  void acknowledge_one(Qp& qp, const Packet& packet);
+  void detect_losses(QpId number);
   void update_window(Qp& qp, bool marked, std::uint32_t count);
   void schedule(MessageId message);
   void packet_arrived(MessageId message);

@@ -15,6 +15,7 @@ using PacketId = std::uint32_t;
 using MessageId = std::uint32_t;
 
 constexpr Time kSecond = 1'000'000'000'000;
+constexpr Time kNeverTime = std::numeric_limits<Time>::max();
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
 /// How routes of packets are chosen. kHashed: each lane has one route. The next four: a queue pair chooses among all

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "simulation.hpp"
@@ -44,7 +45,6 @@ constexpr TransportOptions kTransport{.payload_bytes = kPayload,
                                       .dctcp = false,
                                       .window_bdp = 2.0,
                                       .timeout_rtts = 100.0,
-                                      .reorder_rtts = 25.0,
                                       .scheme = Scheme::kHashed,
                                       .reroute_rtts = 2.0};
 
@@ -64,8 +64,9 @@ constexpr TransportOptions eager(Receiver receiver) {
 
 class Fabric {
  public:
-  explicit Fabric(const NetworkOptions& network = kNetwork, const TransportOptions& transport = kTransport)
-      : simulation_(kRates, kHeads, kSwitches, network, transport, 1) {}
+  explicit Fabric(const NetworkOptions& network = kNetwork, const TransportOptions& transport = kTransport,
+                  std::uint64_t seed = 1)
+      : simulation_(kRates, kHeads, kSwitches, network, transport, seed) {}
 
   /// A message of `kPackets` packets from host 0 or 1 to host 2 or 3, over one spine, on its own channel.
   MessageId send(NodeId src, NodeId dst, std::size_t spine) {
@@ -262,13 +263,38 @@ TEST_CASE("priority flow control takes no longer delay than its buffers were lai
                   std::invalid_argument);
 }
 
-TEST_CASE("equal seeds give equal runs") {
-  Fabric one(shallow(false), eager(Receiver::kGoBackN));
-  Fabric other(shallow(false), eager(Receiver::kGoBackN));
-  one.overload();
-  other.overload();
-  CHECK(one.now() == other.now());
-  CHECK(one.transport().totals().sent == other.transport().totals().sent);
+TEST_CASE("a lost packet is repeated within a round trip; without packets behind it, after the timeout") {
+  for (const bool tail : {false, true}) {
+    TransportOptions selective = kTransport;
+    selective.receiver = Receiver::kSelectiveRepeat;
+    Fabric fabric(kNetwork, selective);
+    const MessageId message = fabric.send(0, 2, 0);
+    const auto lose = [&](double loss) {
+      fabric.network().set_conditions(kUp[0], {.propagation = kPropagation, .mark_bytes = 0, .loss = loss});
+    };
+    const Time left = (tail ? kPackets : kPackets / 2) * kPacket + kPropagation;  // when this packet comes to the leaf
+    fabric.advance(left + kPacket / 2);
+    lose(1.0);
+    fabric.advance(left + kPacket + kPacket / 2);
+    lose(0.0);
+    fabric.run();
+    CHECK(fabric.sum(&Network::Counters::lost) == 1);
+    CHECK(fabric.sum(&Transport::Counters::retransmits) == 1);
+    CHECK(fabric.sum(&Transport::Counters::timeouts) == (tail ? 1 : 0));
+    const Time late = fabric.transport().delivered(message) - end_of(kPackets);
+    CHECK((tail ? late > 50 * kPacket : late == kPacket));  // the link has no other gap
+  }
+}
+
+TEST_CASE("equal seeds give equal runs, and others do not") {
+  const auto run = [](std::uint64_t seed) {
+    Fabric fabric(shallow(false), eager(Receiver::kGoBackN), seed);
+    fabric.network().set_conditions(kUp[0], {.propagation = kPropagation, .mark_bytes = 0, .loss = 0.1});
+    fabric.overload();
+    return std::pair(fabric.now(), fabric.transport().totals().sent);
+  };
+  CHECK(run(1) == run(1));
+  CHECK(run(1) != run(2));
 }
 
 }  // namespace
