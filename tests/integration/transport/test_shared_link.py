@@ -2,8 +2,9 @@
 """Flows on one shaped link fill it, share it evenly, and keep its queue near the target.
 
 Measurement begins after the start: all lanes begin at once, and at 10 Mbit/s the queue that this makes takes two or
-three seconds to drain. Other programs on the machine can only make the results worse. So up to three measurements are
-taken, and one of them must meet all bounds. If none does while other programs had the processors, the test is skipped.
+three seconds to drain. Other programs on the machine can only make the results worse. So of up to three measurements
+two must meet all bounds: one miss may be their work, and one hit may be luck. If fewer do while other programs had the
+processors, the test is skipped.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ pytestmark = [pytest.mark.sandboxed, pytest.mark.alone]
 MESSAGE_BYTES = 64 * 1024
 WARM_UP_S = 3.0
 FAST_WARM_UP_S = 1.5
-MEASURED_S = 5
+MEASURED_S = 3
 LOOKS = 3
+NEEDED = 2
 OTHERS = 0.3  # of all processors: if other programs have more, a failure says nothing about the transport
 TIMEOUT_S = 60.0
 FAST = 100_000_000
@@ -50,17 +52,35 @@ def filled_and_shared(outcome: Outcome, flows: int, lanes: int, rate_bps: int) -
     }
 
 
+def most_hit(measured: Callable[[], bool]) -> bool:
+    """Whether NEEDED of LOOKS measurements hit. Takes no more of them than that needs."""
+    hits = misses = 0
+    while hits < NEEDED and misses <= LOOKS - NEEDED:
+        if measured():
+            hits += 1
+        else:
+            misses += 1
+    return hits == NEEDED
+
+
 def look(measured: Callable[[], Outcome], asked: Callable[[Outcome], dict[str, bool]]) -> None:
-    """Measure until one measurement meets all bounds. Fails, or skips, if none of LOOKS does."""
-    for _ in range(LOOKS):
+    """Measure. Fails, or skips, if too few measurements meet all bounds."""
+    missed: list[tuple[Outcome, str]] = []
+
+    def hit() -> bool:
         outcome = measured()
         print(outcome)
-        missed = [what for what, holds in asked(outcome).items() if not holds]
-        if not missed:
-            return
-    if outcome.others > OTHERS:
-        pytest.skip(f"other programs had {outcome.others:.0%} of the processors: run this when they are done")
-    pytest.fail(f"not met in {LOOKS} measurements: {', '.join(missed)}; the last: {outcome}")
+        found = ", ".join(what for what, holds in asked(outcome).items() if not holds)
+        if found:
+            missed.append((outcome, found))
+        return not found
+
+    if most_hit(hit):
+        return
+    others = min(outcome.others for outcome, _ in missed)
+    if others > OTHERS:
+        pytest.skip(f"other programs had {others:.0%} of the processors: run this when they are done")
+    pytest.fail("; ".join(f"not met: {found} in {outcome}" for outcome, found in missed))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +131,8 @@ def test_a_flow_that_starts_late_gets_its_share(lanes: int) -> None:
             Device(near_address(2), lanes=lanes, line_rate_bps=FAST, seed=2) as late,
         ):
             connection = late.connect(link.handle, TIMEOUT_S)
-            for _ in range(LOOKS):
+
+            def hit() -> bool:
                 early = sum(acknowledged(devices))
                 time.sleep(WARM_UP_S)
                 assert 8 * (sum(acknowledged(devices)) - early) / WARM_UP_S > FAST / 2
@@ -127,9 +148,9 @@ def test_a_flow_that_starts_late_gets_its_share(lanes: int) -> None:
                 stop.set()
                 thread.join()
                 print(f"the late flow of {lanes} lanes had {rate_bps / 1e6:.1f} Mbit/s after {took_s[-1]:.2f} s")
-                if rate_bps >= wanted_bps:
-                    return
-    pytest.fail(f"the late flow had less than {wanted_bps / 1e6:.0f} Mbit/s after {took_s} s")
+                return rate_bps >= wanted_bps
+
+            assert most_hit(hit), f"the late flow had less than {wanted_bps / 1e6:.0f} Mbit/s after {took_s} s"
 
 
 @pytest.mark.parametrize("lanes", [1, 8])

@@ -46,6 +46,7 @@ def test_no_link_carries_more_than_its_rate_and_the_first_end_is_exact(data: st.
         data.draw(st.lists(st.integers(1, 10**9), min_size=len(wanted), max_size=len(wanted))), dtype=float
     )
     ends = ends_s(plan, sizes)
+    assert ends.shape == (len(wanted),)
     if not len(wanted):
         return
     rates = plan.rates

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sdn.topoopt import coin_change, coin_route, select_permutations
@@ -17,8 +17,7 @@ from testbed.training.hardware import Collective
 
 @given(domains=st.integers(3, 40), nics=st.integers(1, 8))
 def test_the_busiest_circuit_carries_what_the_routes_of_all_pairs_put_on_it(domains: int, nics: int) -> None:
-    if nics >= domains - 1:
-        return
+    assume(nics < domains - 1)
     strides = select_permutations(domains, nics, range(1, domains))
     sums, members = coin_change(domains, strides), range(domains)
     circuits: Counter[tuple[int, int]] = Counter()
