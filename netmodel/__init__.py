@@ -1,30 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pure model of a fabric: topologies, forwarding, ECMP hashes, paths, source ports of paths, and YAML files."""
+"""The pure model of a fabric: topologies, forwarding, ECMP hashes, paths, source ports of paths, and YAML files.
 
-from netmodel.builders import leaf_spine
-from netmodel.circuits import Circuits, check_circuits, duplex, far_end, joined, lit, lit_links
-from netmodel.direct_connect import direct_connect, panel_of
-from netmodel.flow import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields
-from netmodel.forwarding import Forwarding, forwarding
-from netmodel.hashes import AffineHash, CrcHash, EcmpHash, LinuxL4Hash, OvsHash, XorHash
-from netmodel.located import LocatedError, Location, raise_all
-from netmodel.paths import NoRouteError, Path, equal_cost_paths, path_of, paths_of_ports, ports_for_path
-from netmodel.rails import rail_only, rail_optimised
-from netmodel.rates import RateBps, format_rate, parse_rate
-from netmodel.topology import (
-    Host,
-    Link,
-    Nic,
-    PortRef,
-    Role,
-    Switch,
-    Topology,
-    TopologyError,
-    derived_hash_seed,
-    derived_mac,
-)
-from netmodel.topology_yaml import LeafSpineSpec, TopologySpec, dump_topology, load_topology
-from netmodel.yaml_source import Document, Mistake, SpecError, load_yaml, parse_yaml
+Its names are imported when they are used: a command that only prints needs neither NumPy nor pydantic.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from netmodel.builders import leaf_spine
+    from netmodel.circuits import Circuits, check_circuits, duplex, far_end, joined, lit, lit_links
+    from netmodel.direct_connect_builder import direct_connect, panel_of
+    from netmodel.flow import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields
+    from netmodel.hashes import AffineHash, CrcHash, EcmpHash, LinuxL4Hash, OvsHash, XorHash
+    from netmodel.located import LocatedError, Location, raise_all
+    from netmodel.next_hops import Forwarding, forwarding
+    from netmodel.paths import NoRouteError, Path, equal_cost_paths, path_of, paths_of_ports, ports_for_path
+    from netmodel.rails import rail_only, rail_optimised
+    from netmodel.rates import RateBps, format_rate, parse_rate
+    from netmodel.topology import (
+        Host,
+        Link,
+        Nic,
+        PortRef,
+        Role,
+        Switch,
+        Topology,
+        TopologyError,
+        derived_hash_seed,
+        derived_mac,
+    )
+    from netmodel.topology_yaml import LeafSpineSpec, TopologySpec, dump_topology, load_topology
+    from netmodel.yaml_source import Document, Mistake, SpecError, load_yaml, parse_yaml
 
 __all__ = [
     "ENTROPY_PORTS",
@@ -83,3 +90,41 @@ __all__ = [
     "rail_optimised",
     "raise_all",
 ]
+
+_MODULES = {
+    "builders": ("leaf_spine",),
+    "circuits": ("Circuits", "check_circuits", "duplex", "far_end", "joined", "lit", "lit_links"),
+    "direct_connect_builder": ("direct_connect", "panel_of"),
+    "flow": ("ENTROPY_PORTS", "ROCE_PORT", "Flow", "FlowFields"),
+    "hashes": ("AffineHash", "CrcHash", "EcmpHash", "LinuxL4Hash", "OvsHash", "XorHash"),
+    "located": ("LocatedError", "Location", "raise_all"),
+    "next_hops": ("Forwarding", "forwarding"),
+    "paths": ("NoRouteError", "Path", "equal_cost_paths", "path_of", "paths_of_ports", "ports_for_path"),
+    "rails": ("rail_only", "rail_optimised"),
+    "rates": ("RateBps", "format_rate", "parse_rate"),
+    "topology": (
+        "Host",
+        "Link",
+        "Nic",
+        "PortRef",
+        "Role",
+        "Switch",
+        "Topology",
+        "TopologyError",
+        "derived_hash_seed",
+        "derived_mac",
+    ),
+    "topology_yaml": ("LeafSpineSpec", "TopologySpec", "dump_topology", "load_topology"),
+    "yaml_source": ("Document", "Mistake", "SpecError", "load_yaml", "parse_yaml"),
+}
+"""The public names of every module."""
+
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+if not TYPE_CHECKING:  # or mypy would believe that every name exists
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(f"netmodel.{_MODULE_OF[name]}"), name)
+        return value

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from netmodel.flow import ENTROPY_PORTS, ROCE_PORT, Address, Flow, FlowFields, check_ports
-from netmodel.forwarding import Forwarding, forwarding
 from netmodel.hashes.base import EcmpHash
+from netmodel.next_hops import Forwarding, forwarding
 from netmodel.topology import PortRef, Topology
 
 Path: TypeAlias = tuple[PortRef, ...]

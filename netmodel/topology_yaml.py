@@ -36,7 +36,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from netmodel import flow
 from netmodel.builders import leaf_spine
-from netmodel.direct_connect import direct_connect
+from netmodel.direct_connect_builder import direct_connect
 from netmodel.rails import rail_only, rail_optimised
 from netmodel.rates import RateBps, format_rate
 from netmodel.topology import (
