@@ -56,6 +56,11 @@ class AdminError(Exception):
     """The path service does not answer, or refuses the request: one sentence."""
 
 
+def admin_socket(token_file: Path) -> Path:
+    """The socket of the path service that has this token file: it is in the same folder."""
+    return token_file.absolute().with_name(token_file.name + ".sock")
+
+
 def ask(path: Path, request: Request) -> dict[str, Any]:
     """Sends one request to the path service whose socket is at `path`. Returns its answer. Raises AdminError."""
     try:

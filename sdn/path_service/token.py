@@ -32,6 +32,13 @@ def read_token(path: Path) -> str:
     return token
 
 
+def made_or_read(path: Path) -> str:
+    """The token in a file, which is made first if there is none. Raises TokenError."""
+    if not path.exists():
+        make_token(path)
+    return read_token(path)
+
+
 def make_token(path: Path) -> None:
     """Writes a random token of 256 bits to a new file. Raises TokenError, FileExistsError."""
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path service of a run: starts and kills `paralet path-service run`, and reports dead links to it."""
+"""The path service of a run: starts and kills it, and reports dead links to it."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from emul.management import MANAGEMENT_ADDRESS
 from emul.sandbox import SCRATCH_DIR
 from netmodel import Link
-from sdn.path_service.admin import AdminError, LinkChange, Status, ask
+from sdn.path_service.admin import AdminError, LinkChange, Status, admin_socket, ask
 from sdn.path_service.token import TokenError, read_token
 from sdn.planners import DEFAULT_PLANNER
 from testbed.errors import TestbedError
@@ -24,7 +24,7 @@ SERVICE_PORT = 4792
 
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 5.0
-_PARALET = (sys.executable, "-c", "from testbed.cli import main; main()")
+_PROGRAM = (sys.executable, "-m", "testbed.run.path_service_program")
 
 
 class PathServiceProcess:
@@ -42,7 +42,7 @@ class PathServiceProcess:
     ) -> None:
         self.address = address
         self.token_file = scratch_dir / "token"
-        self._admin = scratch_dir / "token.sock"  # beside the token, as `paralet path-service` has it
+        self._admin = admin_socket(self.token_file)
         self._argv = argv
         self._log_file = log_file
         self._process: subprocess.Popen[bytes] | None = None
@@ -158,9 +158,9 @@ class PathServices:
         if policy.policy != "controller":
             yield None
             return
-        argv = [*_PARALET, "path-service", "run", "--topology", str(self._log_dir / "topology.yaml")]
-        argv += ["--planner", policy.planner or DEFAULT_PLANNER, "--forecast"]
-        argv += ["--hash", "rules" if self._experiment.spec.pinning == "rules" else "ovs"]
+        argv = [*_PROGRAM, "--topology", str(self._log_dir / "topology.yaml")]
+        argv += ["--planner", policy.planner or DEFAULT_PLANNER]
+        argv += ["--rules"] if self._experiment.spec.pinning == "rules" else []
         argv += ["--event-log", str(self._log_dir / f"path-service-{name}.jsonl")]
         with PathServiceProcess(argv, self._log_dir / f"path-service-{name}.log", SCRATCH_DIR / "paths") as service:
             service.dead_links(self._dead)

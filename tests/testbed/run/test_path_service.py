@@ -18,7 +18,7 @@ from testbed.run.path_service import PathServiceProcess, no_services
 from testbed.spec import Policy
 
 TOPOLOGY = leaf_spine(2, 2, 1, 10**7)
-PARALET = (sys.executable, "-c", "from testbed.cli import main; main()")
+PROGRAM = (sys.executable, "-m", "testbed.run.path_service_program")
 
 
 def free_address() -> str:
@@ -28,7 +28,7 @@ def free_address() -> str:
 
 def made(folder: Path, topology: Topology = TOPOLOGY) -> PathServiceProcess:
     (folder / "topology.yaml").write_text(dump_topology(topology))
-    argv = [*PARALET, "path-service", "run", "--topology", str(folder / "topology.yaml")]
+    argv = [*PROGRAM, "--topology", str(folder / "topology.yaml")]
     scratch = folder / ("long" * 30)  # longer than the path of a Unix socket may be
     return PathServiceProcess(argv, folder / "log", scratch, free_address())
 
