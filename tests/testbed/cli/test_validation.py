@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from testbed.cli.validation import message_delay_s
 from testbed.progress import Silent
 from testbed.simulate import fluid
-from testbed.simulate.validation import message_delay_s
 from testbed.spec import Experiment, Spec, check
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m testbed.simulate.validation`: compare specs on the emulated fabric with a model, fluid or packet.
+"""`python -m testbed.cli.validation`: compare specs on the emulated fabric with a model, fluid or packet.
 
 Runs `paralet run` for every spec and needs root. With `--calibrate` it prints the `fluid.message_delay_s` that explains
 most of the difference, and the deviation that remains.
@@ -28,7 +28,7 @@ _ROUNDS = 8
 
 Model = Literal["fluid", "packet"]
 
-_PARALET = (sys.executable, "-c", "from testbed.cli import main; main()")
+_PARALET = (sys.executable, "-m", "testbed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +150,10 @@ def table(found: Iterable[Agreement]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(
-        prog="python -m testbed.simulate.validation",
+        prog="python -m testbed.cli.validation",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="example: python -m testbed.simulate.validation experiments/validation/*.yaml --plot validation.png",
+        epilog="example: python -m testbed.cli.validation experiments/validation/*.yaml --plot validation.png",
     )
     parser.add_argument("specs", nargs="+", type=Path, metavar="SPEC")
     parser.add_argument("--model", choices=get_args(Model), default="fluid", help="what to compare with")
