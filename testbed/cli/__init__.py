@@ -1,49 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command `paralet`. Each subcommand has its own module. `main` is the entry point."""
 
-from importlib.metadata import PackageNotFoundError, version
-
 import click
 
+from testbed.cli.commands import COMMANDS
 from testbed.cli.group import LazyGroup
 
 __all__ = ["main"]
 
-_COMMANDS = (
-    "bench",
-    "cluster",
-    "doctor",
-    "export",
-    "nccl",
-    "papers",
-    "path-service",
-    "plan",
-    "plugin",
-    "predict",
-    "report",
-    "run",
-    "stat",
-    "sweep",
-    "top",
-)
 
+def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if not asked or context.resilient_parsing:
+        return
+    from importlib.metadata import PackageNotFoundError, version
 
-def _version() -> str:
     try:
-        return version("paralet")
+        number = version("paralet")
     except PackageNotFoundError:  # a checkout that is not installed
-        return "unknown"
+        number = "unknown"
+    click.echo(f"paralet {number}")
+    context.exit()
 
 
 @click.group(
     name="paralet",
     cls=LazyGroup,
-    modules={name: f"testbed.cli.{name.replace('-', '_')}" for name in _COMMANDS},
+    package="testbed.cli",
+    summaries=COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog="Example: paralet run experiments/demo.yaml",
 )
-@click.version_option(_version(), prog_name="paralet", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 @click.pass_context
 def main(context: click.Context) -> None:
     """ParaLet flowlets through an emulated fabric: run experiments, predict paths, measure.

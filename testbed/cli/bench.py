@@ -5,7 +5,7 @@ import json
 
 import click
 
-from testbed.bench import BENCHES, Result
+from testbed.bench import BENCHES, Result, benchmark
 
 
 @click.command(epilog="Example: paralet bench transport --json")
@@ -16,7 +16,7 @@ def bench(name: str, as_json: bool) -> None:
 
     docs/performance.md says whether a higher or lower ratio is better.
     """
-    result = BENCHES[name]()
+    result = benchmark(name)()
     if as_json:
         click.echo(json.dumps(result.as_json(), indent=2))
     else:

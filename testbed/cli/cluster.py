@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.cli.options import results_folder
-from testbed.spec import SEEDS_MAX
+from testbed.cli.options import SEEDS_MAX, results_folder
 
 if TYPE_CHECKING:
     from sim.cluster import Result

@@ -2,15 +2,14 @@
 """`paralet export`: a topology or the traffic of a spec in formats of other programs."""
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from netmodel import Document, SpecError, Topology, TopologySpec, dump_topology
-from netmodel.containerlab import write_containerlab
-from netmodel.floodns import read_properties
-from netmodel.htsim import read_topo, write_topo
 from testbed.errors import InputError
+
+if TYPE_CHECKING:
+    from netmodel import Topology
 
 Form = Literal["yaml", "topo", "containerlab", "cm"]
 
@@ -34,6 +33,8 @@ def export(file: Path, form: Form, output: Path | None) -> None:
 
     FILE is a spec or a topology: YAML, htsim's .topo, or topology.properties of floodns. Traffic needs a spec.
     """
+    from netmodel import SpecError
+
     try:
         text = _connections(file) if form == "cm" else _written(_topology(file), form)
     except SpecError:
@@ -51,13 +52,21 @@ def export(file: Path, form: Form, output: Path | None) -> None:
         raise InputError(f"cannot write {output}: {error.strerror}") from error
 
 
-def _written(topology: Topology, form: Form) -> str:
+def _written(topology: "Topology", form: Form) -> str:
+    from netmodel import dump_topology
+    from netmodel.containerlab import write_containerlab
+    from netmodel.htsim import write_topo
+
     if form == "topo":
         return write_topo(topology)
     return write_containerlab(topology) if form == "containerlab" else dump_topology(topology)
 
 
-def _topology(file: Path) -> Topology:
+def _topology(file: Path) -> "Topology":
+    from netmodel import Document, TopologySpec
+    from netmodel.floodns import read_properties
+    from netmodel.htsim import read_topo
+
     if file.suffix == ".topo":
         return read_topo(file.read_text(), str(file))
     if file.suffix == ".properties":

@@ -3,24 +3,37 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import click
 
-from netmodel import CrcHash, Document, EcmpHash, LinuxL4Hash, OvsHash, Topology, TopologySpec, XorHash
-from sdn.openflow.source_rules import SourcePortRules
 from testbed.errors import InputError
+
+if TYPE_CHECKING:
+    from netmodel import EcmpHash, Topology
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-HASHES: dict[str, Callable[[Topology], EcmpHash]] = {
-    "ovs": lambda _: OvsHash(),
-    "linux": lambda _: LinuxL4Hash(),
-    "crc16": lambda _: CrcHash("crc16"),
-    "crc32": lambda _: CrcHash("crc32"),
-    "xor": lambda _: XorHash(),
-    "rules": SourcePortRules.of,
-}
+HashName = Literal["ovs", "linux", "crc16", "crc32", "xor", "rules"]
+HASHES: tuple[HashName, ...] = get_args(HashName)
+
+
+def hash_of(name: HashName, topology: "Topology") -> "EcmpHash":
+    """The hash with this name. Raises ValueError when the switches of `topology` cannot have the rules."""
+    from netmodel import CrcHash, LinuxL4Hash, OvsHash, XorHash
+    from sdn.openflow.source_rules import SourcePortRules
+
+    match name:
+        case "ovs":
+            return OvsHash()
+        case "linux":
+            return LinuxL4Hash()
+        case "crc16" | "crc32":
+            return CrcHash(name)
+        case "xor":
+            return XorHash()
+        case "rules":
+            return SourcePortRules.of(topology)
 
 
 def topology_option(also: str = "") -> Callable[[_Command], _Command]:
@@ -40,13 +53,13 @@ def hash_option(command: _Command) -> _Command:
     return click.option(
         "--hash",
         "hash_name",
-        type=click.Choice(list(HASHES)),
+        type=click.Choice(HASHES),
         help="Hash by which switches choose among equal paths; rules: bits of source ports. Default: ovs, or rules if "
         "FILE is a spec with pinning: rules.",
     )(command)
 
 
-def fabric_of(file: Path, hash_name: str | None) -> tuple[Topology, str, EcmpHash]:
+def fabric_of(file: Path, hash_name: HashName | None) -> "tuple[Topology, HashName, EcmpHash]":
     """The topology in `file`, which is a topology or a spec; the name of its switches' hash; and the hash.
 
     Raises SpecError, and InputError when rules do not fit the topology.
@@ -54,13 +67,15 @@ def fabric_of(file: Path, hash_name: str | None) -> tuple[Topology, str, EcmpHas
     topology, usual = _read(file)
     name = usual if hash_name is None else hash_name
     try:
-        return topology, name, HASHES[name](topology)
+        return topology, name, hash_of(name, topology)
     except ValueError as error:
         raise InputError(f"--hash {name}: {error}") from error
 
 
-def _read(file: Path) -> tuple[Topology, str]:
+def _read(file: Path) -> "tuple[Topology, HashName]":
     """The topology, and the name of the hash that its switches use by default."""
+    from netmodel import Document, TopologySpec
+
     document = Document.read(file)
     if not isinstance(document.data, dict) or "topology" not in document.data:
         return document.as_model(TopologySpec).topology, "ovs"

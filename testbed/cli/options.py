@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
-from testbed.spec import SEEDS_MAX
+SEEDS_MAX = 100_000
+"""`testbed.spec.SEEDS_MAX`, whose import would take longer than most commands' help."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -5,14 +5,19 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from testbed.papers import PAPERS, Claim, Paper
+if TYPE_CHECKING:
+    from testbed.papers import Claim, Paper
+
+_NUMBERS = ("000", "001", "002", "003", "004")
+"""Those of `testbed.papers.PAPERS`, which imports what every paper computes."""
 
 
 @click.command(epilog="Example: paralet papers 003 --json")
-@click.argument("number", metavar="PAPER", type=click.Choice(list(PAPERS)))
+@click.argument("number", metavar="PAPER", type=click.Choice(_NUMBERS))
 @click.option("--quick", is_flag=True, help="Check only a small part, in seconds.")
 @click.option(
     "--page",
@@ -26,6 +31,8 @@ def papers(number: str, quick: bool, page: Path | None, from_csv: bool, as_json:
 
     docs/papers/index.md explains the verdicts.
     """
+    from testbed.papers import PAPERS
+
     paper = PAPERS[number]
     if from_csv:
         _rewrite(page, paper, quick or as_json)
@@ -42,7 +49,7 @@ def papers(number: str, quick: bool, page: Path | None, from_csv: bool, as_json:
         _print(paper.title, findings.claims)
 
 
-def _rewrite(page: Path | None, paper: Paper, others: bool) -> None:
+def _rewrite(page: Path | None, paper: "Paper", others: bool) -> None:
     from testbed.papers.page import rewrite
 
     if page is None or others:
@@ -50,7 +57,7 @@ def _rewrite(page: Path | None, paper: Paper, others: bool) -> None:
     rewrite(page, paper)
 
 
-def _print(title: str, claims: Sequence[Claim]) -> None:
+def _print(title: str, claims: "Sequence[Claim]") -> None:
     from rich.markup import escape
 
     from testbed.cli.tables import console, table

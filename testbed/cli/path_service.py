@@ -6,17 +6,22 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sdn.planners import DEFAULT_PLANNER, PLANNERS, PlannerName, cabling
 from testbed.cli.endpoints import address_and_port, endpoint_text
-from testbed.cli.fabric import fabric_of, hash_option, topology_option
+from testbed.cli.fabric import HashName, fabric_of, hash_option, topology_option
 from testbed.cli.group import OneSentenceGroup
 from testbed.errors import InputError, TestbedError
 
+if TYPE_CHECKING:
+    from sdn.planners import PlannerName
+
 DEFAULT_PORT = 4792
+
+_PLANNERS = ("optimal", "greedy", "annealing", "ilp", "ecmp")
+"""Those of `sdn.planners.PLANNERS`, its default first."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -59,9 +64,7 @@ def _json(command: _Command) -> _Command:
     help="Where hosts connect; with port 0 the kernel chooses one.",
 )
 @_token_file
-@click.option(
-    "--planner", type=click.Choice(list(PLANNERS)), default=DEFAULT_PLANNER, show_default=True, help="The planner."
-)
+@click.option("--planner", type=click.Choice(_PLANNERS), default=_PLANNERS[0], show_default=True, help="The planner.")
 @hash_option
 @click.option("--forecast", is_flag=True, help="Learn which elephants repeat, and assign their paths in advance.")
 @click.option("--rates", is_flag=True, help="Limit every elephant to its max-min fair rate.")
@@ -76,8 +79,8 @@ def run(
     topology_file: Path,
     listen: str,
     token_file: Path,
-    planner: PlannerName,
-    hash_name: str | None,
+    planner: "PlannerName",
+    hash_name: HashName | None,
     forecast: bool,
     rates: bool,
     event_log: Path | None,
@@ -87,10 +90,11 @@ def run(
 
     When hosts can connect, one line on standard output says where. A missing token file is created.
     """
-    from sdn.path_service.admin import AdminError
+    from sdn.path_service.admin import AdminError, admin_socket
     from sdn.path_service.run import Place, serve
     from sdn.path_service.service import Options
-    from sdn.path_service.token import TokenError, make_token, read_token
+    from sdn.path_service.token import TokenError, made_or_read
+    from sdn.planners import cabling
 
     address, port = address_and_port("--listen", listen, f"10.0.0.1:{DEFAULT_PORT} or [fd00::1]:{DEFAULT_PORT}")
     topology, _, ecmp_hash = fabric_of(topology_file, hash_name)
@@ -99,12 +103,10 @@ def run(
     except ValueError as error:  # the topology is not a two-level leaf-spine
         raise InputError(str(error)) from error
     try:
-        if not token_file.exists():
-            make_token(token_file)
-        token = read_token(token_file)
+        token = made_or_read(token_file)
     except TokenError as error:
         raise InputError(str(error)) from error
-    place = Place(address, port, _admin(token_file))
+    place = Place(address, port, admin_socket(token_file))
 
     def ready(address: str, port: int) -> None:
         said = {"event": "ready", "listen": endpoint_text(address, port), "admin": str(place.admin)}
@@ -183,20 +185,15 @@ def fail_link(link: str, token_file: Path, up: bool, as_json: bool) -> None:
 
 
 def _ask(token_file: Path, request: Callable[..., Any], **fields: object) -> dict[str, Any]:
-    from sdn.path_service.admin import AdminError, ask
+    from sdn.path_service.admin import AdminError, admin_socket, ask
     from sdn.path_service.token import TokenError, read_token
 
     try:
-        return ask(_admin(token_file), request(token=read_token(token_file), **fields))
+        return ask(admin_socket(token_file), request(token=read_token(token_file), **fields))
     except TokenError as error:
         raise InputError(str(error)) from error
     except AdminError as error:
         raise TestbedError(str(error)) from error
-
-
-def _admin(token_file: Path) -> Path:
-    """The operator's socket is in the folder of the token file."""
-    return token_file.absolute().with_name(token_file.name + ".sock")
 
 
 def _show(said: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]], None]) -> None:

@@ -3,15 +3,16 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
-from netmodel import ENTROPY_PORTS, EcmpHash, Flow, NoRouteError, PortRef, Topology, path_of, paths_of_ports
-from netmodel import Path as FabricPath
-from testbed.cli.fabric import fabric_of, hash_option, topology_option
+from testbed.cli.fabric import HashName, fabric_of, hash_option, topology_option
 from testbed.errors import InputError
+
+if TYPE_CHECKING:
+    from netmodel import EcmpHash, Topology
+    from netmodel import Path as FabricPath
 
 _SHOWN_PORTS = 8
 
@@ -28,7 +29,13 @@ _SHOWN_PORTS = 8
 @hash_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with every port.")
 def predict(
-    src: str, dst: str, port: int | None, topology_file: Path, via: str | None, hash_name: str | None, as_json: bool
+    src: str,
+    dst: str,
+    port: int | None,
+    topology_file: Path,
+    via: str | None,
+    hash_name: HashName | None,
+    as_json: bool,
 ) -> None:
     """Print the path from host SRC to host DST of a RoCEv2 flow with UDP source port PORT.
 
@@ -36,6 +43,8 @@ def predict(
     """
     if port is not None and via is not None:
         raise click.UsageError("give either PORT or --via, not both")
+    from netmodel import NoRouteError
+
     topology, hash_name, ecmp_hash = fabric_of(topology_file, hash_name)
     for name in (src, dst):
         if not topology.has_host(name):
@@ -51,13 +60,19 @@ def predict(
     click.echo(json.dumps({"src": src, "dst": dst, "hash": hash_name, "paths": answer}) if as_json else _text(answer))
 
 
-def _one(topology: Topology, src: str, dst: str, port: int, ecmp_hash: EcmpHash) -> list[dict[str, Any]]:
+def _one(topology: "Topology", src: str, dst: str, port: int, ecmp_hash: "EcmpHash") -> list[dict[str, Any]]:
+    from netmodel import Flow, path_of
+
     addresses = [topology.host(name).nics[0].address for name in (src, dst)]
     path = path_of(topology, Flow(addresses[0], addresses[1], port), ecmp_hash)
     return [_described(topology, path, [port])]
 
 
-def _all(topology: Topology, src: str, dst: str, ecmp_hash: EcmpHash) -> list[dict[str, Any]]:
+def _all(topology: "Topology", src: str, dst: str, ecmp_hash: "EcmpHash") -> list[dict[str, Any]]:
+    import numpy as np
+
+    from netmodel import ENTROPY_PORTS, paths_of_ports
+
     paths, index = paths_of_ports(topology, src, dst, ecmp_hash)
     return [
         _described(topology, path, (np.flatnonzero(index == number) + ENTROPY_PORTS.start).tolist())
@@ -65,7 +80,7 @@ def _all(topology: Topology, src: str, dst: str, ecmp_hash: EcmpHash) -> list[di
     ]
 
 
-def _crossing(topology: Topology, answer: list[dict[str, Any]], via: str) -> list[dict[str, Any]]:
+def _crossing(topology: "Topology", answer: list[dict[str, Any]], via: str) -> list[dict[str, Any]]:
     try:
         topology.switch(via)
     except KeyError:
@@ -76,8 +91,8 @@ def _crossing(topology: Topology, answer: list[dict[str, Any]], via: str) -> lis
     return found
 
 
-def _described(topology: Topology, path: FabricPath, ports: list[int]) -> dict[str, Any]:
-    last: PortRef = topology.peer(path[-1])
+def _described(topology: "Topology", path: "FabricPath", ports: list[int]) -> dict[str, Any]:
+    last = topology.peer(path[-1])
     return {"nodes": [*(hop.node for hop in path), last.node], "out_ports": [str(hop) for hop in path], "ports": ports}
 
 

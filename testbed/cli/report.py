@@ -5,14 +5,14 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from testbed import spec
-from testbed.analysis import results
-from testbed.cli.outcome import evaluate, observations_of
 from testbed.errors import InputError
-from testbed.spec import Experiment
+
+if TYPE_CHECKING:
+    from testbed.spec import Experiment
 
 
 @click.command(epilog="Example: paralet report results/before results/after --out comparison.html")
@@ -33,6 +33,8 @@ def report(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
 
     A result FOLDER is what `paralet run` has left in results/NAME.
     """
+    from testbed.cli.outcome import evaluate, observations_of
+
     experiments = [_experiment(folder) for folder in folders]
     if len(folders) == 1:
         evaluate(experiments[0], observations_of(folders[0]), folders[0]).show(as_json)
@@ -40,16 +42,21 @@ def report(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
         _compare(folders, experiments, out, as_json)
 
 
-def _experiment(folder: Path) -> Experiment:
+def _experiment(folder: Path) -> "Experiment":
+    from testbed import spec
+    from testbed.analysis import results
+
     for name in (results.SPEC, results.OBSERVATIONS):
         if not (folder / name).is_file():
             raise InputError(f"{folder} is not a result folder of a finished run: it has no {name}")
     return spec.load(folder / results.SPEC)
 
 
-def _compare(folders: Sequence[Path], experiments: Sequence[Experiment], out: Path, as_json: bool) -> None:
+def _compare(folders: Sequence[Path], experiments: "Sequence[Experiment]", out: Path, as_json: bool) -> None:
+    from testbed.analysis import results
     from testbed.analysis.flows import flows_of
     from testbed.analysis.metrics import by_policy
+    from testbed.cli.outcome import observations_of
     from testbed.cli.tables import console, table
     from testbed.report import Compared, write_comparison
     from testbed.report.compare import rows_of

@@ -3,19 +3,18 @@
 
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import click
 
 import emul
-from emul import guest, rxe, sandbox
-from testbed import progress, spec
-from testbed.analysis import results
-from testbed.analysis.observations import Observations
+from emul import guest, sandbox
 from testbed.cli.options import results_folder, seeds_and_policies
-from testbed.cli.outcome import evaluate, observations_of
 from testbed.errors import InputError, TestbedError
-from testbed.spec import Experiment, FabricName
+
+if TYPE_CHECKING:
+    from testbed.analysis.observations import Observations
+    from testbed.spec import Experiment, FabricName
 
 _OWN_STATUS = (1, 2)
 """Exit statuses for which the runner has already printed the reason on standard error."""
@@ -48,7 +47,7 @@ def run(
     results_dir: Path,
     seeds: int | None,
     policies: tuple[str, ...],
-    fabric: FabricName | None,
+    fabric: "FabricName | None",
     time_limit_s: int,
     watch: bool,
     as_json: bool,
@@ -60,6 +59,11 @@ def run(
     machine's kernel lacks them, the run happens in a guest, which is slow. Writes summary.json, report.html, plots, CSV
     files and logs to DIR/NAME, where NAME is the spec's.
     """
+    from emul import rxe
+    from testbed import spec
+    from testbed.analysis import results
+    from testbed.cli.outcome import evaluate, observations_of
+
     experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric)
     modelled = experiment.spec.fabric in spec.MODELS
     in_guest = experiment.spec.fabric == "softroce" and not rxe.per_namespace()
@@ -97,14 +101,18 @@ def require_machine() -> None:
 
 
 def _make(folder: Path) -> None:
+    from testbed.analysis import results
+
     try:
         results.prepare(folder)
     except OSError as error:
         raise InputError(f"cannot write results to {folder}: {error.strerror}") from error
 
 
-def _model(experiment: Experiment, folder: Path) -> Observations:
+def _model(experiment: "Experiment", folder: Path) -> "Observations":
     """Run on a modelled fabric, in this process, and save what was observed. Raises TestbedError."""
+    from testbed import progress
+    from testbed.analysis import results
     from testbed.simulate import fluid, packet
 
     observe = packet.observe if experiment.spec.fabric == "packet" else fluid.observe
@@ -115,6 +123,8 @@ def _model(experiment: Experiment, folder: Path) -> Observations:
 
 
 def _runner_argv(folder: Path) -> list[str]:
+    from testbed.analysis import results
+
     argv = [sys.executable, "-m", "testbed.run.runner"]
     argv += ["--spec", str(folder / results.SPEC), "--out", str(folder / results.OBSERVATIONS)]
     return [*argv, "--log-dir", str(folder / results.LOGS), "--journal", str(folder / results.JOURNAL)]
@@ -122,6 +132,7 @@ def _runner_argv(folder: Path) -> list[str]:
 
 def _run_watched(folder: Path) -> None:
     """The same as `run_in_sandbox`, with the view on the terminal and the progress in a file."""
+    from testbed.analysis import results
     from testbed.cli.watching import watching
 
     log = folder / results.LOGS / "progress.log"
@@ -150,6 +161,8 @@ def run_in_sandbox(argv: list[str], logs: Path, output: IO[str] | None = None) -
 
 def _run_in_guest(folder: Path, time_limit_s: int) -> None:
     """Run `testbed.run.runner` in a guest. The guest's console is logged beside the other logs."""
+    from testbed.analysis import results
+
     folder = folder.resolve()
     options = guest.GuestOptions(time_limit_s=time_limit_s, writable=[folder])
     console = folder / results.LOGS / "guest.log"
@@ -162,6 +175,8 @@ def _run_in_guest(folder: Path, time_limit_s: int) -> None:
 
 
 def _check(status: int, logs: Path) -> None:
+    from testbed import progress
+
     if status:
         progress.sweep()
     if status in (130, 143):

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from testbed.analysis.jobs import ideal_at
-from testbed.cli.fabric import HASHES
+from testbed.cli.fabric import hash_of
 from testbed.live.fabric_view import FabricView
 from testbed.live.runs_so_far import entries, happenings, standing
 from testbed.spec import Experiment
@@ -36,6 +36,6 @@ class RunProgress:
 
 def view_of(experiment: Experiment) -> FabricView | None:
     """The links of its fabric, by the paths that its switches choose; None without links between leaves and spines."""
-    ecmp_hash = HASHES["rules" if experiment.spec.pinning == "rules" else "ovs"](experiment.topology)
+    ecmp_hash = hash_of("rules" if experiment.spec.pinning == "rules" else "ovs", experiment.topology)
     view = FabricView(experiment.topology, ecmp_hash)
     return view if view.pairs else None

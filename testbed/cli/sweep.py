@@ -5,15 +5,15 @@ import csv
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import yaml
 
-from testbed import spec
 from testbed.cli.options import results_folder, seeds_and_policies
 from testbed.errors import InputError
-from testbed.spec import FabricName
+
+if TYPE_CHECKING:
+    from testbed.spec import FabricName
 
 
 @click.command(
@@ -29,7 +29,7 @@ from testbed.spec import FabricName
     "all combinations run.",
 )
 @seeds_and_policies
-@click.option("--fabric", type=click.Choice(spec.MODELS), help="Run on this fabric instead of the spec's.")
+@click.option("--fabric", type=click.Choice(["fluid", "packet"]), help="Run on this fabric instead of the spec's.")
 @results_folder("a folder NAME-sweep with the results")
 @click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="Number of processes (default: all cores).")
 @click.option("--scheduler", metavar="ADDRESS", help="Run on the workers of this Dask scheduler instead.")
@@ -39,7 +39,7 @@ def sweep(
     settings: tuple[str, ...],
     seeds: int | None,
     policies: tuple[str, ...],
-    fabric: FabricName | None,
+    fabric: "FabricName | None",
     results_dir: Path,
     jobs: int | None,
     scheduler: str | None,
@@ -51,6 +51,7 @@ def sweep(
     computed again, so an interrupted sweep resumes when the command is repeated. sweep.csv has a line for each policy
     of each point.
     """
+    from testbed import spec
     from testbed.simulate import sweep as sweeps
 
     if jobs is not None and scheduler is not None:
@@ -96,6 +97,8 @@ def sweep(
 
 def _values(setting: str) -> tuple[str, list[Any]]:
     """Parse KEY=VALUE,VALUE: the key and its values, read as YAML. Raises InputError."""
+    import yaml
+
     key, equals, text = setting.partition("=")
     try:
         values = yaml.safe_load(f"[{text}]")

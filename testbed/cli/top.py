@@ -10,21 +10,21 @@ from collections.abc import Callable
 from datetime import datetime
 from itertools import count as count_up
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from hostlib import stats
-from testbed import spec
-from testbed.analysis import results
 from testbed.cli.counters_input import CountersInput, keys_from_terminal
 from testbed.cli.endpoints import ipv4_and_port
-from testbed.cli.fabric import HASHES, fabric_of
+from testbed.cli.fabric import HASHES, HashName, fabric_of
 from testbed.cli.operations_input import operations_now
 from testbed.errors import InputError, TestbedError
-from testbed.live.fabric_view import FabricView
 from testbed.live.link_counters import PortRates
-from testbed.live.moments import Moment, Moments, as_json
+
+if TYPE_CHECKING:
+    from testbed.live.fabric_view import FabricView
+    from testbed.live.moments import Moment
 
 _LOG = 200
 """Events that a page shows."""
@@ -42,7 +42,7 @@ _PICTURE_SIZE = (100, 32)
     type=click.Path(path_type=Path),
     help="A topology, or an experiment spec that has one: the load of its links is shown too.",
 )
-@click.option("--hash", "hash_name", type=click.Choice(list(HASHES)), help="Hash of its switches, as for predict.")
+@click.option("--hash", "hash_name", type=click.Choice(HASHES), help="Hash of its switches, as for predict.")
 @click.option(
     "--run",
     "run_dir",
@@ -80,7 +80,7 @@ _PICTURE_SIZE = (100, 32)
 def top(
     pids: tuple[int, ...],
     topology_file: Path | None,
-    hash_name: str | None,
+    hash_name: HashName | None,
     run_dir: Path | None,
     counters_file: BinaryIO | None,
     interval_s: float,
@@ -143,16 +143,20 @@ def exists(pid: int) -> bool:
 
 
 def _watched(
-    topology_file: Path | None, hash_name: str | None, run_dir: Path | None
-) -> tuple[FabricView | None, Callable[[], tuple[str, list[str]]] | None]:
+    topology_file: Path | None, hash_name: HashName | None, run_dir: Path | None
+) -> "tuple[FabricView | None, Callable[[], tuple[str, list[str]]] | None]":
     """The fabric to show, and the progress of the run if there is one. Raises InputError."""
     if run_dir is not None:
+        from testbed import spec
+        from testbed.analysis import results
         from testbed.cli.run_progress import RunProgress, view_of
 
         experiment = spec.load(run_dir / results.SPEC)
         return view_of(experiment), RunProgress(experiment, run_dir / results.JOURNAL).take
     if topology_file is None:
         return None, None
+    from testbed.live.fabric_view import FabricView
+
     topology, _, ecmp_hash = fabric_of(topology_file, hash_name)
     view = FabricView(topology, ecmp_hash)
     if not view.pairs:
@@ -166,15 +170,17 @@ class _Watch:
     def __init__(
         self,
         pids: tuple[int, ...],
-        view: FabricView | None,
+        view: "FabricView | None",
         counters: CountersInput | None,
         status: Callable[[], tuple[str, list[str]]] | None,
     ) -> None:
+        from testbed.live.moments import Moments
+
         self.view, self.counters = view, counters
         self._pids, self._status = pids, status
         self._moments = Moments(view, exists)
 
-    def take(self) -> tuple[Moment, str, list[str], list[str]]:
+    def take(self) -> "tuple[Moment, str, list[str], list[str]]":
         """The next moment, how far a run has come, its new events, and what was wrong with counters."""
         said, happened = ("", []) if self._status is None else self._status()
         ports: list[PortRates] = []
@@ -188,6 +194,8 @@ class _Watch:
 
 def _stream(watch: _Watch, interval_s: float, count: int | None) -> None:
     """Print an object per update, until `count` were printed or the counters have ended."""
+    from testbed.live.moments import as_json
+
     for done in count_up(1):
         ended = watch.counters is not None and watch.counters.ended.wait(interval_s)
         moment, said, happened, wrong = watch.take()

@@ -8,11 +8,13 @@ too. A chain ends at a node that waits for nobody, or in a cycle: that is the ca
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from hostlib.stats import ConnectionSnapshot, DeviceSnapshot, LaneSnapshot, Process
 from testbed.live.nccl_operations import RankOperations, states
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 AFTER_S = 5.0
 """A message that has not moved for this time is stuck."""
@@ -189,6 +191,8 @@ class _Diagnosing:
         self._names = {place.key: place.name for place in self._places.values()}
 
     def diagnosis(self) -> Diagnosis:
+        import networkx as nx  # here and below, because only `paralet stat --why` needs it
+
         reasons: list[_Reason] = []
         moving = 0
         graph: nx.DiGraph[Hashable] = nx.DiGraph()
@@ -356,6 +360,8 @@ class _Diagnosing:
 
     def _causes(self, graph: "nx.DiGraph[Hashable]", reasons: Sequence[_Reason]) -> tuple[Cause, ...]:
         """The nodes, and cycles of nodes, where chains end."""
+        import networkx as nx
+
         causes = []
         for members in nx.strongly_connected_components(graph):
             node = next(iter(members))

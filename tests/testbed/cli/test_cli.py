@@ -19,6 +19,7 @@ import emul
 from emul import Finding, guest, rxe, sandbox
 from netmodel import dump_topology
 from testbed import bench
+from testbed.bench import transport
 from testbed.bench.frame import Measurement, result
 from testbed.cli import main
 from testbed.errors import TestbedError
@@ -340,7 +341,7 @@ def test_predict_refuses_unknown_names(fabric_file: Path, arguments: list[object
 
 def test_bench_prints_medians_and_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = [Measurement("throughput", "1 MiB", "Gbit/s", ours, 10.0, "tcp") for ours in (9.0, 1.0, 8.0)]
-    monkeypatch.setitem(bench.BENCHES, "transport", lambda: result("transport", rounds))
+    monkeypatch.setattr(transport, "measure", lambda: result("transport", rounds))
     answer = json.loads(paralet("bench", "transport", "--json").stdout)
     assert list(answer) == ["bench", "when", "machine", "rows"]
     assert answer["bench"] == "transport"
@@ -362,5 +363,5 @@ def test_a_failing_bench_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch) ->
     def fail() -> bench.Result:
         raise TestbedError("the program ended with status 3")
 
-    monkeypatch.setitem(bench.BENCHES, "transport", fail)
+    monkeypatch.setattr(transport, "measure", fail)
     assert_refused(paralet("bench", "transport"), "ended with status 3", status=1)

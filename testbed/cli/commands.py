@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands, each with the first sentence of its help, so that `paralet --help` and completion import no command.
+
+To add a command: a module like its neighbours, named like the command but with underscores, and a line here.
+"""
+
+COMMANDS = {
+    "bench": "Measure NAME and its peer, or the best of its cases, and print the ratios ours / peer.",
+    "cluster": "Simulate the jobs of a trace on the cluster of SPEC with every strategy and seed.",
+    "doctor": "Check whether this machine can run experiments, and print the command that installs what is missing.",
+    "export": "Print the topology of FILE, or with `--to cm` its traffic, in a format of another program.",
+    "nccl": "Run the real NCCL over the plugin and over its own sockets, on a GPU or without one.",
+    "papers": "Print the numbers of PAPER and ours, with the ratio ours / paper and a verdict.",
+    "path-service": "Plan paths for hosts that announce elephants, and inspect a running path service.",
+    "plan": "Find the best strategy of a training job on every fabric and at every scale of the file JOB.",
+    "plugin": "Show where the NCCL net plugin is, what it exports and how to load it.",
+    "predict": "Print the path from host SRC to host DST of a RoCEv2 flow with UDP source port PORT.",
+    "report": "Write the report of one result folder again, or compare several result folders in one page.",
+    "run": "Run the experiment in the file SPEC and write a report.",
+    "stat": "Show the lanes of running processes: rates, round trips, retransmissions, ports and how they were set.",
+    "sweep": "Run the spec in the file SPEC on a model with every combination of values and every seed.",
+    "top": "Watch the lanes of running processes and, with --topology or --run, the links they load.",
+}
