@@ -37,6 +37,10 @@ class CMakeBuild(build_ext):
         )
         self.cmake("--build", str(build_tree), "--target", "paralet_python")
         self.cmake("--install", str(build_tree), "--component", "python", "--prefix", str(destination))
+        if not in_place:
+            # Names of functions stay, for perf and stack traces. Numbers of lines are most of a wheel.
+            built = [*destination.glob("**/*.so"), *destination.glob("**/bin/paralet-*")]
+            subprocess.run(["strip", "--strip-debug", *built], check=True)
 
     def cmake(self, *arguments: str) -> None:
         if subprocess.run(["cmake", *arguments], cwd=ROOT).returncode:

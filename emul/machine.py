@@ -165,7 +165,8 @@ def _tools() -> Finding:
 
 def _os_ken() -> Finding:
     found = util.find_spec("os_ken") is not None
-    return Finding("os-ken", found, "it can be imported" if found else "missing", "" if found else "pip install os-ken")
+    remedy = "" if found else "pip install 'paralet[fabric]'"
+    return Finding("os-ken", found, "it can be imported" if found else "missing", remedy)
 
 
 def _kernel_datapath() -> Finding:

@@ -6,6 +6,17 @@ import json
 import click
 
 from testbed.bench import BENCHES, Result, benchmark
+from testbed.cli.extras import Extra, require
+
+_EXTRAS: dict[str, Extra] = {
+    "planner": "models",
+    "fluid": "models",
+    "packet": "models",
+    "systems": "models",
+    "path-service": "service",
+    "watch": "fabric",
+}
+"""What the other benchmarks do not need."""
 
 
 @click.command(epilog="Example: paralet bench transport --json")
@@ -16,6 +27,8 @@ def bench(name: str, as_json: bool) -> None:
 
     docs/performance.md says whether a higher or lower ratio is better.
     """
+    if name in _EXTRAS:
+        require(_EXTRAS[name], f"paralet bench {name}")
     result = benchmark(name)()
     if as_json:
         click.echo(json.dumps(result.as_json(), indent=2))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from testbed.cli.extras import require
 from testbed.cli.options import SEEDS_MAX, results_folder
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def cluster(
     With --replay the jobs run on an emulated fabric, which needs root, where and when the simulation has placed them.
     SPEC needs the key `replay`. DIR/NAME-cluster gets replay.json. Exit status 1 means that bytes were wrong.
     """
+    require("models", "paralet cluster")
     from testbed.analysis.clusters import metrics
     from testbed.report.clusters import write_plots
     from testbed.simulate import clusters
@@ -60,6 +62,7 @@ def cluster(
         spec = spec.model_copy(update={"seeds": seeds})
     folder = results_dir / f"{spec.name}-cluster"
     if replay:
+        require("fabric", "--replay")
         from testbed.cli.cluster_replay import replay as replayed
 
         context.exit(0 if replayed(spec, folder, as_json=as_json) else 1)

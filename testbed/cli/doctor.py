@@ -10,7 +10,7 @@ import click
 
 import emul
 from emul import Finding
-from testbed.cli import rdma_devices
+from testbed.cli import extras, rdma_devices
 from testbed.cli.nic_checks import nic_findings
 from testbed.cli.rdma_devices import RdmaDevice, RdmaPort
 
@@ -39,7 +39,18 @@ def doctor(context: click.Context, as_json: bool) -> None:
 
 def examine() -> list[Finding]:
     """Findings of the host library. RDMA devices and GPUs are optional: they are listed but never required."""
-    return [_engine(), *rdma_findings(), *_nics(), _gpu()]
+    return [_engine(), _extras(), *rdma_findings(), *_nics(), _gpu()]
+
+
+def _extras() -> Finding:
+    absent = [extra for extra in extras.MODULES if extras.missing(extra)]
+    what = "extras of pip install"
+    if not absent:
+        return Finding(what, True, ", ".join(extras.MODULES), "")
+    # Experiments need the fabric. Hosts that only send traffic do without all of them.
+    ready = "fabric" not in absent
+    detail = f"{'optional: ' if ready else ''}missing: {', '.join(absent)}"
+    return Finding(what, ready, detail, f"pip install 'paralet[{'all' if len(absent) > 1 else absent[0]}]'")
 
 
 def _engine() -> Finding:

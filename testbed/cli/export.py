@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from testbed.cli.extras import require
 from testbed.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def export(file: Path, form: Form, output: Path | None) -> None:
 
     FILE is a spec or a topology: YAML, htsim's .topo, or topology.properties of floodns. Traffic needs a spec.
     """
+    require("models", "paralet export")
     from netmodel import SpecError
 
     try:

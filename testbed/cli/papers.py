@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from testbed.cli.extras import require
+
 if TYPE_CHECKING:
     from testbed.papers import Claim, Paper
 
@@ -31,6 +33,7 @@ def papers(number: str, quick: bool, page: Path | None, from_csv: bool, as_json:
 
     docs/papers/index.md explains the verdicts.
     """
+    require("models", "paralet papers")
     from testbed.papers import PAPERS
 
     paper = PAPERS[number]

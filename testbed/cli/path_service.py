@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from testbed.cli.endpoints import address_and_port, endpoint_text
+from testbed.cli.extras import require
 from testbed.cli.fabric import HashName, fabric_of, hash_option, topology_option
 from testbed.cli.group import OneSentenceGroup
 from testbed.errors import InputError, TestbedError
@@ -90,6 +91,7 @@ def run(
 
     When hosts can connect, one line on standard output says where. A missing token file is created.
     """
+    require("service", "paralet path-service")
     from sdn.path_service.admin import AdminError, admin_socket
     from sdn.path_service.run import Place, serve
     from sdn.path_service.service import Options
@@ -185,6 +187,7 @@ def fail_link(link: str, token_file: Path, up: bool, as_json: bool) -> None:
 
 
 def _ask(token_file: Path, request: Callable[..., Any], **fields: object) -> dict[str, Any]:
+    require("service", "paralet path-service")
     from sdn.path_service.admin import AdminError, admin_socket, ask
     from sdn.path_service.token import TokenError, read_token
 

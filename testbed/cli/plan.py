@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from testbed.cli.extras import require
 from testbed.cli.options import results_folder
 from testbed.errors import InputError
 
@@ -32,6 +33,7 @@ def plan(
     DIR/NAME-plan gets report.html, points.csv with all points, trade_off.png, and chosen.yaml, a spec of the chosen
     point for `paralet run`; other jobs of a mix have chosen-JOB.yaml. NAME is the job's.
     """
+    require("models", "paralet plan")
     from netmodel import load_yaml
     from testbed.design import page
     from testbed.design.experiment import job_points, left_out, write_spec

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from testbed.cli.extras import require
 from testbed.cli.fabric import HashName, fabric_of, hash_option, topology_option
 from testbed.errors import InputError
 
@@ -43,6 +44,7 @@ def predict(
     """
     if port is not None and via is not None:
         raise click.UsageError("give either PORT or --via, not both")
+    require("models", "paralet predict")
     from netmodel import NoRouteError
 
     topology, hash_name, ecmp_hash = fabric_of(topology_file, hash_name)

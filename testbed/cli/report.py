@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from testbed.cli.extras import require
 from testbed.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def report(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
 
     A result FOLDER is what `paralet run` has left in results/NAME.
     """
+    require("models", "paralet report")
     from testbed.cli.outcome import evaluate, observations_of
 
     experiments = [_experiment(folder) for folder in folders]

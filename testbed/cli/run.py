@@ -9,6 +9,7 @@ import click
 
 import emul
 from emul import guest, sandbox
+from testbed.cli.extras import require
 from testbed.cli.options import results_folder, seeds_and_policies
 from testbed.errors import InputError, TestbedError
 
@@ -59,6 +60,7 @@ def run(
     machine's kernel lacks them, the run happens in a guest, which is slow. Writes summary.json, report.html, plots, CSV
     files and logs to DIR/NAME, where NAME is the spec's.
     """
+    require("models", "paralet run")
     from emul import rxe
     from testbed import spec
     from testbed.analysis import results
@@ -67,6 +69,10 @@ def run(
     experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric)
     modelled = experiment.spec.fabric in spec.MODELS
     in_guest = experiment.spec.fabric == "softroce" and not rxe.per_namespace()
+    if not modelled:
+        require("fabric", f"fabric {experiment.spec.fabric}")
+    if watch:
+        require("top", "--watch")
     if watch and (modelled or in_guest):
         raise InputError("--watch shows processes of this machine: a model has none, and a guest's are its own")
     if watch and not (sys.stdin.isatty() and sys.stdout.isatty()):

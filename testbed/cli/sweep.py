@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from testbed.cli.extras import require
 from testbed.cli.options import results_folder, seeds_and_policies
 from testbed.errors import InputError
 
@@ -51,6 +52,7 @@ def sweep(
     computed again, so an interrupted sweep resumes when the command is repeated. sweep.csv has a line for each policy
     of each point.
     """
+    require("models", "paralet sweep")
     from testbed import spec
     from testbed.simulate import sweep as sweeps
 

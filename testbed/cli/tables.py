@@ -4,17 +4,15 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from testbed.analysis import metrics
-from testbed.analysis.metrics import PolicyResult
-from testbed.analysis.training_steps import step_times
-from testbed.spec import MODELS, Experiment
-from testbed.workloads import TorchTraining
+if TYPE_CHECKING:
+    from testbed.analysis.metrics import PolicyResult
+    from testbed.spec import Experiment
 
 
 def console() -> Console:
@@ -33,9 +31,13 @@ def table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
 
 
 def print_outcome(
-    experiment: Experiment, results: Sequence[PolicyResult], summary: dict[str, Any], report: Path
+    experiment: "Experiment", results: "Sequence[PolicyResult]", summary: dict[str, Any], report: Path
 ) -> None:
     """Print a run's results: one line per policy, the path predictions, and where the report is."""
+    from testbed.analysis import metrics
+    from testbed.analysis.training_steps import step_times
+    from testbed.spec import MODELS
+
     workload, ideal_s = experiment.spec.workload, summary["ideal_s"]
     links = metrics.uplinks(experiment.topology)
     count = len(experiment.seeds)
@@ -91,8 +93,11 @@ def _seconds(value: float) -> str:
     return f"{value:.3f}" if value >= 0.1 else f"{value:.3g}"
 
 
-def _verdict(experiment: Experiment, result: PolicyResult) -> str:
+def _verdict(experiment: "Experiment", result: "PolicyResult") -> str:
     """The cell that says whether the received bytes, or the losses of a training script, were right."""
+    from testbed.spec import MODELS
+    from testbed.workloads import TorchTraining
+
     if experiment.spec.fabric in MODELS:
         return "modelled"
     if isinstance(experiment.spec.workload, TorchTraining):

@@ -17,6 +17,7 @@ import click
 from hostlib import stats
 from testbed.cli.counters_input import CountersInput, keys_from_terminal
 from testbed.cli.endpoints import ipv4_and_port
+from testbed.cli.extras import require
 from testbed.cli.fabric import HASHES, HashName, fabric_of
 from testbed.cli.operations_input import operations_now
 from testbed.errors import InputError, TestbedError
@@ -104,6 +105,8 @@ def top(
         raise click.UsageError("give one of --json, --serve and --picture")
     if count is not None and not json_lines and picture is None:
         raise click.UsageError("--count needs --json or --picture")
+    if topology_file is not None or run_dir is not None:
+        require("models", "the load of links")
     view, status = _watched(topology_file, hash_name, run_dir)
     os.nice(19)  # the view takes what the watched processes leave of the processors
     if json_lines or serve is not None:
@@ -115,6 +118,7 @@ def top(
         return
     if picture is None and not sys.stdout.isatty():
         raise TestbedError("standard output is not a terminal: use --json, --serve or `paralet stat`")
+    require("top", "the screen of paralet top")
     from testbed.cli.top_screen import TopScreen
 
     counters = None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from heapq import nlargest
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -16,11 +16,13 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Footer, RichLog, Static
 
 from hostlib.stats import Survey
-from testbed.live.fabric_view import FabricView
 from testbed.live.lane_rates import ORDERS, LaneRates
 from testbed.live.link_counters import PortRates
 from testbed.live.moments import Moment, Moments
 from testbed.live.nccl_operations import OperationState, sentences
+
+if TYPE_CHECKING:
+    from testbed.live.fabric_view import FabricView
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _MOST_LANES = 200
@@ -53,7 +55,7 @@ class TopScreen(App[None]):
     def __init__(
         self,
         look: Callable[[], Survey],
-        view: FabricView | None,
+        view: "FabricView | None",
         interval_s: float,
         measured: Callable[[], tuple[list[PortRates], list[str]]] | None = None,
         status: Callable[[], tuple[str, list[str]]] | None = None,
@@ -175,7 +177,7 @@ def _without_fonts(svg: str) -> str:
     return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
 
 
-def heat_lines(view: FabricView, moment: Moment, wide: bool) -> list[str]:
+def heat_lines(view: "FabricView", moment: Moment, wide: bool) -> list[str]:
     """The heat map: a line per leaf with a block per spine. If `wide`, two blocks: up, then down.
 
     Of more leaves than fit, those with the busiest links are shown, in the order of the fabric.

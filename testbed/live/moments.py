@@ -4,14 +4,16 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hostlib.stats import Survey
 from testbed.live.events import events
-from testbed.live.fabric_view import FabricLoad, FabricView
 from testbed.live.lane_rates import LaneRates, lane_rates
 from testbed.live.link_counters import PortRates
 from testbed.live.nccl_operations import OperationState
+
+if TYPE_CHECKING:
+    from testbed.live.fabric_view import FabricLoad, FabricView
 
 HISTORY = 16
 """The number of past rates that are kept of each lane."""
@@ -24,7 +26,7 @@ class Moment:
     lanes: Sequence[LaneRates]
     history: Sequence[Sequence[float]]
     events: Sequence[str]
-    load: FabricLoad | None
+    load: "FabricLoad | None"
     advice: str
     ports: Sequence[PortRates] = ()
     """Ports of switches whose counters others measure, the busiest first."""
@@ -45,7 +47,7 @@ class Moment:
 class Moments:
     """Makes a moment of each survey. `view` is the fabric whose links are shown, if any; `exists`: see `events`."""
 
-    def __init__(self, view: FabricView | None, exists: Callable[[int], bool] = lambda pid: True) -> None:
+    def __init__(self, view: "FabricView | None", exists: Callable[[int], bool] = lambda pid: True) -> None:
         self._view, self._exists = view, exists
         self._before: Survey | None = None
         self._at_s = 0.0
@@ -76,7 +78,7 @@ class Moments:
         return Moment(lanes, [list(kept[key]) for key in keys], happened, load, advice, ports, operations)
 
 
-def as_json(moment: Moment, view: FabricView | None) -> dict[str, Any]:
+def as_json(moment: Moment, view: "FabricView | None") -> dict[str, Any]:
     """The moment for programs, with the links that carry something. Rates are in bit/s, times in seconds."""
     links = []
     if view is not None and moment.load is not None:

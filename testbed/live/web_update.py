@@ -3,11 +3,13 @@
 
 from collections.abc import Sequence
 from heapq import nlargest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from testbed.live.fabric_view import FabricView
 from testbed.live.lane_rates import ORDERS
 from testbed.live.moments import Moment, as_json
+
+if TYPE_CHECKING:
+    from testbed.live.fabric_view import FabricView
 
 MOST_LANES = 200
 """Lanes sent by each order in which the page can sort them."""
@@ -17,7 +19,7 @@ _MOST_OPERATIONS = 50
 _BUSIEST_LINKS = 8
 
 
-def web_update(moment: Moment, view: FabricView | None, status: str, log: Sequence[str]) -> dict[str, Any]:
+def web_update(moment: Moment, view: "FabricView | None", status: str, log: Sequence[str]) -> dict[str, Any]:
     """The moment for the page: `as_json` with at most 200 lanes by each order, and what only the page needs.
 
     `totals` counts devices and lanes and has the rate sent, bit/s. `fabric` is None without a fabric; else it has the

@@ -14,7 +14,7 @@ import pytest
 
 from tests.docs.markdown import ROOT, commands
 
-INSTALL = "pip install ."
+INSTALL = "pip install '.[models]'"
 END = "\0"
 """What the shell prints after each command, to tell their outputs apart."""
 

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every install does what it promises, and a command whose extra is missing names it.
+
+Here Python runs without its site-packages, with links to the packages that an install would have. scripts/wheel.sh does
+the same with pip.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import distribution, packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import hostlib
+from testbed.cli.commands import COMMANDS
+from testbed.cli.extras import MODULES
+
+ROOT = Path(__file__).parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DEMO = "experiments/demo.yaml"
+
+
+def asked_for(*extras: str) -> Iterator[Requirement]:
+    """What `pip install 'paralet[EXTRAS]'` asks for, beside paralet."""
+    lists = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][extra] for extra in extras)]
+    for text in (text for each in lists for text in each):
+        requirement = Requirement(text)
+        if requirement.name == PROJECT["name"]:
+            yield from asked_for(*requirement.extras)
+        else:
+            yield requirement
+
+
+def with_their_own(requirements: Iterator[Requirement]) -> set[str]:
+    """The names of distributions, and of those that they ask for."""
+    found: set[str] = set()
+    open_ = [(requirement.name, extra) for requirement in requirements for extra in ("", *requirement.extras)]
+    while open_:
+        name, extra = open_.pop()
+        found.add(name)
+        for text in distribution(name).requires or ():
+            below = Requirement(text)
+            if (below.marker is None or below.marker.evaluate({"extra": extra})) and below.name not in found:
+                open_ += [(below.name, one) for one in ("", *below.extras)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def installs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("installs")
+
+
+def install(folder: Path, *extras: str) -> Path:
+    """A folder with the packages of an install, made on first use."""
+    made = folder / ("-".join(extras) or "base")
+    if not made.exists():
+        made.mkdir()
+        for name in with_their_own(asked_for(*extras)):
+            package = distribution(name)
+            for top in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
+                if not (made / top).exists():
+                    (made / top).symlink_to(str(package.locate_file(top)))
+    return made
+
+
+def paralet(packages: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-S", "-B", "-m", "testbed", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{packages}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_extras_are_those_of_the_project() -> None:
+    providers = packages_distributions()
+    for extra, modules in MODULES.items():
+        provided = {canonicalize_name(name) for module in modules for name in providers[module]}
+        wanted = {canonicalize_name(one.name) for one in asked_for(extra)}
+        assert provided == wanted - {canonicalize_name(one.name) for one in asked_for()}
+    every = {canonicalize_name(one.name) for one in asked_for("all")}
+    assert every == {canonicalize_name(one.name) for one in asked_for(*MODULES)}
+
+
+NEEDS = {
+    ("bench", "fluid"): ("models", "paralet bench fluid"),
+    ("bench", "path-service"): ("service", "paralet bench path-service"),
+    ("cluster", "a.yaml"): ("models", "paralet cluster"),
+    ("export", DEMO, "--to", "yaml"): ("models", "paralet export"),
+    ("papers", "003", "--quick"): ("models", "paralet papers"),
+    ("path-service", "status", "--token-file", "token"): ("service", "paralet path-service"),
+    ("plan", "a.yaml"): ("models", "paralet plan"),
+    ("predict", "h1", "h5", "--topology", DEMO): ("models", "paralet predict"),
+    ("report", "results/demo"): ("models", "paralet report"),
+    ("run", DEMO): ("models", "paralet run"),
+    ("sweep", DEMO): ("models", "paralet sweep"),
+    ("top", "--json", "--count", "1", "--topology", DEMO): ("models", "the load of links"),
+}
+IN_THE_BASE = {"doctor", "nccl", "plugin", "stat"}
+
+
+def test_every_command_is_in_the_base_or_needs_an_extra() -> None:
+    assert {words[0] for words in NEEDS} | IN_THE_BASE == set(COMMANDS)
+
+
+@pytest.mark.parametrize("words", NEEDS, ids=" ".join)
+def test_a_command_names_the_extra_that_is_missing(words: tuple[str, ...], installs: Path) -> None:
+    extra, what = NEEDS[words]
+    done = paralet(install(installs), *words)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert done.stderr.startswith(f"paralet: {what} needs ")
+    assert done.stderr.endswith(f": run pip install 'paralet[{extra}]'\n")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_base_has_the_help_of_every_command(name: str, installs: Path) -> None:
+    done = paralet(install(installs), name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Example" in done.stdout
+
+
+def test_the_base_shows_the_plugin_and_the_machine(installs: Path) -> None:
+    base = install(installs)
+    assert "export NCCL_NET_PLUGIN=" in paralet(base, "plugin").stdout
+    assert "PARALET_LANES" in paralet(base, "plugin", "--parameters").stdout
+    findings = {one["name"]: one for one in json.loads(paralet(base, "doctor", "--json").stdout)["findings"]}
+    assert findings["native engine"]["ok"]
+    assert findings["extras of pip install"] == {
+        "name": "extras of pip install",
+        "ok": False,
+        "detail": "missing: models, service, fabric, top",
+        "remedy": "pip install 'paralet[all]'",
+    }
+
+
+def test_the_base_watches_devices(installs: Path) -> None:
+    base, pid = install(installs), os.getpid()
+    with hostlib.Device("127.0.0.1", lanes=2) as sender, hostlib.Device("127.0.0.2", lanes=2) as receiver:
+        sender.connect(receiver.listen().handle)
+        assert "127.0.0.1" in paralet(base, "stat", pid).stdout
+        assert json.loads(paralet(base, "stat", pid, "--json").stdout)["processes"][0]["pid"] == pid
+        assert "paralet_lane_tx_bytes_total" in paralet(base, "stat", pid, "--prometheus").stdout
+        assert "Nothing is stuck" in paralet(base, "stat", pid, "--why").stdout
+        assert json.loads(paralet(base, "top", pid, "--json", "--count", 1).stdout)["events"] == []
+        refused = paralet(base, "top", pid, "--picture", "a.svg")
+    assert refused.stderr == "paralet: the screen of paralet top needs textual: run pip install 'paralet[top]'\n"
+    assert refused.returncode == 2
+
+
+def test_extra_top_draws_the_screen(installs: Path, tmp_path: Path) -> None:
+    with hostlib.Device("127.0.0.1", lanes=2):
+        done = paralet(install(installs, "top"), "top", "--picture", tmp_path / "a.svg", "--count", 1)
+    assert done.returncode == 0, done.stderr
+    assert "<svg" in (tmp_path / "a.svg").read_text()
+
+
+def test_extra_models_runs_an_experiment_on_a_model(installs: Path, tmp_path: Path) -> None:
+    words = ("run", DEMO, "--fabric", "fluid", "--policy", "ecmp", "--seeds", "1", "--results", tmp_path)
+    done = paralet(install(installs, "models"), *words)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "demo" / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"), [(("--fabric", "mininet"), "fabric"), (("--fabric", "fluid", "--watch"), "top")], ids=str
+)
+def test_an_option_names_the_extra_that_is_missing(
+    words: tuple[str, ...], extra: str, installs: Path, tmp_path: Path
+) -> None:
+    done = paralet(install(installs, "models"), "run", DEMO, *words, "--results", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f": run pip install 'paralet[{extra}]'\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_extra_service_starts_a_path_service(installs: Path, tmp_path: Path) -> None:
+    topology = tmp_path / "fabric.yaml"
+    packages = install(installs, "service")
+    topology.write_text("leaf_spine: {leaves: 2, spines: 2, hosts_per_leaf: 1, host_rate: 10 Mbit/s}\n")
+    words = ("path-service", "run", "--topology", topology, "--token-file", tmp_path / "token", "--json")
+    with subprocess.Popen(
+        [sys.executable, "-S", "-B", "-m", "testbed", *map(str, words), "--listen", "127.0.0.1:0"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{packages}"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as service:
+        assert service.stdout is not None
+        try:
+            assert json.loads(service.stdout.readline())["event"] == "ready"
+            asked = paralet(packages, "path-service", "status", "--token-file", tmp_path / "token")
+            assert "0 elephants" in asked.stdout, asked.stderr
+        finally:
+            service.terminate()
+    assert service.returncode == 0
