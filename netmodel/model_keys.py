@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The keys that a pydantic model accepts at a place in its data, for suggestions in error messages."""
 
+import inspect
 import types
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -22,7 +23,10 @@ def known_keys(model: type[pydantic.BaseModel], location: Iterable[str | int]) -
 
 
 def _branches(annotation: Any) -> Iterator[Any]:
-    """The alternatives of a type: members of unions, without Annotated and type aliases."""
+    """The alternatives of a type: members of unions, without Annotated and type aliases.
+
+    An abstract model stands for the models below it, as far as their modules are imported.
+    """
     origin = get_origin(annotation)
     if origin is Annotated:
         yield from _branches(get_args(annotation)[0])
@@ -31,6 +35,9 @@ def _branches(annotation: Any) -> Iterator[Any]:
             yield from _branches(member)
     else:
         yield annotation
+        if inspect.isabstract(annotation):
+            for below in annotation.__subclasses__():
+                yield from _branches(below)
 
 
 def _below(annotation: Any, segment: str | int) -> Iterator[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from testbed.analysis import metrics
 from testbed.analysis.metrics import PolicyResult
 from testbed.spec import Experiment
-from testbed.workloads import TorchTraining
+from testbed.workloads.torch_training import TorchTraining
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def _seconds(value: float) -> str:
 def _verdict(experiment: "Experiment", result: "PolicyResult") -> str:
     """The cell that says whether the received bytes, or the losses of a training script, were right."""
     from testbed.spec import MODELS
-    from testbed.workloads import TorchTraining
+    from testbed.workloads.torch_training import TorchTraining
 
     if experiment.spec.fabric in MODELS:
         return "modelled"

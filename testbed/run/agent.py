@@ -18,11 +18,13 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 
 from testbed.analysis.observations import LaneCounters
-from testbed.errors import PeerLostError
+from testbed.errors import PeerLostError, TestbedError
 from testbed.plan.demands import routes_of
 from testbed.run import agent_messages as messages
 from testbed.run.collective_executor import Connection, Connections, RankRun, Request, Way
-from testbed.workloads import Elements, NcclAllreduce, NcclCollective, TorchTraining, VerifiedWorkload
+from testbed.workloads import Elements, VerifiedWorkload
+from testbed.workloads.nccl import NcclAllreduce, NcclCollective
+from testbed.workloads.torch_training import TorchTraining
 
 if TYPE_CHECKING:
     from testbed.run.native_rank import NativeRun
@@ -268,8 +270,10 @@ def _open(command: messages.Prepare, transport: Transport) -> _Run | NativeRun |
             from testbed.run.torch_rank import TorchRun
 
             return TorchRun(command, workload)
-        case workload:
+        case VerifiedWorkload() as workload:
             return _Run(command, workload.of_job(command.job), transport)
+        case workload:
+            raise TestbedError(f"workload {workload.kind} has no data that an agent could send; use fluid or packet")
 
 
 def _left_s(deadline: float) -> float:

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from testbed.analysis.observations import LaneCounters
 from testbed.spec.policies import CongestionControl
-from testbed.workloads import AnyWorkload
-from testbed.workloads.cluster_job import ClusterJob
+from testbed.workloads import ByKind, Workload
 
 PortPolicy = Literal["ecmp", "pinned", "adaptive", "controller"]
 """The method by which a device chooses source ports."""
@@ -81,7 +80,7 @@ class Prepare(_Message):
     others: list[OtherDevice] = []
     splits: list[Split] = []
     """Of the rank and its peers; without one, a pair has one route."""
-    workload: Annotated[AnyWorkload | ClusterJob, Field(discriminator="kind")]
+    workload: Annotated[Workload, ByKind(cluster_job="testbed.workloads.cluster_job:ClusterJob")]
     transport: Literal["paralet", "socket"] = "paralet"  # as in a spec, whose modules an agent need not import
     job: int = 0
     """The job's number, the argument of `Workload.of_job`."""

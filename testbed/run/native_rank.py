@@ -22,8 +22,7 @@ from hostlib.stats import DeviceSnapshot, survey
 from testbed.analysis.observations import LaneCounters
 from testbed.errors import PeerLostError, TestbedError
 from testbed.run import agent_messages as messages
-from testbed.workloads import NcclAllreduce
-from testbed.workloads.nccl import STEPS
+from testbed.workloads.nccl import STEPS, NcclAllreduce
 
 _COUNTERS_TIMEOUT_S = 2.0
 _COUNTERS_PAUSE_S = 0.02

@@ -31,7 +31,7 @@ from testbed.nccl.elements import COPY, TYPES
 from testbed.nccl.results import Setup
 from testbed.run import agent_messages as messages
 from testbed.run.native_rank import lane_counters, path_client_counters, plugin_environment, settled_counters
-from testbed.workloads import NcclCollective
+from testbed.workloads.nccl import NcclCollective
 
 _JOIN_S = 120.0
 _END_TIMEOUT_S = 5.0

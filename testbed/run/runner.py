@@ -24,7 +24,8 @@ from testbed.run.failures import exit_status, fabric_errors
 from testbed.run.path_service import PathServices
 from testbed.run.torch_rank import require_torch
 from testbed.spec import Experiment, load
-from testbed.workloads import NcclCollective, TorchTraining
+from testbed.workloads.nccl import NcclCollective
+from testbed.workloads.torch_training import TorchTraining
 
 
 def run_in_sandbox(

@@ -31,7 +31,7 @@ from testbed.errors import InputError, PeerLostError, TestbedError
 from testbed.run import agent_messages as messages
 from testbed.run.native_rank import lane_counters, path_client_counters, plugin_environment, settled_counters
 from testbed.run.nccl_rank import interface_of
-from testbed.workloads import TorchTraining
+from testbed.workloads.torch_training import TorchTraining
 
 _ROOT = Path(__file__).resolve().parents[2]
 _END_TIMEOUT_S = 5.0

@@ -25,7 +25,6 @@ from testbed.spec.placing import (
 )
 from testbed.spec.policies import LACKING, MODELS
 from testbed.spec.written import LARGEST_ROCE_HEADERS_BYTES, LinkSettings, Spec
-from testbed.workloads import NcclAllreduce, NcclCollective, TaskGraphWorkload, TorchTraining
 
 
 def check(spec: Spec) -> Experiment:
@@ -103,9 +102,9 @@ def _checked_workload(experiment: Experiment, found: Findings) -> Experiment | N
     for number, job in enumerate(experiment.jobs):
         with found.collecting("workload"):
             spec.workload.of_job(number).check_ranks(job.size)
-            if isinstance(spec.workload, TaskGraphWorkload) and spec.fabric not in MODELS:
+            if spec.fabric not in MODELS:
                 spec.workload.check_real()
-    if spec.local_nic is not None and isinstance(spec.workload, NcclAllreduce | NcclCollective | TorchTraining):
+    if spec.local_nic is not None and spec.workload.ONE_NIC:
         found.add(Misfit(f"workload {spec.workload.kind} uses one NIC only; leave it out", "local_nic"))
     if not found.fit("workload", "topology", "optical", "fabric", "placement", "nic", "local_nic"):
         return None
@@ -198,9 +197,7 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
             said = f"fabric {spec.fabric} has no policy {policy.policy}; use {' or '.join(others)}"
             found.add(Misfit(said, "policies", index, "policy"))
             continue
-        if policy.transport == "socket" and not (
-            isinstance(spec.workload, NcclCollective | TorchTraining) and spec.fabric == "mininet"
-        ):
+        if policy.transport == "socket" and not (spec.workload.SOCKETS and spec.fabric == "mininet"):
             said = "socket is for workloads nccl and torch on fabric mininet; leave it out"
             found.add(Misfit(said, "policies", index, "transport"))
         if policy.congestion_control is not None and (spec.fabric != "mininet" or policy.transport == "socket"):
@@ -221,10 +218,8 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
 
 def _check_fabric(spec: Spec, found: Findings) -> None:
     """Checks that the fabric has the features that the spec uses."""
-    if found.fit("workload", "fabric"):
-        alone = isinstance(spec.workload, TorchTraining) and spec.fabric != "mininet"
-        if alone or (isinstance(spec.workload, NcclCollective) and spec.fabric == "softroce"):
-            found.add(Misfit(f"workload {spec.workload.kind} runs on fabric mininet", "workload", "kind"))
+    if found.fit("workload", "fabric") and spec.fabric in spec.workload.LACKING:
+        found.add(Misfit(f"workload {spec.workload.kind} runs on fabric mininet", "workload", "kind"))
     if found.fit("policies") and not any(policy.policy == "controller" for policy in spec.policies):
         for index, event in enumerate(spec.events):
             if event.path_service:

@@ -14,12 +14,6 @@ from testbed.spec.experiment import Experiment
 from testbed.spec.findings import Findings
 from testbed.spec.placing import Job
 from testbed.spec.written import Spec
-from testbed.workloads import NcclAllreduce, NcclCollective, TorchTraining, Workload
-from testbed.workloads.nccl import NcclRingAllreduce
-from testbed.workloads.ring_allreduce import RingAllreduce
-
-_ONE_ROUTE = NcclAllreduce | NcclCollective
-"""Workloads whose ranks are programs, which make the connections."""
 
 
 def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
@@ -27,11 +21,7 @@ def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
     if not found.fit("optical"):
         return
     roles = {switch.role for switch in topology.switches}
-    if (
-        isinstance(spec.workload, NcclRingAllreduce | NcclCollective)
-        and spec.workload.strides != [1]
-        and roles != {"ocs"}
-    ):
+    if roles != {"ocs"} and any(stride != 1 for stride, _ in spec.workload.processes):
         said = "other rings have NICs of their own on direct-connect fabrics only; leave it out"
         found.add(Misfit(said, "workload", "strides"))
     asked = spec.optical is not None and (spec.optical.find or spec.optical.strides is not None)
@@ -64,10 +54,10 @@ def _check_direct(spec: Spec, found: Findings) -> None:
         found.add(Misfit("relays and optical switches do not pause; leave it out", "packet", "pfc"))
     if spec.fabric == "fluid" and spec.events:
         found.add(Misfit("over circuits fabric fluid has no other ways to take; use mininet", "events"))
-    if isinstance(spec.workload, TorchTraining):
+    if not spec.workload.RELAYED:
         said = f"workload {spec.workload.kind} does not run over relays; take nccl or nccl_ring_allreduce"
         found.add(Misfit(said, "workload", "kind"))
-    if spec.optical is not None and spec.optical.routes != "one" and isinstance(spec.workload, _ONE_ROUTE):
+    if spec.optical is not None and spec.optical.routes != "one" and spec.workload.processes:
         said = f"workload {spec.workload.kind} has one connection for each pair of ranks; leave it out"
         found.add(Misfit(said, "optical", "routes"))
     for index, policy in enumerate(spec.policies):
@@ -106,7 +96,7 @@ def laid_out(experiment: Experiment) -> Experiment:
 
 def _check_rings(experiment: Experiment) -> None:
     """Checks that an all-reduce is shared out among the rings by which TopologyFinder joins its job. Raises Misfit."""
-    asked = _rings_of(experiment.spec.workload)
+    asked = experiment.spec.workload.rings
     if asked is None:
         return  # other circuits are not rings, and a matching of an odd shard leaves a rank out
     for job, layout in zip(experiment.jobs, experiment.layouts, strict=True):
@@ -123,8 +113,6 @@ def _check_devices(experiment: Experiment) -> None:
     Raises Misfit.
     """
     workload = experiment.spec.workload
-    if not isinstance(workload, NcclAllreduce | NcclCollective):
-        return
     for job in experiment.jobs:
         taken: set[int] = set()
         for stride, part in workload.processes:
@@ -143,19 +131,10 @@ def _check_devices(experiment: Experiment) -> None:
             taken |= nics
 
 
-def _rings_of(workload: Workload) -> list[int] | None:
-    """The strides of the rings among which an all-reduce is shared out; None for other workloads."""
-    if isinstance(workload, NcclCollective) and workload.collective != "all_reduce":
-        return None
-    if isinstance(workload, RingAllreduce | NcclRingAllreduce | NcclCollective):
-        return sorted(workload.strides)
-    return None
-
-
 def _demand(experiment: Experiment, job: Job) -> Demand:
     """The traffic of a job. TopologyFinder distributes a ring all-reduce itself; other transfers have fixed ends."""
     workload = experiment.spec.workload
-    if _rings_of(workload) is not None:
+    if workload.rings is not None:
         return data_parallel(job.size, workload.bytes)
     sent = np.zeros((job.size, job.size))
     for pair, count in _sent(experiment, job).items():

@@ -28,7 +28,7 @@ from testbed.spec.placing import Job, hosts_of
 from testbed.spec.policies import Policy
 from testbed.spec.settings import SOFTROCE_TIME_FACTOR, Timeouts
 from testbed.spec.written import Spec
-from testbed.workloads import NcclCollective, Transfer
+from testbed.workloads import Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Experiment:
         if not self.layouts:
             return None
         shards = tuple(tuple(self.hosts[rank] for rank in job.ranks) for job in self.jobs)
-        return setting(self.topology, shards, self.layouts, same_nic=isinstance(self.spec.workload, NcclCollective))
+        return setting(self.topology, shards, self.layouts, same_nic=self.spec.workload.SAME_NIC)
 
     def steering(self, name: str) -> Steering | None:
         """The steering that takes precedence over routes under the policy of that name. Raises ValueError."""

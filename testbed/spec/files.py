@@ -19,8 +19,6 @@ from testbed.spec.checks import examine
 from testbed.spec.experiment import Experiment
 from testbed.spec.policies import FabricName
 from testbed.spec.written import Spec, TopologyFile
-from testbed.traces.formats import read_trace
-from testbed.workloads import TorchTraining, Trace
 
 _STAND_INS: dict[str, Any] = {
     "name": "unread",
@@ -53,22 +51,19 @@ def load(
     if of_topology:
         mistakes += of_topology
         unread.append(("topology",))
-    if isinstance(spec.workload, Trace) and spec.workload.packed is None:
-        try:
-            spec = spec.model_copy(update={"workload": _read_trace(spec, spec.workload, Path(document.file).parent)})
-        except ValueError as error:
-            mistakes += document.mistakes([Misfit(str(error), "workload", "file")])
-            stand_in = Spec.model_validate({**_STAND_INS, "name": "unread"}).workload
-            spec = spec.model_copy(update={"workload": stand_in})
-            unread.append(("workload",))
-    spec, of_script = _with_script(spec, Path(document.file).parent)
+    try:
+        workload = spec.workload.read(Path(document.file).parent, _ranks(spec))
+    except Misfit as error:
+        mistakes += document.mistakes(error.below("workload").all)
+        workload = Spec.model_validate(_STAND_INS).workload
+        unread.append(("workload",))
+    spec = spec.model_copy(update={"workload": workload})
     kept = list(range(len(spec.policies)))
     if policies and not any(place[:1] == ("policies",) for place in unread):
         kept = _chosen(spec, policies)
     changes: dict[str, Any] = {"seeds": seeds, "fabric": fabric, "policies": [spec.policies[index] for index in kept]}
     spec = spec.model_copy(update={key: value for key, value in changes.items() if value is not None})
     experiment, found = examine(spec, unread)
-    found.misfits += of_script
     for misfit in found.misfits:
         if misfit.where[:1] == ("policies",) and len(misfit.where) > 1:  # back to the policy's number in the file
             misfit.where = ("policies", kept[cast(int, misfit.where[1])], *misfit.where[2:])
@@ -81,11 +76,11 @@ def load(
 
 
 def dump(spec: Spec, *, whole: bool = True) -> str:
-    """YAML that `load` reads back as the same experiment from any folder; not `whole`: without the contents of traces,
-    for people."""
-    left_out = None if whole else {"workload": {"packed": True, "bytes": True}}
-    if not isinstance(spec.workload, Trace):
-        left_out = None
+    """YAML that `load` reads back as the same experiment from any folder.
+
+    Not `whole`: for people, without the contents of other files.
+    """
+    left_out = None if whole else {"workload": dict.fromkeys(spec.workload.FROM_FILES, True)}
     return yaml.safe_dump(spec.model_dump(mode="json", exclude_unset=True, exclude=left_out), sort_keys=False)
 
 
@@ -130,27 +125,14 @@ def _with_topology(spec: Spec, folder: Path) -> tuple[Spec, list[Mistake]]:
     return spec.model_copy(update={"topology": topology}), []
 
 
-def _with_script(spec: Spec, folder: Path) -> tuple[Spec, list[Misfit]]:
-    """The spec with the absolute path of the workload's script, if it has one; a misfit when there is no such file."""
-    if not isinstance(spec.workload, TorchTraining):
-        return spec, []
-    script = (folder / spec.workload.script).resolve()
-    found = [] if script.is_file() else [Misfit(f"there is no file {script}", "workload", "script")]
-    workload = spec.workload.model_copy(update={"script": str(script)})
-    return spec.model_copy(update={"workload": workload}), found
-
-
-def _read_trace(spec: Spec, trace: Trace, folder: Path) -> Trace:
-    """The workload with the contents of its file. Raises ValueError."""
+def _ranks(spec: Spec) -> int:
+    """The number of ranks of its first job."""
     assert isinstance(spec.topology, TopologySpec)
     placed = spec.placement
     ranks = placed.ranks or len(placed.hosts or spec.topology.topology.hosts)
     if isinstance(spec.jobs, int):
-        ranks //= spec.jobs
-    else:
-        ranks = next(iter(spec.jobs.values() if isinstance(spec.jobs, dict) else spec.jobs), ranks)
-    path = folder / trace.file
-    return trace.holding(read_trace(trace.format, path, ranks, iterations=trace.iterations, first=trace.first))
+        return ranks // max(spec.jobs, 1)
+    return next(iter(spec.jobs.values() if isinstance(spec.jobs, dict) else spec.jobs), ranks)
 
 
 def _chosen(spec: Spec, names: Sequence[str]) -> list[int]:

@@ -9,9 +9,10 @@ transfer of step s sees the results of all steps before s, and none of step s it
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +81,19 @@ class Workload(BaseModel, ABC):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
+    LACKING: ClassVar[frozenset[str]] = frozenset()
+    """Fabrics on which it does not run."""
+    ONE_NIC: ClassVar[bool] = False
+    """A rank is a program whose connections all use one NIC."""
+    SAME_NIC: ClassVar[bool] = False
+    """Two ranks send to each other by the same NIC of each, also over circuits."""
+    SOCKETS: ClassVar[bool] = False
+    """It can run over the program's own sockets (`transport: socket`)."""
+    RELAYED: ClassVar[bool] = True
+    """It runs over circuits, where hosts relay."""
+    FROM_FILES: ClassVar[frozenset[str]] = frozenset()
+    """Keys for the contents of files, which people need not see."""
+
     kind: str
     bytes: int = Field(gt=0)
     slices: int = Field(default=4, ge=1, le=1024)
@@ -110,6 +124,27 @@ class Workload(BaseModel, ABC):
         """Raises Misfit when the workload is not possible with `ranks` ranks."""
         if self.elements < ranks:
             raise Misfit(f"{self.bytes} bytes are less than one element for each of {ranks} ranks", "bytes")
+
+    def check_real(self) -> None:
+        """Raises Misfit when ranks that are processes cannot run the workload. Simulated fabrics do without."""
+
+    def read(self, folder: Path, ranks: int) -> "Workload":
+        """The workload with the files that it names, for jobs of that many ranks. Relative names start at `folder`.
+
+        Raises Misfit for a file that is missing or wrong.
+        """
+        return self
+
+    @property
+    def processes(self) -> "Sequence[tuple[int, Workload]]":
+        """The programs that a rank runs, each with one connection to a peer and a NIC of its own: the stride of the
+        ring of each, and its part of the workload. None where ranks are processes of the testbed."""
+        return ()
+
+    @property
+    def rings(self) -> list[int] | None:
+        """The strides of the rings among which an all-reduce is shared out, sorted; None for other workloads."""
+        return None
 
     @abstractmethod
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:

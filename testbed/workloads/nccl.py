@@ -7,7 +7,7 @@ are exact, message by message; NCCL cuts messages as it likes, in the same ring.
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -23,6 +23,8 @@ STEPS = 8
 
 class NcclAllreduce(VerifiedWorkload):
     """Base class of both algorithms: in-place sums of floats."""
+
+    ONE_NIC: ClassVar[bool] = True
 
     dtype: Literal["float32"] = "float32"
 
@@ -53,6 +55,11 @@ class NcclRingAllreduce(NcclAllreduce):
 
     kind: Literal["nccl_ring_allreduce"] = "nccl_ring_allreduce"
     strides: list[int] = Field(default=[1], min_length=1)
+
+    @property
+    def rings(self) -> list[int]:
+        """The strides."""
+        return sorted(self.strides)
 
     def check_ranks(self, ranks: int) -> None:
         """Raises Misfit also for impossible strides, and for less than one element for each rank and ring."""
@@ -147,12 +154,22 @@ class NcclCollective(VerifiedWorkload):
     own on every host.
     """
 
+    LACKING: ClassVar[frozenset[str]] = frozenset({"softroce"})
+    ONE_NIC: ClassVar[bool] = True
+    SAME_NIC: ClassVar[bool] = True
+    SOCKETS: ClassVar[bool] = True
+
     kind: Literal["nccl"] = "nccl"
     dtype: Literal["float32"] = "float32"
     collective: Literal["all_reduce", "all_gather", "reduce_scatter"] = "all_reduce"
     iterations: int = Field(default=1, ge=1, le=1000)
     version: str | None = Field(default=None, pattern=r"^\d+\.\d+\.\d+$")
     strides: list[int] = Field(default=[1], min_length=1)
+
+    @property
+    def rings(self) -> list[int] | None:
+        """The strides of an all-reduce."""
+        return sorted(self.strides) if self.collective == "all_reduce" else None
 
     @property
     def processes(self) -> "Sequence[tuple[int, NcclCollective]]":

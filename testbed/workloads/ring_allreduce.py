@@ -34,6 +34,11 @@ class RingAllreduce(VerifiedWorkload):
     kind: Literal["ring_allreduce"] = "ring_allreduce"
     strides: list[int] = Field(default=[1], min_length=1)
 
+    @property
+    def rings(self) -> list[int]:
+        """The strides."""
+        return sorted(self.strides)
+
     def check_ranks(self, ranks: int) -> None:
         """Raises Misfit also when a stride does not visit all ranks, or comes twice."""
         super().check_ranks(ranks)

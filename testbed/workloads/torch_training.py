@@ -6,7 +6,8 @@ of the losses, are not in it.
 """
 
 from dataclasses import replace
-from typing import Literal
+from pathlib import Path
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -28,6 +29,11 @@ class TorchTraining(Workload):
     `paralet_torch.steps`. A relative name of the script starts at the spec's folder.
     """
 
+    LACKING: ClassVar[frozenset[str]] = frozenset({"fluid", "packet", "softroce"})
+    ONE_NIC: ClassVar[bool] = True
+    SOCKETS: ClassVar[bool] = True
+    RELAYED: ClassVar[bool] = False
+
     kind: Literal["torch"] = "torch"
     dtype: Literal["float32"] = "float32"
     script: str
@@ -42,6 +48,13 @@ class TorchTraining(Workload):
             if (option := word.partition("=")[0]) in PASSED:
                 raise Misfit(f"the script gets {option} from the spec's other keys; leave it out", index)
         return arguments
+
+    def read(self, folder: Path, ranks: int) -> "TorchTraining":
+        """The workload with the absolute path of its script. Raises Misfit when there is no such file."""
+        script = (folder / self.script).resolve()
+        if not script.is_file():
+            raise Misfit(f"there is no file {script}", "script")
+        return self.model_copy(update={"script": str(script)})
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
         """The rings of all steps. `seed` is not used."""

@@ -2,12 +2,13 @@
 """Traces of others as a workload: the task graph that a file describes."""
 
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from testbed.misfit import Misfit
-from testbed.traces.formats import Format, pack, unpack
+from testbed.traces.formats import Format, pack, read_trace, unpack
 from testbed.training.tasks import TaskGraph
 from testbed.workloads.task_graph import ITEM_BYTES, TaskGraphWorkload, largest_bytes
 
@@ -15,12 +16,13 @@ from testbed.workloads.task_graph import ITEM_BYTES, TaskGraphWorkload, largest_
 class Trace(TaskGraphWorkload):
     """`kind: trace`. `file` is in `format`, or a folder of such files; a relative name starts at the spec's folder.
 
-    `iterations` and `first` are for `floodns`. `load` puts the contents of the file in `packed`, and the size of the
+    `iterations` and `first` are for `floodns`. `read` puts the contents of the file in `packed`, and the size of the
     largest message in `bytes`.
     """
 
     SUBJECT: ClassVar[str] = "the trace"
     KEY: ClassVar[str] = "file"
+    FROM_FILES: ClassVar[frozenset[str]] = frozenset({"packed", "bytes"})
 
     kind: Literal["trace"] = "trace"
     format: Format
@@ -43,6 +45,17 @@ class Trace(TaskGraphWorkload):
             except ValueError as error:
                 raise Misfit(str(error), "packed") from None
         return self
+
+    def read(self, folder: Path, ranks: int) -> "Trace":
+        """This workload with the contents of its file, unless it has them. Raises Misfit."""
+        if self.packed is not None:
+            return self
+        try:
+            return self.holding(
+                read_trace(self.format, folder / self.file, ranks, iterations=self.iterations, first=self.first)
+            )
+        except ValueError as error:
+            raise Misfit(str(error), "file") from error
 
     def holding(self, graph: TaskGraph) -> "Trace":
         """This workload with the contents of its file."""

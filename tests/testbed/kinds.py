@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workloads whose data the testbed checks, as a spec can name them."""
 
-from typing import get_args
+from testbed.workloads import VerifiedWorkload, kinds, workload_class
 
-from testbed.workloads import AnyWorkload, VerifiedWorkload
-
+_CLASSES = {name: workload_class(kind) for name, kind in kinds().items()}
 KINDS: dict[str, type[VerifiedWorkload]] = {
-    workload.model_fields["kind"].default: workload
-    for workload in get_args(get_args(AnyWorkload)[0])
-    if issubclass(workload, VerifiedWorkload)
+    name: found for name, found in _CLASSES.items() if issubclass(found, VerifiedWorkload)
 }

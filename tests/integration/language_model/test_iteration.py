@@ -8,7 +8,7 @@ import csv
 from pathlib import Path
 
 from testbed import spec
-from testbed.workloads import LanguageModel
+from testbed.workloads.language_model import LanguageModel
 from tests.integration import paralet
 
 SPEC = Path(__file__).with_name("spec.yaml")

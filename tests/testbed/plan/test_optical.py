@@ -11,7 +11,7 @@ import pytest
 from netmodel import PortRef, SpecError
 from testbed.analysis.jobs import ideal_at
 from testbed.spec import Experiment
-from testbed.workloads import NcclAllreduce, NcclCollective
+from testbed.workloads.nccl import NcclAllreduce, NcclCollective
 from tests.testbed.experiments import experiment
 from tests.testbed.kinds import KINDS
 from tests.testbed.workloads.test_schedules import simulate

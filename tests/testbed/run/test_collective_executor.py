@@ -15,8 +15,9 @@ from testbed.run.collective_executor import Connections, RankRun, Timings, Trans
 from testbed.run.transfer_tasks import gates_of, tasks_of
 from testbed.traces.htsim import read_connections
 from testbed.training.tasks import TaskGraph
-from testbed.workloads import Buffers, Trace, Transfer, VerifiedWorkload
+from testbed.workloads import Buffers, Transfer, VerifiedWorkload
 from testbed.workloads.cluster_job import ClusterJob
+from testbed.workloads.trace import Trace
 from tests.testbed.kinds import KINDS
 from tests.testbed.run.tcp_transport import TcpConnection, TcpTransport
 from tests.testbed.workloads.test_schedules import DTYPES, FLAT

@@ -26,7 +26,7 @@ from testbed.run import agent_messages as messages
 from testbed.run import torch_rank
 from testbed.run.experiment_runs import Runner
 from testbed.run.torch_rank import TorchRun
-from testbed.workloads import TorchTraining
+from testbed.workloads.torch_training import TorchTraining
 from tests.testbed.experiments import experiment, on_loopback
 from tests.testbed.run.fake_fabric import HOSTLIB_AGENT, FakeFabric
 

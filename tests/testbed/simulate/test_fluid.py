@@ -22,7 +22,9 @@ from testbed.cli import main
 from testbed.errors import TestbedError
 from testbed.simulate.lane_paths import ELEPHANT_BYTES, lanes_of, largest_bursts
 from testbed.spec import Experiment
-from testbed.workloads import GridWorkload, TaskGraphWorkload, Training
+from testbed.workloads.grid import GridWorkload
+from testbed.workloads.task_graph import TaskGraphWorkload
+from testbed.workloads.training import Training
 from tests.testbed.kinds import KINDS
 from tests.testbed.simulate.small import LAST_S, PACKET_S, WIRE_BYTES, WIRE_S, document, observe, small
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from testbed.misfit import Misfit
 from testbed.run.collective_executor import RankRun
-from testbed.workloads import GridWorkload, Transfer
+from testbed.workloads import Transfer
+from testbed.workloads.grid import GridWorkload
 from tests.testbed.kinds import KINDS
 from tests.testbed.run.test_collective_executor import run_all
 from tests.testbed.workloads.test_schedules import simulate

@@ -18,7 +18,7 @@ from testbed.training.communication import sent_over_fabric
 from testbed.training.ideal import run
 from testbed.training.schedule import iteration, work_of
 from testbed.training.transformer import GPT_22B
-from testbed.workloads import LanguageModel
+from testbed.workloads.language_model import LanguageModel
 from tests.testbed.simulate.small import ACK_BYTES, HEADER_BYTES, observe
 
 RATE_BPS = 180e9

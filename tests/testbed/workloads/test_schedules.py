@@ -14,18 +14,13 @@ from hypothesis import strategies as st
 
 from testbed.misfit import Misfit
 from testbed.plan.demands import bytes_by_pair
-from testbed.workloads import (
-    Buffers,
-    Elements,
-    GridWorkload,
-    TaskGraphWorkload,
-    TorchTraining,
-    Training,
-    Transfer,
-    VerifiedWorkload,
-)
+from testbed.workloads import Buffers, Elements, Transfer, VerifiedWorkload
 from testbed.workloads.base import cut
+from testbed.workloads.grid import GridWorkload
 from testbed.workloads.nccl import STEPS
+from testbed.workloads.task_graph import TaskGraphWorkload
+from testbed.workloads.torch_training import TorchTraining
+from testbed.workloads.training import Training
 from tests.sdn import patterns
 from tests.testbed.kinds import KINDS
 

@@ -21,7 +21,7 @@ from testbed.misfit import Misfit
 from testbed.training.hardware import Collective
 from testbed.training.ideal import run
 from testbed.training.tasks import TaskGraph
-from testbed.workloads import Trace
+from testbed.workloads.trace import Trace
 from tests.testbed.simulate.small import observe
 from tests.testbed.training.graphs import graphs
 from tests.testbed.workloads.test_schedules import simulate

@@ -17,8 +17,7 @@ from testbed.progress import Steps
 from testbed.simulate import fluid
 from testbed.spec import Experiment, Spec, check
 from testbed.training.phased import phased
-from testbed.workloads import Training
-from testbed.workloads.training import OneTraining
+from testbed.workloads.training import OneTraining, Training
 from testbed.workloads.training_models import BLOOM, GPT3, LLAMA2, Model, Parallelism, traffic
 from tests.testbed.workloads.test_schedules import simulate
 
