@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from testbed.simulate.validation import Agreement, Model, compare
+from testbed.cli.validation import Agreement, Model, compare
 
 pytestmark = pytest.mark.alone
 
