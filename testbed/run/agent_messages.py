@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from testbed.analysis.observations import LaneCounters
-from testbed.spec.policies import CongestionControl
 from testbed.workloads import ByKind, Workload
 
 PortPolicy = Literal["ecmp", "pinned", "adaptive", "controller"]
@@ -36,7 +35,7 @@ class DeviceConfig(_Message):
     line_rate_bps: int
     flowlet_bytes: int | None = None
     mice_bytes: int | None = None
-    congestion_control: CongestionControl | None = None
+    congestion_control: str | None = None
     window_packets: int | None = None
     path_service: str | None = None
     token_file: str | None = None
