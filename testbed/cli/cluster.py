@@ -12,6 +12,7 @@ import click
 
 from testbed.cli.extras import require
 from testbed.cli.options import SEEDS_MAX, results_folder
+from testbed.result_folder import sole_writer
 
 if TYPE_CHECKING:
     from sim.cluster import Result
@@ -61,6 +62,7 @@ def cluster(
     if seeds is not None:
         spec = spec.model_copy(update={"seeds": seeds})
     folder = results_dir / f"{spec.name}-cluster"
+    context.with_resource(sole_writer(folder))
     if replay:
         require("fabric", "--replay")
         from testbed.cli.cluster_replay import replay as replayed

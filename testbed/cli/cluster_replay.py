@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.cli.run import require_machine, run_in_sandbox
+from testbed.cli.run import GIVEN, require_machine, run_in_sandbox
 from testbed.cli.tables import console, table
 from testbed.errors import InputError, sentence_of
 
@@ -31,14 +31,13 @@ def replay(spec: "ClusterSpec", folder: Path, *, as_json: bool) -> bool:
 
     plan, results = plan_replay(spec)
     require_machine()
-    logs, plan_file, record_file = folder / "logs", folder / "replay-plan.json", folder / "replay-record.json"
+    logs, record_file = folder / "logs", folder / "replay-record.json"
     try:
         logs.mkdir(parents=True, exist_ok=True)
-        plan_file.write_text(plan.model_dump_json())
     except OSError as error:
         raise InputError(sentence_of(error)) from error
-    argv = [sys.executable, "-m", "testbed.run.replay", "--plan", str(plan_file), "--out", str(record_file)]
-    run_in_sandbox([*argv, "--log-dir", str(logs)], logs)
+    argv = [sys.executable, "-m", "testbed.run.replay", "--plan", str(GIVEN), "--out", str(record_file)]
+    run_in_sandbox([*argv, "--log-dir", str(logs)], logs, plan.model_dump_json())
     record = Record.model_validate_json(record_file.read_text())
     outcomes = {(name, outcome.job.name): outcome for name, result in results.items() for outcome in result.outcomes}
     assert spec.replay is not None  # by plan_replay

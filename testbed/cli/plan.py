@@ -9,6 +9,7 @@ import click
 from testbed.cli.extras import require
 from testbed.cli.options import results_folder
 from testbed.errors import InputError
+from testbed.result_folder import sole_writer
 
 
 @click.command(epilog="Example: paralet plan experiments/plan/gpt_175b.yaml")
@@ -44,6 +45,8 @@ def plan(
     if jobs is not None and scheduler is not None:
         raise InputError("give either --jobs (processes on this machine) or --scheduler (a Dask cluster), not both")
     job, prices = load_yaml(job_file, Job), load_prices(prices_file)
+    folder = results_dir / f"{job.name}-plan"
+    click.get_current_context().with_resource(sole_writer(folder))
     try:
         every = list(points(job, prices, jobs=jobs, scheduler=scheduler))
     except ValueError as error:
@@ -55,7 +58,6 @@ def plan(
     if not found:
         raise InputError(f"{job_file}: no fabric has a point; {refused[0].gpus} GPUs: {refused[0].reason}")
     chosen = choice(job, found)
-    folder = results_dir / f"{job.name}-plan"
     report = page.write(folder, job, prices, found, refused, chosen)
     for old in folder.glob("chosen*.yaml"):
         old.unlink()

@@ -11,6 +11,7 @@ import click
 
 from testbed.cli.extras import require
 from testbed.errors import InputError
+from testbed.result_folder import sole_writer
 
 if TYPE_CHECKING:
     from testbed.spec import Experiment
@@ -35,23 +36,27 @@ def report(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
     A result FOLDER is what `paralet run` has left in results/NAME.
     """
     require("models", "paralet report")
+    from testbed import spec
+    from testbed.analysis import results
     from testbed.cli.outcome import evaluate, observations_of
 
-    experiments = [_experiment(folder) for folder in folders]
+    for folder in folders:
+        _check_finished(folder)
+    if len(folders) == 1:
+        click.get_current_context().with_resource(sole_writer(folders[0], option=None))
+    experiments = [spec.load(folder / results.SPEC) for folder in folders]
     if len(folders) == 1:
         evaluate(experiments[0], observations_of(folders[0]), folders[0]).show(as_json)
     else:
         _compare(folders, experiments, out, as_json)
 
 
-def _experiment(folder: Path) -> "Experiment":
-    from testbed import spec
+def _check_finished(folder: Path) -> None:
     from testbed.analysis import results
 
     for name in (results.SPEC, results.OBSERVATIONS):
         if not (folder / name).is_file():
             raise InputError(f"{folder} is not a result folder of a finished run: it has no {name}")
-    return spec.load(folder / results.SPEC)
 
 
 def _compare(folders: Sequence[Path], experiments: "Sequence[Experiment]", out: Path, as_json: bool) -> None:

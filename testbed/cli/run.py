@@ -2,6 +2,7 @@
 """`paralet run`: checks a spec, runs it in a sandbox or a guest, evaluates the observations, writes the results."""
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -12,10 +13,14 @@ from emul import guest, sandbox
 from testbed.cli.extras import require
 from testbed.cli.options import results_folder, seeds_and_policies
 from testbed.errors import InputError, TestbedError
+from testbed.result_folder import sole_writer
 
 if TYPE_CHECKING:
     from testbed.analysis.observations import Observations
     from testbed.spec import Experiment, FabricName
+
+GIVEN = Path("/dev/stdin")
+"""The file in which a runner in a sandbox finds what it is to do."""
 
 _OWN_STATUS = (1, 2)
 """Exit statuses for which the runner has already printed the reason on standard error."""
@@ -80,17 +85,19 @@ def run(
     if not modelled:
         require_machine()
     folder = results_dir / experiment.spec.name
+    context.with_resource(sole_writer(folder))
     _make(folder)
-    (folder / results.SPEC).write_text(spec.dump(experiment.spec))
+    written = spec.dump(experiment.spec)
+    (folder / results.SPEC).write_text(written)
     if modelled:
         observations = _model(experiment, folder)
     else:
         if in_guest:
             _run_in_guest(folder, time_limit_s)
         elif watch:
-            _run_watched(folder)
+            _run_watched(folder, written)
         else:
-            run_in_sandbox(_runner_argv(folder), folder / results.LOGS)
+            run_in_sandbox(_runner_argv(folder, GIVEN), folder / results.LOGS, written)
         observations = observations_of(folder)
     outcome = evaluate(experiment, observations, folder)
     results.point_latest(folder)
@@ -128,15 +135,15 @@ def _model(experiment: "Experiment", folder: Path) -> "Observations":
     return observations
 
 
-def _runner_argv(folder: Path) -> list[str]:
+def _runner_argv(folder: Path, spec_file: Path) -> list[str]:
     from testbed.analysis import results
 
     argv = [sys.executable, "-m", "testbed.run.runner"]
-    argv += ["--spec", str(folder / results.SPEC), "--out", str(folder / results.OBSERVATIONS)]
+    argv += ["--spec", str(spec_file), "--out", str(folder / results.OBSERVATIONS)]
     return [*argv, "--log-dir", str(folder / results.LOGS), "--journal", str(folder / results.JOURNAL)]
 
 
-def _run_watched(folder: Path) -> None:
+def _run_watched(folder: Path, written: str) -> None:
     """The same as `run_in_sandbox`, with the view on the terminal and the progress in a file."""
     from testbed.analysis import results
     from testbed.cli.watching import watching
@@ -145,28 +152,34 @@ def _run_watched(folder: Path) -> None:
     with log.open("w+") as progress_log:
         try:
             with watching(folder / results.SPEC, folder / results.JOURNAL, log):
-                run_in_sandbox(_runner_argv(folder), folder / results.LOGS, progress_log)
+                run_in_sandbox(_runner_argv(folder, GIVEN), folder / results.LOGS, written, progress_log)
         except click.exceptions.Exit:
             progress_log.seek(0)
             sys.stderr.writelines(line for line in progress_log if line.startswith("paralet: "))
             raise
 
 
-def run_in_sandbox(argv: list[str], logs: Path, output: IO[str] | None = None) -> None:
+def run_in_sandbox(argv: list[str], logs: Path, given: str, output: IO[str] | None = None) -> None:
     """Run a runner in a sandbox, with its standard error to `output`. `logs` is for messages.
+
+    It reads `given` from the file GIVEN, which has no other name, so that no other process changes it.
 
     Raises the exception that matches its exit status (see `_check`).
     """
     try:
         # Nothing of an interrupted run is kept, so the runner needs no time for an orderly end.
-        status = sandbox.run(argv, stderr=None if output is None else output.fileno(), grace_s=0.0)
+        stderr = None if output is None else output.fileno()
+        with tempfile.TemporaryFile() as standard_input:
+            standard_input.write(given.encode())
+            standard_input.flush()
+            status = sandbox.run(argv, stdin=standard_input, stderr=stderr, grace_s=0.0)
     except sandbox.SandboxError as error:
         raise InputError(str(error)) from error
     _check(status, logs)
 
 
 def _run_in_guest(folder: Path, time_limit_s: int) -> None:
-    """Run `testbed.run.runner` in a guest. The guest's console is logged beside the other logs."""
+    """Run `testbed.run.runner` in a guest, where it reads the spec in `folder`. The console is logged, too."""
     from testbed.analysis import results
 
     folder = folder.resolve()
@@ -174,7 +187,8 @@ def _run_in_guest(folder: Path, time_limit_s: int) -> None:
     console = folder / results.LOGS / "guest.log"
     print("paralet: this kernel has no SoftRoCE for namespaces: starting a guest, which is slow", file=sys.stderr)
     try:
-        status = guest.run(_runner_argv(folder), log=console, options=options, output=sys.stderr.buffer)
+        argv = _runner_argv(folder, folder / results.SPEC)
+        status = guest.run(argv, log=console, options=options, output=sys.stderr.buffer)
     except guest.GuestError as error:
         raise TestbedError(str(error)) from error
     _check(status, folder / results.LOGS)

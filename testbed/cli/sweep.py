@@ -12,6 +12,7 @@ import click
 from testbed.cli.extras import require
 from testbed.cli.options import results_folder, seeds_and_policies
 from testbed.errors import InputError
+from testbed.result_folder import sole_writer
 
 if TYPE_CHECKING:
     from testbed.spec import FabricName
@@ -69,6 +70,7 @@ def sweep(
         values[key] = chosen
     asked = sweeps.points(experiment, values)
     folder = results_dir / f"{experiment.spec.name}-sweep"
+    click.get_current_context().with_resource(sole_writer(folder))
     results = sweeps.sweep(asked, folder / "points", jobs=jobs, scheduler=scheduler)
     _write_table(folder / "sweep.csv", results)
     rows = sweeps.rows(results)

@@ -19,6 +19,7 @@ from testbed.nccl.elements import REDUCTIONS, TYPES
 from testbed.nccl.environment import PLUGIN_TRANSPORT, TRANSPORTS
 from testbed.nccl.results import AUTO, Results, Setup, as_json, as_markdown
 from testbed.nccl.runner import Plan, run
+from testbed.result_folder import sole_writer
 
 T = TypeVar("T")
 
@@ -155,8 +156,9 @@ def _run(options: argparse.Namespace) -> None:
     kind = devices.choose(options.device)
     _check(options, kind)
     used = devices.find(kind, options.nccl, options.cudart)
-    logs = _prepared(options.out)
     with ExitStack() as services:
+        services.enter_context(sole_writer(options.out, "--out"))
+        logs = _prepared(options.out)
         inherited: Mapping[str, str] = _with_path(os.environ)
         if options.mps:
             inherited = services.enter_context(mps.service(dict(inherited)))

@@ -43,7 +43,7 @@ def write(archive: Path, plugin: Path) -> list[str]:
         files[f"{LIBRARIES}/{name}"] = path.read_bytes()
     needs = needed_versions(files.values())
     package = Path(testbed.__file__).parent
-    alone = [package / name for name in ("__init__.py", "errors.py", "process_group.py")]
+    alone = [package / name for name in ("__init__.py", "errors.py", "process_group.py", "result_folder.py")]
     for source in (*alone, *sorted((package / "nccl").glob("*.py"))):
         files[f"testbed/{source.relative_to(package)}"] = source.read_bytes()
     files["README.txt"] = _readme(needs).encode()

@@ -140,10 +140,7 @@ def sweep(
     scheduler, whose workers have this package, instead. Raises InputError, and TestbedError for a point that fails;
     results of other points are kept.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write results to {folder}: {error.strerror}") from error
+    folder.mkdir(parents=True, exist_ok=True)
     missing = [point for point in {point.name: point for point in asked}.values() if _load(folder, point) is None]
     with Steps(len(asked), every_s=2.0) as steps, ExitStack() as until_done:
         done = spread(_measured, missing, until_done, jobs=jobs, scheduler=scheduler)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 import pytest
@@ -53,11 +53,12 @@ def sandboxed(monkeypatch: pytest.MonkeyPatch, ready_machine: None) -> list[int]
     """Replaces the runner: it writes made-up observations and exits with the status in the returned list."""
     ends = [0]
 
-    def run(argv: Sequence[str], **_: Any) -> int:
+    def run(argv: Sequence[str], *, stdin: IO[bytes], **_: Any) -> int:
         options = dict(zip(argv[3::2], argv[4::2], strict=True))
         from testbed.spec import load
 
-        made_up(load(Path(options["--spec"]))).save(Path(options["--out"]))
+        assert options["--spec"] == "/dev/stdin"
+        made_up(load(Path(f"/proc/self/fd/{stdin.fileno()}"))).save(Path(options["--out"]))
         return ends[0]
 
     monkeypatch.setattr(sandbox, "run", run)
