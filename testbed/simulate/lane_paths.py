@@ -3,7 +3,7 @@
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 
@@ -36,9 +36,13 @@ class Lanes:
     """By pair: the links of acknowledgements; None: the path backwards."""
 
 
-def elephant_bytes(policy: Policy) -> int:
-    """The bytes from which on the policy plans the path of a pair."""
-    return policy.elephant_bytes or ELEPHANT_BYTES
+def elephants(experiment: Experiment, policy: Policy, sizes: Mapping[Pair, int]) -> list[Pair]:
+    """The pairs whose path the path service would plan, where `sizes` has the bytes that each sends at once.
+
+    Devices on a `local_nic` do not ask it (see `testbed.run.rank_configuration`).
+    """
+    least = policy.elephant_bytes or ELEPHANT_BYTES
+    return [pair for pair, size in sizes.items() if size >= least and experiment.is_planned(*pair)]
 
 
 def lanes_of(
@@ -129,24 +133,25 @@ def _planned(
     links: Links,
 ) -> npt.NDArray[np.int32]:
     """`rows` with the planner's paths for elephants, all planned before the first transfer, with bytes as demands."""
-    threshold = elephant_bytes(policy)
     bursts = largest_bursts(experiment, transfers)
-    elephants = [place for place, pair in enumerate(demands) if bursts[pair] >= threshold]
-    if not elephants:
+    own = elephants(experiment, policy, {pair: bursts[pair] for pair in demands})
+    if not own:
         return rows
     cables = cabling(experiment.topology)
-    own = [pair for pair in demands if bursts[pair] >= threshold]
     ends = np.array([[cables.nic(experiment.hosts[rank], experiment.nic) for rank in pair] for pair in own])
     jobs = [experiment.jobs.index(experiment.job_of(src)) for src, _ in own]
     asked = Commodities.of(ends[:, 0], ends[:, 1], [demands[pair] for pair in own], jobs)
     plan = PLANNERS[policy.planner or DEFAULT_PLANNER](cables.fabric, asked)
-    paths = [cables.path(plan, commodity) for commodity in range(len(own))]
-    # No link is dead, so every pair has a path.
-    planned = path_rows([path for path in paths if path is not None], policy.m, links)
+    place = {pair: number for number, pair in enumerate(demands)}
+    paths = {place[pair]: cables.path(plan, commodity) for commodity, pair in enumerate(own)}
+    there = {number: path for number, path in paths.items() if path is not None}  # no spine joins the leaves of others
+    if not there:
+        return rows
+    planned = path_rows(list(there.values()), policy.m, links)
     found = np.full((*rows.shape[:2], max(rows.shape[2], planned.shape[2])), -1, dtype=np.int32)
     found[:, :, : rows.shape[2]] = rows
-    found[elephants] = -1
-    found[elephants, :, : planned.shape[2]] = planned
+    found[list(there)] = -1
+    found[list(there), :, : planned.shape[2]] = planned
     return found
 
 
@@ -168,7 +173,7 @@ def largest_bursts(experiment: Experiment, transfers: Iterable[Transfer]) -> dic
 
 
 def _walked(experiment: Experiment, pair: Pair, routes: Forwarding) -> Path:
-    src, dst = (ip_address(experiment.address(rank)) for rank in pair)
+    src, dst = (ip_address(experiment.address(rank, experiment.nic_between(*pair))) for rank in pair)
     return path_of(experiment.topology, Flow(src, dst, ENTROPY_PORTS.start), experiment.ecmp_hash, routes=routes)
 
 

@@ -12,7 +12,7 @@ from netmodel import Link, Path
 from sdn.path_service.planning import LIVE, exchange
 from sdn.planners import DEFAULT_PLANNER, Route, cabling
 from testbed.plan.demands import Pair
-from testbed.simulate.lane_paths import elephant_bytes
+from testbed.simulate.lane_paths import elephants
 from testbed.simulate.runs import Traffic
 from testbed.spec import Experiment, Policy
 from testbed.workloads import Talk, Transfer
@@ -37,11 +37,11 @@ class TalkPlanner:
         self._beginning: dict[int | None, list[Sequence[int]]] = {}
         self._ending: dict[int | None, list[Sequence[int]]] = {}
         for talk in talks:
-            sent: Counter[int] = Counter()
+            sent: Counter[Pair] = Counter()
             for place in talk.transfers:
                 one = transfers[place]
-                sent[number[one.src, one.dst]] += one.count * experiment.spec.workload.item_bytes
-            own = [pair for pair, size in sent.items() if size >= elephant_bytes(policy)]
+                sent[one.src, one.dst] += one.count * experiment.spec.workload.item_bytes
+            own = [number[pair] for pair in elephants(experiment, policy, sent)]
             self._beginning.setdefault(talk.begin, []).append(own)
             self._ending.setdefault(talk.end, []).append(own)
         self._users: Counter[int] = Counter()  # by pair: parts of jobs that talk

@@ -166,9 +166,8 @@ class Experiment:
         Raises InputError when too few ports take a path that is planned.
         """
         pinned = None
-        if policy.policy == "pinned":  # a rank's further NICs have networks of their own, with nothing to pin
-            moved = self.transfers(seed)
-            pinned = [transfer for transfer in moved if self.nic_between(transfer.src, transfer.dst) == self.nic]
+        if policy.policy == "pinned":
+            pinned = [one for one in self.transfers(seed) if self.is_planned(one.src, one.dst)]
         return plan_ports(self.topology, self.hosts, policy.m, seed, pinned=pinned, ecmp_hash=self.ecmp_hash)
 
     @property
@@ -189,6 +188,10 @@ class Experiment:
         if self.local_nic is not None and self._switch(rank, self.local_nic) == self._switch(other, self.local_nic):
             return self.local_nic
         return self.nic
+
+    def is_planned(self, src: int, dst: int) -> bool:
+        """Whether a planner may choose the path between two ranks: `local_nic` is on a network without a choice."""
+        return self.nic_between(src, dst) == self.nic
 
     def nics_between(self, src: int, dst: int, route: int = 0) -> tuple[int, int]:
         """Indices of the NICs by which data go from one rank to another: the sender's and the receiver's."""

@@ -161,3 +161,11 @@ def test_changes_at_one_time_leave_the_plan_of_the_commodities_that_remain(name:
     second, _ = exchange(plan, [first[0]], [(0, 3)])
     assert plan.numbers() == [first[1], *second]
     assert sorted(plan.plan().commodities.src.tolist()) == [0, 1]
+
+
+@pytest.mark.parametrize("fabric", ["fluid", "packet"])
+def test_a_job_within_an_hb_domain_is_not_planned_over_the_rails(tmp_path: Path, fabric: str) -> None:
+    rails = {"domains": 2, "gpus_per_domain": 4, "rail_rate": "1 Gbit/s", "hb_rate": "10 Gbit/s", "spines": 2}
+    topology = {"rail_optimised": rails}
+    found = flow_s(released(tmp_path, [job(0, 1, 0)], topology=topology, local_nic="nic1", fabric=fabric))
+    assert found[0, 1] == pytest.approx(2 * HOP_S, rel=0.05)

@@ -91,3 +91,37 @@ def test_both_directions_of_a_pair_take_one_live_rail() -> None:
 def test_kills_without_a_substitute_are_refused(fabric: str, changes: dict[str, Any], told: str) -> None:
     with pytest.raises((SpecError, ValueError), match=told):
         on_rails(fabric, "hierarchical_allreduce", **changes)
+
+
+JOINED = {
+    "rail_optimised": {"domains": 4, "gpus_per_domain": X, "rail_rate": RAIL, "hb_rate": HB, "spines": 2},
+    "rail_only": {"domains": 4, "gpus_per_domain": X, "rail_rate": RAIL, "hb_rate": HB, "spines": 2},
+}
+"""Fabrics with two leaves for each rail and spines, so that the planners serve them."""
+
+
+def hb_bytes(experiment: Experiment) -> dict[str, int]:
+    """By port of the HB domains' switches: the bytes that it sent."""
+    (run,) = observe(experiment).runs
+    return {load.port: load.tx_bytes for load in run.links if load.port.startswith("hb")}
+
+
+@pytest.mark.parametrize("fabric", ["fluid", "packet"])
+@pytest.mark.parametrize("kind", JOINED)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"policy": "controller", "elephant_bytes": 1},
+        {"policy": "source_routing", "uplinks": {"rail1l1": {1: 3}}},
+    ],
+    ids=lambda policy: str(policy["policy"]),
+)
+def test_policies_leave_traffic_of_hb_domains_there(fabric: str, kind: str, policy: dict[str, Any]) -> None:
+    topology = {kind: {**JOINED[kind], "leaves_per_rail": 2}}
+    plain, planned = (
+        on_rails(fabric, "hierarchical_allreduce", topology=topology, policies=[{"name": "it", **one}])
+        for one in ({"policy": "ecmp"}, policy)
+    )
+    assert hb_bytes(planned) == hb_bytes(plain)
+    assert min(hb_bytes(planned).values()) > 0
+    assert completion_s(planned) < 1.07 * completion_s(plain)
