@@ -64,6 +64,10 @@ def sub_clos(topology: Topology, jobs: Mapping[str, Sequence[str]]) -> VirtualCl
     """
     cluster, leaves, spines = cluster_of(topology)
     gpus = {host: gpu for gpu, host in hosts_by_gpu(topology).items()}
+    for job, hosts in jobs.items():
+        for host in hosts:
+            if topology.has_host(host) and host not in gpus:
+                raise ValueError(f"job {job!r}: host {host} is not plugged into a leaf; place the job otherwise")
     free = {pair: list(ports) for pair, ports in _links(topology, leaves, spines).items()}
     made = []
     for job, hosts in jobs.items():
@@ -113,9 +117,12 @@ def hosts_by_gpu(topology: Topology) -> dict[Gpu, str]:
 def cluster_of(topology: Topology) -> tuple[Cluster, list[str], list[str]]:
     """The cluster of a leaf-spine, each host a server of one GPU, and the names of its leaves and spines.
 
-    A leaf with fewer hosts than others has servers that are never idle.
+    A leaf with fewer hosts than others has servers that are never idle. Raises ValueError for a topology without leaves
+    and one that links leaves.
     """
     hosts = host_ports(topology)
+    if not hosts:
+        raise ValueError(f"topology {topology.name!r} has no virtual Clos: it has no leaf")
     leaves = list(hosts)
     spines = [switch.name for switch in topology.switches if switch.role == "spine"]
     servers = max(map(len, hosts.values()))
@@ -133,7 +140,11 @@ def _links(topology: Topology, leaves: list[str], spines: list[str]) -> dict[tup
     for leaf, ports in uplink_ports(topology).items():
         for port in ports:
             reference = PortRef(leaf, port)
-            links[leaves.index(leaf), spines.index(topology.peer(reference).node)].append(reference)
+            far = topology.peer(reference)
+            if far.node not in spines:
+                said = f"link {reference} to {far} does not join a leaf to a spine"
+                raise ValueError(f"topology {topology.name!r} has no virtual Clos: {said}")
+            links[leaves.index(leaf), spines.index(far.node)].append(reference)
     return dict(links)
 
 

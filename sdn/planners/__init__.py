@@ -8,7 +8,6 @@ All take a `Clos` and `Commodities` and return a `Plan`, which has the predicted
 the optimum.
 """
 
-from collections.abc import Callable
 from types import MappingProxyType
 from typing import Literal
 
@@ -23,14 +22,21 @@ from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Plan
 from sdn.planners.objective import Fairness
 from sdn.planners.optimal import optimal
 from sdn.planners.order import c4p, crux, largest_first
+from sdn.planners.planner import Planner
 from sdn.planners.rates import max_min_rates
 
 PlannerName = Literal["optimal", "greedy", "annealing", "ilp", "ecmp"]
 
 DEFAULT_PLANNER: PlannerName = "optimal"
 
-PLANNERS: MappingProxyType[PlannerName, Callable[[Clos, Commodities], Plan]] = MappingProxyType(
-    {"optimal": optimal, "greedy": greedy, "annealing": annealing, "ilp": ilp, "ecmp": ecmp}
+PLANNERS: MappingProxyType[PlannerName, Planner] = MappingProxyType(
+    {
+        "optimal": Planner(optimal),
+        "greedy": Planner(greedy),
+        "annealing": Planner(annealing),
+        "ilp": Planner(ilp),
+        "ecmp": Planner(ecmp),
+    }
 )
 """Every planner by name."""
 
@@ -46,6 +52,7 @@ __all__ = [
     "Fairness",
     "Incremental",
     "Plan",
+    "Planner",
     "PlannerName",
     "Route",
     "annealing",

@@ -42,6 +42,12 @@ class Cabling:
         return [self.topology.switch(name).hash_seed for name in self.tors]
 
     @cached_property
+    def joined(self) -> npt.NDArray[np.bool_]:
+        """[ToR, ToR]: whether some spine has live links to both."""
+        up = np.asarray((self.fabric.link_rate_bps > 0).any(axis=2), dtype=np.float64)
+        return np.asarray(up @ up.T > 0)
+
+    @cached_property
     def spine_seed(self) -> list[int]:
         """The hash seed of each spine."""
         return [self.topology.switch(name).hash_seed for name in self.spines]
@@ -56,10 +62,11 @@ class Cabling:
             raise KeyError(f"the link of {port} is dead") from None
 
     def commodities(
-        self, pairs: Iterable[tuple[str, str]], demand: npt.ArrayLike = 1.0, job: npt.ArrayLike = 0
+        self, pairs: Iterable[tuple[str, str]], demand: npt.ArrayLike = 1.0, job: npt.ArrayLike = 0, nic: int = 0
     ) -> Commodities:
-        """One commodity for each pair of source and destination host, between their first NICs. Errors as of `nic`."""
-        numbers = np.array([(self.nic(src), self.nic(dst)) for src, dst in pairs], dtype=np.int32).reshape(-1, 2)
+        """One commodity for each pair of source and destination host, between their NICs `nic`. Errors as of `nic`."""
+        ends = [(self.nic(src, nic), self.nic(dst, nic)) for src, dst in pairs]
+        numbers = np.array(ends, dtype=np.int32).reshape(-1, 2)
         return Commodities.of(numbers[:, 0], numbers[:, 1], demand, job)
 
     def link(self, link: Link) -> LinkIndex:

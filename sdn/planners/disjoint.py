@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`optimal` for pairs of hosts: every pair has uplinks and downlinks of its own, if possible."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from netmodel import Path, Topology
 from sdn.planners.cabling import cabling
@@ -10,13 +10,27 @@ from sdn.planners.optimal import optimal
 Pair = tuple[str, str]
 
 
-def assign(topology: Topology, pairs: Sequence[Pair]) -> dict[Pair, Path]:
+def check_served(topology: Topology, pairs: Iterable[Pair], nic: int = 0) -> None:
+    """Raises ValueError, which says why, unless `assign` has a path for each of these pairs of hosts."""
+    ends = list(dict.fromkeys(pairs))
+    if not ends:
+        return
+    cables = cabling(topology)
+    if cables.joined.all():
+        return
+    for src, dst in ends:
+        near, far = (cables.fabric.nic_tor[cables.nic(host, nic)] for host in (src, dst))
+        if near != far and not cables.joined[near, far]:
+            raise _apart(src, dst)
+
+
+def assign(topology: Topology, pairs: Sequence[Pair], nic: int = 0) -> dict[Pair, Path]:
     """A path for every pair (source host, destination host), minimising the maximum load of leaf uplinks and downlinks.
 
-    Pairs on one leaf get their only path. Paths join the hosts' first NICs and are equal-cost paths of
+    Pairs on one leaf get their only path. Paths join the hosts' NICs of index `nic` and are equal-cost paths of
     `netmodel.equal_cost_paths`. The result is deterministic and depends on the order of `pairs`.
 
-    Raises KeyError for an unknown host or one whose first NIC has no link; ValueError for a pair that occurs twice,
+    Raises KeyError for an unknown host or one whose NIC has no link; ValueError for a pair that occurs twice,
     joins a host to itself, or has no spine between its leaves, and for a topology that is not a two-level leaf-spine.
     """
     seen: set[Pair] = set()
@@ -27,11 +41,15 @@ def assign(topology: Topology, pairs: Sequence[Pair]) -> dict[Pair, Path]:
             raise ValueError(f"a pair joins host {pair[0]!r} to itself")
         seen.add(pair)
     fabric = cabling(topology)
-    plan = optimal(fabric.fabric, fabric.commodities(pairs))
+    plan = optimal(fabric.fabric, fabric.commodities(pairs, nic=nic))
     paths: dict[Pair, Path] = {}
     for i, pair in enumerate(pairs):
         path = fabric.path(plan, i)
         if path is None:
-            raise ValueError(f"no spine has links to the leaves of both {pair[0]!r} and {pair[1]!r}")
+            raise _apart(*pair)
         paths[pair] = path
     return paths
+
+
+def _apart(src: str, dst: str) -> ValueError:
+    return ValueError(f"no spine has links to the leaves of both {src!r} and {dst!r}")

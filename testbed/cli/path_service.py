@@ -96,14 +96,14 @@ def run(
     from sdn.path_service.run import Place, serve
     from sdn.path_service.service import Options
     from sdn.path_service.token import TokenError, made_or_read
-    from sdn.planners import cabling
+    from sdn.planners import PLANNERS
 
     address, port = address_and_port("--listen", listen, f"10.0.0.1:{DEFAULT_PORT} or [fd00::1]:{DEFAULT_PORT}")
     topology, _, ecmp_hash = fabric_of(topology_file, hash_name)
     try:
-        cabling(topology)
-    except ValueError as error:  # the topology is not a two-level leaf-spine
-        raise InputError(str(error)) from error
+        PLANNERS[planner].cabling(topology)
+    except ValueError as error:  # the planner does not serve the topology
+        raise InputError(f"{topology_file}: {error}") from error
     try:
         token = made_or_read(token_file)
     except TokenError as error:

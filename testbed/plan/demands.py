@@ -69,8 +69,11 @@ def ideal_s(topology: Topology, hosts: Sequence[str], demands: dict[Pair, int], 
     return float(max((Fraction(amount, rate) for rate, amount in most.items()), default=Fraction(0)))
 
 
-def disjoint_paths(topology: Topology, hosts: Sequence[str], transfers: Iterable[Transfer]) -> dict[Pair, Path]:
-    """A path for every pair of ranks: pairs that are active in the same step share no uplink where that is possible.
+def disjoint_paths(
+    topology: Topology, hosts: Sequence[str], transfers: Iterable[Transfer], nic: int = 0
+) -> dict[Pair, Path]:
+    """A path for every pair of ranks, between the NICs of index `nic` of their hosts: pairs that are active in the same
+    step share no uplink where that is possible.
 
     Pairs are planned step by step, so that an all-to-all, whose steps are permutations, is as free of conflicts as a
     ring. A pair keeps the path of the first step it takes part in. Pairs on one leaf have one path and are left out.
@@ -85,9 +88,9 @@ def disjoint_paths(topology: Topology, hosts: Sequence[str], transfers: Iterable
         fresh = {
             (hosts[src], hosts[dst]): (src, dst)
             for src, dst in pairs
-            if (src, dst) not in paths and leaf_of(topology, hosts[src]) != leaf_of(topology, hosts[dst])
+            if (src, dst) not in paths and leaf_of(topology, hosts[src], nic) != leaf_of(topology, hosts[dst], nic)
         }
-        for names, path in (assign(topology, list(fresh)) if fresh else {}).items():
+        for names, path in (assign(topology, list(fresh), nic) if fresh else {}).items():
             paths[fresh[names]] = path
     backwards = {(dst, src): _reversed(topology, path) for (src, dst), path in paths.items()}
     return backwards | paths

@@ -17,9 +17,9 @@ class PlacementError(ValueError):
     """The topology does not allow the placement. The text gives the reason in one sentence."""
 
 
-def leaf_of(topology: Topology, host: str) -> str:
-    """The switch that the host's first NIC is plugged into."""
-    return topology.peer(PortRef(host, 1)).node
+def leaf_of(topology: Topology, host: str, nic: int = 0) -> str:
+    """The switch that the host's NIC of index `nic` is plugged into."""
+    return topology.peer(PortRef(host, nic + 1)).node
 
 
 def hosts_by_leaf(topology: Topology) -> dict[str, list[str]]:

@@ -49,16 +49,17 @@ def plan_ports(
     *,
     pinned: Iterable[Transfer] | None = None,
     ecmp_hash: EcmpHash,
+    nic: int = 0,
 ) -> tuple[RankPorts, ...]:
     """The ports of every rank, where rank k runs on `hosts[k]`.
 
-    `pinned` has the transfers whose paths are planned (policy `pinned`); None leaves all ports to the devices' random
-    draws. Raises InputError when too few ports take a planned path.
+    `pinned` has the transfers whose paths are planned (policy `pinned`), between the hosts' NICs of index `nic`; None
+    leaves all ports to the devices' random draws. Raises InputError when too few ports take a planned path.
     """
     tables: Mapping[int, Mapping[int, Sequence[int]]] = {}
     if pinned is not None:
-        paths = disjoint_paths(topology, hosts, pinned)
-        tables = port_tables(topology, hosts, paths, lanes, seed, ecmp_hash=ecmp_hash)
+        paths = disjoint_paths(topology, hosts, pinned, nic)
+        tables = port_tables(topology, hosts, paths, lanes, seed, ecmp_hash=ecmp_hash, nic=nic)
     return tuple(RankPorts(device_seed(seed, rank), lanes, tables.get(rank, {})) for rank in range(len(hosts)))
 
 
@@ -83,7 +84,14 @@ def drawn_ports(seed: int, lanes: int) -> list[int]:
 
 
 def port_tables(
-    topology: Topology, hosts: Sequence[str], paths: Mapping[Pair, Path], lanes: int, seed: int, *, ecmp_hash: EcmpHash
+    topology: Topology,
+    hosts: Sequence[str],
+    paths: Mapping[Pair, Path],
+    lanes: int,
+    seed: int,
+    *,
+    ecmp_hash: EcmpHash,
+    nic: int = 0,
 ) -> dict[int, dict[int, list[int]]]:
     """For every source rank: the ports of its `lanes` lanes towards each destination rank that has a path assigned.
 
@@ -91,7 +99,7 @@ def port_tables(
     """
     tables: dict[int, dict[int, list[int]]] = {}
     for (src, dst), path in paths.items():
-        ports = ports_for_path(topology, hosts[src], hosts[dst], path, ecmp_hash)
+        ports = ports_for_path(topology, hosts[src], hosts[dst], path, ecmp_hash, src_nic=nic, dst_nic=nic)
         if len(ports) < lanes:
             raise InputError(
                 f"pinned: {lanes} lanes need {lanes} UDP source ports from {hosts[src]} to {hosts[dst]} by "

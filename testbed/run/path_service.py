@@ -15,7 +15,6 @@ from emul.sandbox import SCRATCH_DIR
 from netmodel import Link
 from sdn.path_service.admin import AdminError, LinkChange, Status, admin_socket, ask
 from sdn.path_service.token import TokenError, read_token
-from sdn.planners import DEFAULT_PLANNER
 from testbed.errors import TestbedError
 from testbed.spec import Experiment, Policy
 
@@ -159,7 +158,7 @@ class PathServices:
             yield None
             return
         argv = [*_PROGRAM, "--topology", str(self._log_dir / "topology.yaml")]
-        argv += ["--planner", policy.planner or DEFAULT_PLANNER]
+        argv += ["--planner", policy.planner_name]
         argv += ["--rules"] if self._experiment.spec.pinning == "rules" else []
         argv += ["--event-log", str(self._log_dir / f"path-service-{name}.jsonl")]
         with PathServiceProcess(argv, self._log_dir / f"path-service-{name}.log", SCRATCH_DIR / "paths") as service:

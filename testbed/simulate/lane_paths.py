@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from netmodel import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields, Forwarding, Path, path_of
 from netmodel.flow import IPPROTO_UDP, Addresses, address_array
-from sdn.planners import DEFAULT_PLANNER, PLANNERS, Commodities, cabling
+from sdn.planners import PLANNERS, Commodities
 from sim.links import Links
 from sim.paths import hashed_paths
 from testbed.plan.demands import Pair, bytes_by_pair, routes_of
@@ -137,11 +137,12 @@ def _planned(
     own = elephants(experiment, policy, {pair: bursts[pair] for pair in demands})
     if not own:
         return rows
-    cables = cabling(experiment.topology)
+    planner = PLANNERS[policy.planner_name]
+    cables = planner.cabling(experiment.topology)
     ends = np.array([[cables.nic(experiment.hosts[rank], experiment.nic) for rank in pair] for pair in own])
     jobs = [experiment.jobs.index(experiment.job_of(src)) for src, _ in own]
     asked = Commodities.of(ends[:, 0], ends[:, 1], [demands[pair] for pair in own], jobs)
-    plan = PLANNERS[policy.planner or DEFAULT_PLANNER](cables.fabric, asked)
+    plan = planner(cables.fabric, asked)
     place = {pair: number for number, pair in enumerate(demands)}
     paths = {place[pair]: cables.path(plan, commodity) for commodity, pair in enumerate(own)}
     there = {number: path for number, path in paths.items() if path is not None}  # no spine joins the leaves of others

@@ -10,7 +10,7 @@ from typing import Self
 
 from netmodel import Link, Path
 from sdn.path_service.planning import LIVE, exchange
-from sdn.planners import DEFAULT_PLANNER, Route, cabling
+from sdn.planners import PLANNERS, Route
 from testbed.plan.demands import Pair
 from testbed.simulate.lane_paths import elephants
 from testbed.simulate.runs import Traffic
@@ -29,8 +29,9 @@ class TalkPlanner:
         transfers: Sequence[Transfer],
         talks: Sequence[Talk],
     ) -> None:
-        self._cables = cabling(experiment.topology)
-        self._plan = LIVE[policy.planner or DEFAULT_PLANNER](self._cables.fabric)
+        planner = policy.planner_name
+        self._cables = PLANNERS[planner].cabling(experiment.topology)
+        self._plan = LIVE[planner](self._cables.fabric)
         self._nics = [self._cables.nic(host, experiment.nic) for host in experiment.hosts]
         self._pairs = pairs
         number = {pair: place for place, pair in enumerate(pairs)}

@@ -23,7 +23,7 @@ from testbed.spec.placing import (
     port_named,
     sending_port_named,
 )
-from testbed.spec.policies import LACKING, MODELS
+from testbed.spec.policies import LACKING, MODELS, Policy
 from testbed.spec.written import LARGEST_ROCE_HEADERS_BYTES, LinkSettings, Spec
 
 
@@ -208,12 +208,21 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
         if spec.fabric == "packet" and policy.policy in ("recycled", "plb") and spec.packet.ecn_bytes is None:
             said = "it needs switches that mark; give ecn_bytes under packet"
             found.add(Misfit(said, "policies", index, "policy"))
-        if experiment is not None:
-            try:
-                for seed in experiment.seeds:
-                    experiment.at(seed).routes(policy.name)
-            except ValueError as error:
-                found.add(Misfit(str(error), "policies", index))
+        if experiment is not None and found.fit_at("policies", index):
+            _check_paths(experiment, policy, found, index)
+
+
+def _check_paths(experiment: Experiment, policy: Policy, found: Findings, index: int) -> None:
+    """Checks that the steering and the planner of the policy, if it has them, serve the topology."""
+    try:
+        for seed in experiment.seeds:
+            experiment.at(seed).routes(policy.name)
+    except ValueError as error:
+        found.add(Misfit(str(error), "policies", index, "policy" if policy.uplinks is None else "uplinks"))
+    try:
+        experiment.check_planner(policy)
+    except ValueError as error:
+        found.add(Misfit(f"{error}; take another policy", "policies", index, "policy"))
 
 
 def _check_fabric(spec: Spec, found: Findings) -> None:

@@ -19,6 +19,8 @@ from sdn.isolation.source_routing import SourceRouting, in_order
 from sdn.isolation.virtual_clos import sub_clos
 from sdn.openflow.source_rules import ecmp_hash_of
 from sdn.openflow.steering import Steering
+from sdn.planners import PLANNERS
+from sdn.planners.disjoint import check_served
 from sdn.topoopt.relays import Connection
 from testbed.plan.demands import Pair, routes_of
 from testbed.plan.optical import Layout, Setting, setting
@@ -145,6 +147,8 @@ class Experiment:
         if policy.policy == "source_routing":
             return in_order(self.topology) if policy.uplinks is None else SourceRouting(policy.uplinks)
         if policy.policy == "vclos":
+            if self.nic or self.local_nic is not None:
+                raise ValueError("a virtual Clos has the first NIC of each host only; leave out nic and local_nic")
             if self.isolation is not None:
                 return self.isolation.clos
             return sub_clos(self.topology, {job.name: [self.hosts[rank] for rank in job.ranks] for job in self.jobs})
@@ -165,10 +169,24 @@ class Experiment:
 
         Raises InputError when too few ports take a path that is planned.
         """
-        pinned = None
-        if policy.policy == "pinned":
-            pinned = [one for one in self.transfers(seed) if self.is_planned(one.src, one.dst)]
-        return plan_ports(self.topology, self.hosts, policy.m, seed, pinned=pinned, ecmp_hash=self.ecmp_hash)
+        pinned = list(self._planned(seed)) if policy.policy == "pinned" else None
+        return plan_ports(
+            self.topology, self.hosts, policy.m, seed, pinned=pinned, ecmp_hash=self.ecmp_hash, nic=self.nic
+        )
+
+    def check_planner(self, policy: Policy) -> None:
+        """Raises ValueError, which says why, where the planner of `policy`, if any, does not serve the topology."""
+        if policy.policy == "controller":
+            PLANNERS[policy.planner_name].cabling(self.topology)
+        elif policy.policy == "pinned":
+            for seed in self.seeds:
+                placed = self.at(seed)
+                ends = ((placed.hosts[one.src], placed.hosts[one.dst]) for one in placed._planned(seed))
+                leaves = {host: leaf_of(self.topology, host, self.nic) for host in placed.hosts}
+                check_served(self.topology, ((a, b) for a, b in ends if leaves[a] != leaves[b]), self.nic)
+
+    def _planned(self, seed: int) -> Iterator[Transfer]:
+        return (one for one in self.transfers(seed) if self.is_planned(one.src, one.dst))
 
     @property
     def ranks(self) -> int:

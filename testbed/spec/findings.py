@@ -23,6 +23,10 @@ class Findings:
         places = [*self._unread, *(misfit.where for misfit in self.misfits)]
         return not any(place[:1] == (key,) for key in keys for place in places)
 
+    def fit_at(self, *place: str | int) -> bool:
+        """Whether nothing at or below this place has a misfit so far."""
+        return not any(misfit.where[: len(place)] == place for misfit in self.misfits)
+
     def add(self, error: LocatedError) -> None:
         """Record an error and its `others`."""
         for misfit in error.all:

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from netmodel import raise_all
-from sdn.planners import PlannerName
+from sdn.planners import DEFAULT_PLANNER, PlannerName
 from sim.packet import Receiver
 from testbed.misfit import Misfit
 from testbed.spec.section import NAME, Section
@@ -83,6 +83,11 @@ class Policy(Section):
     alone: bool = False
     paced: bool = False
     receiver: Receiver | None = None
+
+    @property
+    def planner_name(self) -> PlannerName:
+        """The planner of policy `controller`."""
+        return self.planner or DEFAULT_PLANNER
 
     @model_validator(mode="after")
     def _keys_that_fit(self) -> "Policy":

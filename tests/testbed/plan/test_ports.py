@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
+from ipaddress import IPv4Address
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostlib import Device
-from netmodel import ENTROPY_PORTS, Flow, OvsHash, Topology, leaf_spine, path_of
+from netmodel import ENTROPY_PORTS, Flow, Link, Nic, OvsHash, PortRef, Switch, Topology, leaf_spine, path_of
 from sim.links import Links
 from testbed.errors import InputError
 from testbed.plan.demands import disjoint_paths
@@ -73,6 +75,24 @@ def test_ports_of_a_table_take_the_planned_path(seed: int, lanes: int) -> None:
         assert len(set(ports)) == lanes
         addresses = [topology.host(hosts[rank]).nics[0].address for rank in (src, dst)]
         assert {path_of(topology, Flow(*addresses, port), OvsHash()) for port in ports} == {path}
+
+
+def test_paths_are_planned_for_the_nic_that_sends() -> None:
+    """Each host has another NIC, which is the first one and on a leaf of its own."""
+    plain = fabric()
+    hosts = [
+        replace(host, nics=(Nic("own", IPv4Address(f"192.168.0.{n}"), f"02:00:00:00:00:{n:02x}"), *host.nics))
+        for n, host in enumerate(plain.hosts, start=1)
+    ]
+    links = [replace(link, a=PortRef(link.a.node, 2)) if plain.has_host(link.a.node) else link for link in plain.links]
+    links += [Link(PortRef(host.name, 1), PortRef("own", n), MBIT) for n, host in enumerate(hosts, start=1)]
+    switches = (*plain.switches, Switch("own", "leaf", 99, 0))
+    both = replace(plain, hosts=tuple(hosts), switches=switches, links=tuple(links))
+    used = place(plain, "cross_leaf", 8)
+    expected = [ranks.table for ranks in plan_ports(plain, used, 3, 1, pinned=ring(8), ecmp_hash=OvsHash())]
+    planned = plan_ports(both, used, 3, 1, pinned=ring(8), ecmp_hash=OvsHash(), nic=1)
+    assert [ranks.table for ranks in planned] == expected
+    assert all(expected)
 
 
 def test_too_few_ports_for_the_lanes_are_an_error() -> None:

@@ -223,14 +223,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"policies": [{"name": "a", "policy": "source_routing", "uplinks": {"leaf1": {1: 3, 2: 3}}}]},
-        r"policies\[0\]: source routing: two host ports of leaf1 share a spine port",
+        r"policies\[0\]\.uplinks: source routing: two host ports of leaf1 share a spine port",
     ),
     (
         {
             "topology": {"leaf_spine": {**TOPOLOGY, "spines": 1}},
             "policies": [{"name": "a", "policy": "source_routing"}],
         },
-        r"policies\[0\]: source routing gives every host an uplink of its own, and leaf1 has 2 hosts and 1 uplinks",
+        r"policies\[0\]\.policy: source routing gives every host an uplink of its own, and leaf1 has 2 hosts and 1",
     ),
     ({"jobs": 3}, "jobs: 3 jobs of two ranks or more do not fit 4 ranks"),
     ({"jobs": 0}, "jobs: 0 jobs"),
