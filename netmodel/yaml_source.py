@@ -140,7 +140,7 @@ def _error(file: str, line: int | None, place: Location, what: str) -> SpecError
 def _parsed(text: str, file: str) -> tuple[yaml.Node, Any]:
     safe_loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same rules in C, where PyYAML has them
     try:
-        _check_depth(yaml.parse(text, Loader=safe_loader), file)
+        _check_size(yaml.parse(text, Loader=safe_loader), file)
         loader = safe_loader(text)
         try:
             root = loader.get_single_node()
@@ -164,10 +164,14 @@ def _parsed(text: str, file: str) -> tuple[yaml.Node, Any]:
         raise _error(file, None, (), "not valid YAML: a value does not suit the tag (!!..) before it") from None
 
 
-def _check_depth(events: Iterable[yaml.Event], file: str) -> None:
-    """Refuses deep nesting before anything recurses over it: PyYAML's C code would overflow its stack."""
-    depth = 0
+def _check_size(events: Iterable[yaml.Event], file: str) -> None:
+    """Refuses deep nesting before anything recurses over it: PyYAML's C code would overflow its stack. Refuses many
+    values before any is kept: a value takes hundreds of times the memory of its text."""
+    depth = nodes = 0
     for event in events:
+        nodes += isinstance(event, yaml.NodeEvent)
+        if nodes > 2 * _MAX_VALUES:  # a value, and its key
+            raise _error(file, _line(event), (), f"the file has more than {_MAX_VALUES} values")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > _MAX_DEPTH:

@@ -34,7 +34,7 @@ class Hello(Struct, tag="hello", tag_field="type", frozen=True, gc=False):
     version: int
     token: Token
     device: Address
-    instance: Annotated[str, Meta(pattern="^[0-9a-f]{16}$", description="random, per device object")]
+    instance: Annotated[str, Meta(pattern=r"^[0-9a-f]{16}$(?!\n)", description="random, per device object")]
     lanes: Annotated[int, Meta(ge=1, le=1024)]
     udp_port: UdpPort = ROCE_PORT
     """Where the device receives RoCEv2 packets: switches hash the destination port too."""

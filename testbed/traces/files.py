@@ -7,6 +7,8 @@ LARGEST_FILE = 256 << 20
 """Bytes of the largest file that is read."""
 MOST_TASKS = 2_000_000
 """Tasks of the largest graph that is made of a trace: a few gigabytes of memory."""
+MOST_ENTRIES = 12 * MOST_TASKS
+"""Kinds, times, sizes, devices and waits of all tasks of that graph."""
 LONGEST_S = 1e9
 """Longest time of a task, in seconds."""
 

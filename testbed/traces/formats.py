@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from testbed.traces.chakra import read_chakra
-from testbed.traces.files import LARGEST_FILE, LONGEST_S, MOST_TASKS, bytes_of, text_of
+from testbed.traces.files import LARGEST_FILE, LONGEST_S, MOST_ENTRIES, MOST_TASKS, bytes_of, text_of
 from testbed.traces.flexnet import read as read_flexnet
 from testbed.traces.floodns import graph_of, read_jobs
 from testbed.traces.htsim import read_connections
@@ -23,6 +23,10 @@ Format = Literal["chakra", "flexnet", "floodns", "htsim", "nccl_inspector", "sim
 
 _LARGEST_BYTES = 1e18
 """Of a task."""
+_MOST_LISTS = 4 * MOST_TASKS
+"""Of a packed graph: a task is three, a phase one."""
+_PART = 1 << 20
+"""Bytes that are inflated at a time."""
 
 
 def read_trace(form: Format, path: Path, ranks: int, *, iterations: int = 1, first: int | None = None) -> TaskGraph:
@@ -71,19 +75,19 @@ def _check(graph: TaskGraph) -> None:
 
 
 def pack(graph: TaskGraph) -> str:
-    """A graph as text: base64 of compressed JSON, without names."""
+    """A graph as text: base64 of compressed JSON, without names. Raises ValueError for one that `unpack` refuses."""
     both = zip(graph.tasks, graph.after, strict=True)
     rows = [[task.kind, task.devices, task.delay_s, task.bytes, after] for task, after in both]
-    text = json.dumps([graph.devices, rows, *graph.phases], separators=(",", ":"))
-    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    text = json.dumps([graph.devices, rows, *graph.phases], separators=(",", ":")).encode()
+    if text.count(b",") > MOST_ENTRIES or len(text) > LARGEST_FILE:
+        raise ValueError(f"its tasks have more than {MOST_ENTRIES} devices and waits; cut the trace")
+    return base64.b64encode(zlib.compress(text, 9)).decode()
 
 
 def unpack(packed: str) -> TaskGraph:
     """The graph of a text that `pack` made. Raises ValueError for any other text."""
     try:
-        inflate = zlib.decompressobj()
-        text = inflate.decompress(base64.b64decode(packed, validate=True), 4 * LARGEST_FILE)
-        devices, rows, *phases = json.loads(text)
+        devices, rows, *phases = json.loads(_inflated(base64.b64decode(packed, validate=True)))
         graph = TaskGraph(int(devices))
         for kind, members, delay_s, size, after in rows:
             graph.tasks.append(_task(graph.devices, kind, members, delay_s, size))
@@ -99,6 +103,24 @@ def unpack(packed: str) -> TaskGraph:
     except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error, zlib.error):
         raise ValueError("is not a packed trace; give format and file") from None
     return graph
+
+
+def _inflated(packed: bytes) -> bytes:
+    """The text that was compressed. Raises ValueError for one whose values would take much more memory than a graph.
+
+    They are counted while the text grows: a thousandth of it, compressed, can stand for any number of them.
+    """
+    inflate, text, entries, lists = zlib.decompressobj(), bytearray(), 0, 0
+    while not inflate.eof:
+        part = inflate.decompress(packed, _PART)
+        packed = inflate.unconsumed_tail
+        if not part and not packed:
+            break  # its end is missing
+        text += part
+        entries, lists = entries + part.count(b","), lists + part.count(b"[")
+        if entries > MOST_ENTRIES or lists > _MOST_LISTS or b"{" in part or len(text) > LARGEST_FILE:
+            raise ValueError
+    return bytes(text)
 
 
 def _task(devices: int, kind: Any, members: Any, delay_s: Any, size: Any) -> Task:

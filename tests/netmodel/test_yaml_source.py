@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from netmodel import Document, LocatedError, SpecError, load_yaml, parse_yaml, raise_all
+from netmodel import Document, LocatedError, SpecError, load_yaml, parse_yaml, raise_all, yaml_source
 
 
 class Strict(BaseModel):
@@ -185,6 +185,13 @@ def test_aliases_that_would_blow_up_are_refused() -> None:
         f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 10)
     )
     assert "stands for more than 1000000 values" in error(bomb)
+
+
+def test_values_are_counted_before_any_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_source, "_MAX_VALUES", 1000)
+    monkeypatch.setattr(yaml_source, "_Shape", lambda _: pytest.fail("the file was read whole"))
+    values = "\n".join(["- 1"] * 2001)
+    assert error(values) == "s.yaml:2000: the file has more than 1000 values"
 
 
 def test_errors_in_merged_mappings_point_at_their_line() -> None:

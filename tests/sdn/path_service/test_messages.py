@@ -59,6 +59,7 @@ def test_missing_keys_have_defaults_and_unknown_ones_are_ignored() -> None:
         b'{"type":"report","id":1,"lane":1,"port":1,"reason":"whim"}',
         b'{"type":"measured","flows":[%b]}' % b",".join([b'{"id":1,"bytes":1,"seconds":1}'] * 1025),
         b'{"type":"hello","version":1,"token":"t","device":"10.0.0.1","instance":"xyz","lanes":8}',
+        b'{"type":"hello","version":1,"token":"t","device":"10.0.0.1","instance":"0123456789abcdef\\n","lanes":8}',
         b'{"type":"hello","version":1,"token":"t","device":"10.0.0.1","instance":"0123456789abcdef","lanes":0}',
         b'{"type":"ping","more":' + b"[" * 60_000,
         b'{"type":"announce","id":1,"peer":"\xff","bytes":1}',

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import base64
 import lzma
 import re
 import shutil
+import tracemalloc
+import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -98,6 +101,37 @@ def test_a_packed_graph_runs_as_the_graph(graph: TaskGraph) -> None:
 def test_other_text_is_no_packed_graph(content: bytes) -> None:
     with pytest.raises(ValueError, match="is not a packed trace"):
         unpack(content.decode("latin-1"))
+
+
+def bomb(unit: bytes) -> str:
+    """A packed text of a few kilobytes that stands for 60 MiB."""
+    compress = zlib.compressobj(9)
+    parts = [compress.compress(unit * ((1 << 20) // len(unit))) for _ in range(60)]
+    return base64.b64encode(compress.compress(b"[2,[") + b"".join(parts) + compress.flush()).decode()
+
+
+@pytest.mark.parametrize("unit", [b"0,", b"[[[[[[[[]]]]]]]],", b'{"a":0},', b"[],"])
+def test_what_a_small_text_stands_for_is_counted_before_it_is_read(unit: bytes) -> None:
+    packed = bomb(unit)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="is not a packed trace"):
+            unpack(packed)
+        assert tracemalloc.get_traced_memory()[1] < 200 << 20  # of the values: gigabytes
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_graph_that_would_not_be_read_again_is_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "MOST_ENTRIES", 50)
+    graph = TaskGraph(2)
+    for _ in range(5):
+        graph.send(0, 1, 8.0)
+    assert len(unpack(pack(graph)).tasks) == 5
+    for _ in range(5):
+        graph.send(0, 1, 8.0)
+    with pytest.raises(ValueError, match="more than 50 devices and waits; cut the trace"):
+        pack(graph)
 
 
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
