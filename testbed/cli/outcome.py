@@ -11,25 +11,39 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
+from netmodel import LocatedError, Location
 from testbed.analysis import results
 from testbed.analysis.metrics import PolicyResult
 from testbed.analysis.observations import Observations
-from testbed.errors import InputError
+from testbed.analysis.recorded import check_recorded
+from testbed.errors import InputError, sentence_of
 from testbed.spec import Experiment
 
 
-def observations_of(folder: Path) -> Observations:
-    """The observations in a result folder. Raises InputError when they are damaged or of another version."""
+def observations_of(folder: Path, experiment: Experiment) -> Observations:
+    """The observations in the result folder of `experiment`.
+
+    Raises InputError when they cannot be read, are damaged, or are of another experiment or version.
+    """
     path = folder / results.OBSERVATIONS
     try:
-        return Observations.load(path)
+        observations = Observations.load(path)
+        check_recorded(experiment, observations)
+    except OSError as error:
+        raise InputError(sentence_of(error)) from error
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "its start"
-        raise InputError(
-            f"{path} is damaged or was written by another version of paralet, at {place}: {first['msg']}; run the "
-            "experiment again"
-        ) from error
+        first = error.errors(include_input=False)[0]
+        raise _damaged(path, first["loc"], first["msg"]) from error
+    except LocatedError as error:
+        raise _damaged(path, error.where, str(error)) from error
+    return observations
+
+
+def _damaged(path: Path, where: Location, why: str) -> InputError:
+    place = ".".join(map(str, where)) or "its start"
+    return InputError(
+        f"{path} is damaged, or is of another spec or version of paralet, at {place}: {why}; run the experiment again"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def report(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
         click.get_current_context().with_resource(sole_writer(folders[0], option=None))
     experiments = [spec.load(folder / results.SPEC) for folder in folders]
     if len(folders) == 1:
-        evaluate(experiments[0], observations_of(folders[0]), folders[0]).show(as_json)
+        evaluate(experiments[0], observations_of(folders[0], experiments[0]), folders[0]).show(as_json)
     else:
         _compare(folders, experiments, out, as_json)
 
@@ -72,7 +72,7 @@ def _compare(folders: Sequence[Path], experiments: "Sequence[Experiment]", out: 
         Compared(
             name,
             experiment,
-            by_policy(experiment, flows_of(experiment, observations_of(folder))),
+            by_policy(experiment, flows_of(experiment, observations_of(folder, experiment))),
             results.ideal_of(experiment),
         )
         for name, folder, experiment in zip(_names(folders), folders, experiments, strict=True)

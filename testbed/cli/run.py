@@ -98,7 +98,7 @@ def run(
             _run_watched(folder, written)
         else:
             run_in_sandbox(_runner_argv(folder, GIVEN), folder / results.LOGS, written)
-        observations = observations_of(folder)
+        observations = observations_of(folder, experiment)
     outcome = evaluate(experiment, observations, folder)
     results.point_latest(folder)
     outcome.show(as_json)
