@@ -99,9 +99,7 @@ def read_chakra(prefix: Path) -> TaskGraph:
         raise ValueError(f"{first}: there is no such file; give the traces' common prefix, to which .RANK.et is added")
     nodes: list[list[_Node]] = []
     while (path := _file(prefix, len(nodes))).is_file():
-        nodes.append(_nodes(path))
-        if (more := sum(map(len, nodes)) - MOST_TASKS) > 0:
-            raise nodes[-1][-more].fail(f"is one more than the {MOST_TASKS} of all ranks that are read")
+        nodes.append(_nodes(path, MOST_TASKS - sum(map(len, nodes))))
     return _Builder(prefix, nodes).build()
 
 
@@ -109,7 +107,7 @@ def _file(prefix: Path, rank: int) -> Path:
     return prefix.with_name(f"{prefix.name}.{rank}.et")
 
 
-def _nodes(path: Path) -> list[_Node]:
+def _nodes(path: Path, most: int) -> list[_Node]:
     buffer = bytes_of(path)
     if buffer[:2] == b"\x1f\x8b":
         raise ValueError(f"{path}: byte 0: is compressed; decompress it with gunzip first")
@@ -127,6 +125,8 @@ def _nodes(path: Path) -> list[_Node]:
             node = _node(path, message)
             if node.id in known:
                 raise node.fail("has the id of a node before it")
+            if len(found) == most:
+                raise node.fail(f"is one more than the {MOST_TASKS} of all ranks that are read")
             known.add(node.id)
             found.append(node)
     except ValueError as error:

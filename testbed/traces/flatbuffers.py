@@ -31,6 +31,10 @@ class Table:
         count, place = self._vector(field, struct.calcsize(f"<{code}"))
         return struct.unpack_from(f"<{count}{code}", self.buffer, place)
 
+    def length(self, field: int) -> int:
+        """The number of elements of a vector, whose tables or numbers others may have in common."""
+        return self._vector(field, 1)[0]
+
     def tables(self, field: int) -> list["Table"]:
         """A vector of tables."""
         count, place = self._vector(field, 4)

@@ -8,7 +8,7 @@ The schema is `taskgraph_generated.h` of github.com/hipersys-team/FlexFlow; what
 
 from dataclasses import dataclass
 
-from testbed.traces.files import MOST_TASKS
+from testbed.traces.files import MOST_ENTRIES, MOST_TASKS
 from testbed.traces.flatbuffers import Table
 from testbed.training.hardware import Collective
 from testbed.training.tasks import TaskGraph
@@ -53,9 +53,12 @@ def read(buffer: bytes) -> Released:
     graph = TaskGraph(nodes)
     numbers: dict[int, int] = {}
     following: list[tuple[str, int, tuple[int, ...]]] = []
+    entries = 0
     for task in root.tables(_TASKS):
         kind, seconds = int(task.number(_TASK_TYPE, "<h")), task.number(_TASK_MS, "<f") / 1e3
         size, name = task.number(_TASK_BYTES, "<Q"), int(task.number(_TASK_ID, "<Q"))
+        if (entries := entries + task.length(_TASK_NEXT)) > MOST_ENTRIES:
+            raise ValueError(f"byte {task.place}: the tasks up to this one have more than {MOST_ENTRIES} followers")
         after = task.numbers(_TASK_NEXT, "Q")
         of, where = int(task.number(_TASK_DEVICE, "<Q")), f"byte {task.place}: task {name}"
         if len(graph.tasks) == MOST_TASKS:

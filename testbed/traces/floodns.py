@@ -48,7 +48,7 @@ def read_jobs(path: Path) -> list[RingJob]:
 def _job(path: Path) -> RingJob:
     following: dict[int, dict[int, tuple[int, int]]] = {}  # by stage and source: destination and line
     common: list[int] | None = None
-    begin = ""
+    begin, found = "", 0
     lines = text_of(path).splitlines()
     for number, line in enumerate(lines, start=1):
         words, where = line.split(), f"{path}:{number}"
@@ -64,6 +64,8 @@ def _job(path: Path) -> RingJob:
             raise ValueError(f"{where}: start_time, flow_size and compute_time differ from those of the lines before")
         common, begin = [start, size, compute], begin or where
         hops = following.setdefault(stage, {})
+        if (found := found + 1) > MOST_TASKS:
+            raise ValueError(f"{where}: this hop is one more than the {MOST_TASKS} that are read")
         if src == dst or src in hops:
             raise ValueError(f"{where}: node {src} sends to itself, or twice in stage {stage}")
         hops[src] = dst, number

@@ -50,10 +50,14 @@ def read_inspector(path: Path) -> TaskGraph:
     process id. Raises ValueError, one sentence with file and line, for a bad file.
     """
     known: dict[str, _Communicator] = {}
+    tasks = 0
     for file in files_in(path, "*.log"):
         for number, line in enumerate(text_of(file).splitlines(), start=1):
             if line.strip():
-                _record(line, f"{file}:{number}", known)
+                tasks += _record(line, f"{file}:{number}", known)
+            if tasks > MOST_TASKS:
+                said = f"the collectives up to this one are more than {MOST_TASKS} tasks; cut the recording short"
+                raise ValueError(f"{file}:{number}: {said}")
     if not known:
         raise ValueError(f"{path}:1: has no collective")
     for name, one in known.items():
@@ -62,7 +66,8 @@ def read_inspector(path: Path) -> TaskGraph:
     return _graph(known)
 
 
-def _record(line: str, where: str, known: dict[str, _Communicator]) -> None:
+def _record(line: str, where: str, known: dict[str, _Communicator]) -> int:
+    """Take over a line. Returns the number of tasks that it adds."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
@@ -82,8 +87,10 @@ def _record(line: str, where: str, known: dict[str, _Communicator]) -> None:
         raise ValueError(f"{where}: communicator {name} has {ranks} ranks here and {one.ranks} in {one.where}")
     if one.processes.setdefault(rank, process) != process:
         raise ValueError(f"{where}: rank {rank} of communicator {name} is in another process too")
+    added = 0 if number in one.collectives else ranks + 2
     if one.collectives.setdefault(number, (what, size)) != (what, size):
         raise ValueError(f"{where}: collective {number} of communicator {name} differs from what another rank recorded")
+    return added
 
 
 def _value(entry: Any, section: str, key: str) -> Any:
@@ -116,10 +123,6 @@ def _graph(known: dict[str, _Communicator]) -> TaskGraph:
     world = next((one for _, one in sorted(known.items()) if one.ranks == len(processes)), None)
     order = processes if world is None else [world.processes[rank] for rank in range(world.ranks)]
     device = {process: number for number, process in enumerate(order)}
-    tasks = sum(len(one.collectives) * (one.ranks + 2) for one in known.values())
-    if tasks > MOST_TASKS:
-        where = next(iter(known.values())).where
-        raise ValueError(f"{where}: the files' collectives are more than {MOST_TASKS} tasks; cut the recording short")
     graph = TaskGraph(len(processes))
     for one in known.values():
         members, last = [device[one.processes[rank]] for rank in range(one.ranks)], None

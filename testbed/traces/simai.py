@@ -44,6 +44,9 @@ def read_simai(path: Path, ranks: int) -> TaskGraph:
         raise ValueError(f"{path}:1: needs a line with the parallelism and one with the number of layers")
     groups = _groups(_header(lines[0], path), ranks, path)
     count = whole(lines[1].strip(), "the number of layers", f"{path}:2", 1)
+    devices = sum(map(len, groups["TP"]))
+    if 6 * count * devices > MOST_TASKS:
+        raise ValueError(f"{path}:2: {count} layers on {devices} GPUs are more than {MOST_TASKS} tasks")
     layers: list[tuple[Pass, Pass, Pass]] = []
     for number, line in enumerate(lines[2:], start=3):
         if words := line.split():
@@ -52,9 +55,6 @@ def read_simai(path: Path, ranks: int) -> TaskGraph:
             layers.append(_layer(words, f"{path}:{number}"))
     if len(layers) < count:
         raise ValueError(f"{path}:2: the number of layers is {count}, and the file has {len(layers)}")
-    devices = sum(map(len, groups["TP"]))
-    if 6 * count * devices > MOST_TASKS:
-        raise ValueError(f"{path}:2: {count} layers on {devices} GPUs are more than {MOST_TASKS} tasks")
     return _graph(layers, groups, devices)
 
 

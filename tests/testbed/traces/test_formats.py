@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import lzma
 import re
 import shutil
@@ -101,6 +102,30 @@ def test_a_packed_graph_runs_as_the_graph(graph: TaskGraph) -> None:
 def test_other_text_is_no_packed_graph(content: bytes) -> None:
     with pytest.raises(ValueError, match="is not a packed trace"):
         unpack(content.decode("latin-1"))
+
+
+@pytest.mark.parametrize(
+    ("form", "limit", "junk", "told"),
+    [
+        ("chakra", "MOST_TASKS", b"\xff" * 20, r"chakra\.0\.et: byte \d+: node .* is one more than the 2 of all ranks"),
+        ("flexnet", "MOST_ENTRIES", b"", r"byte \d+: the tasks up to this one have more than 2 followers"),
+        ("floodns", "MOST_TASKS", b"\njunk", r"job_0-A\.txt:\d: this hop is one more than the 2 that are read"),
+        ("nccl_inspector", "MOST_TASKS", b"\njunk", r"\.log:1: the collectives up to this one are more than 4 tasks"),
+        ("simai", "MOST_TASKS", b"\njunk", r"simai\.txt:2: 2 layers on \d+ GPUs are more than 4 tasks"),
+    ],
+)
+def test_limits_are_asked_while_a_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Format, limit: str, junk: bytes, told: str
+) -> None:
+    """What comes after too much, such as junk, is not read any more."""
+    samples(tmp_path)
+    file, path = SAMPLES[form]
+    with (tmp_path / file).open("ab") as changed:
+        changed.write(junk)
+    module = importlib.import_module(f"testbed.traces.{form}")
+    monkeypatch.setattr(module, limit, 4 if form in ("nccl_inspector", "simai") else 2)
+    with pytest.raises(ValueError, match=told):
+        read_trace(form, tmp_path / path, 4)
 
 
 def bomb(unit: bytes) -> str:
