@@ -97,6 +97,6 @@ def test_errors_about_a_missing_library_name_the_remedy(monkeypatch: pytest.Monk
 
 def test_the_documentation_names_the_librarys_parameters() -> None:
     page = (ROOT / "docs" / "plugin.md").read_text()
-    listed = page[page.index("- a file of parameters:") : page.index("A file for `PARALET_CONFIG`")]
-    documented = re.findall(r"`(PARALET_\w+)`", listed)
+    listed = page[page.index("| parameter |") : page.index("A file for `PARALET_CONFIG`")]
+    documented = re.findall(r"^\| `(PARALET_\w+)` \|", listed, re.MULTILINE)
     assert sorted(documented) == sorted(parameter.name for parameter in nccl_net_plugin.parameters())
