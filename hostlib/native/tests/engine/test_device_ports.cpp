@@ -9,9 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.hpp"
 #include "base/socket_address.hpp"
 #include "engine/device_fixture.hpp"
 #include "soft/soft_backend.hpp"
+#include "soft/udp_sockets.hpp"
 
 namespace paralet {
 namespace {
@@ -92,6 +94,12 @@ TEST_CASE("without any free source port the error says so") {
   const auto listener = b.listen();
   CHECK(connect_error(a, listener->handle) ==
         "all UDP source ports 49152 to 65535 of 127.0.0.1 are taken by other programs");
+}
+
+TEST_CASE("a source port that cannot be bound for another reason than a taken port is not searched for") {
+  SendSockets sockets(0xC0000201);
+  CHECK_THROWS_WITH_AS(sockets.acquire(0xC000, 0),
+                       "cannot send from UDP port 49152 of 192.0.2.1: Cannot assign requested address", DeviceError);
 }
 
 TEST_CASE("an adaptive lane on a dead path finds one of few free source ports") {
