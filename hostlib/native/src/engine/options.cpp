@@ -8,9 +8,9 @@
 #include <cstdio>
 
 #include "backend/backend.hpp"
+#include "backend/congestion_laws.hpp"
 #include "base/interfaces.hpp"
 #include "path_client/options.hpp"
-#include "soft/congestion_control.hpp"
 #include "wire/wire.hpp"
 
 namespace paralet {

@@ -13,8 +13,8 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "backend/congestion_laws.hpp"
 #include "base/clock.hpp"
 #include "soft/round_trip.hpp"
 
@@ -77,8 +77,6 @@ class CongestionControl {
   double window_;  // NOLINT(cppcoreguidelines-non-private-member-variables-in-classes): the laws' result
 };
 
-/// Names of all laws, the default first.
-const std::vector<std::string>& congestion_laws();
 /// The law `options.law`, which is one of congestion_laws(). `options` are those of all QPs of a device, and outlive
 /// it, as does the QP's own `round_trip`. `seed`: of what a law draws at random, different for each QP.
 std::unique_ptr<CongestionControl> make_congestion_control(const CongestionOptions& options,
