@@ -5,5 +5,5 @@ docs/path-service.md has the protocol. Without I/O: `messages` (the protocol's m
 switches' hash), `parties` (connected devices), `elephants`, `planning` (planners that are kept up), `routing`,
 `expected` (forecasts), `failover`, `assignments`, `views`, `service` (events in, messages out), `links` (names of
 links), `limits`. With I/O: `connection` and `server` (TCP), `admin` and `admin_server` (operators), `journal` (the
-event log and its replay), `token`, `run` (the process).
+event log and its replay), `log_file` (the event log's file), `token`, `run` (the process).
 """

@@ -10,7 +10,7 @@ import hmac
 import json
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,8 @@ _MAX_LINE = 64 * 1024
 _requests = msgspec.json.Decoder(Request)
 
 
-async def listen(server: Server, token: str, path: Path) -> Callable[[], Awaitable[None]]:
-    """Opens the socket at `path`. Returns the function that closes it.
-
-    Raises OSError when the socket cannot be created, AdminError when another path service listens there.
-    """
-    bound = _bound(path)
+async def listen(server: Server, token: str, bound: socket.socket) -> Callable[[], None]:
+    """Answers requests at a socket that `bind` has made. Returns the function that stops it; the file stays."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -44,31 +40,34 @@ async def listen(server: Server, token: str, path: Path) -> Callable[[], Awaitab
 
     listener = await asyncio.start_unix_server(serve, sock=bound, limit=_MAX_LINE)
 
-    async def close() -> None:
-        listener.close()
-        path.unlink(missing_ok=True)
-
-    return close
+    return listener.close
 
 
-def _bound(path: Path) -> socket.socket:
+def bind(path: Path) -> socket.socket:
+    """A socket at `path` that only this user may open.
+
+    Raises AdminError when it cannot be made, or another path service listens there.
+    """
     bound = socket.socket(socket.AF_UNIX)
     try:
         with short_name(path) as name:
             if path.is_socket():
                 try:
                     bound.connect(name)
-                except OSError:
+                except ConnectionRefusedError:
                     path.unlink()  # left behind by a process that was killed
                 else:
                     raise AdminError(f"another path service listens at {path}")
             mask = os.umask(0o177)
             try:
                 bound.bind(name)
+                bound.listen()
             finally:
                 os.umask(mask)
-    except BaseException:
+    except BaseException as error:
         bound.close()
+        if isinstance(error, OSError):
+            raise AdminError(f"the operator's socket {path} cannot be made: {error.strerror}") from error
         raise
     return bound
 

@@ -12,74 +12,40 @@ event with its time `t` in seconds:
     {"t": 1.9, "prepared": 3}                    calls of `PathService.prepare`
     {"t": 2.0, "dropped": 120}                   events that could not be written: no replay from here
 
-A thread writes the log, so that no answer waits for a disk. A full file is renamed to FILE.1 and a new one is begun.
-The new file lacks the events before it, so only a service's first file can be replayed.
+`sdn.path_service.log_file` writes the lines. A file that was begun anew lacks the events before it, so only a service's
+first file can be replayed.
 """
 
 import json
-import os
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 import msgspec
 
 from netmodel import EcmpHash, Link, PortRef, Topology, TopologySpec, dump_topology, parse_yaml
 from sdn.path_service.assignments import Sends
+from sdn.path_service.log_file import LogError
 from sdn.path_service.messages import Hello, from_host
 from sdn.path_service.service import Options, PathService
 
 VERSION = 1
-MAX_FILE_BYTES = 1 << 30
-MAX_WAITING_BYTES = 64 << 20
-"""Bytes that may wait to be written. Events beyond this are dropped and counted."""
+
+
+class Lines(Protocol):
+    """Where an event log's lines go, such as `sdn.path_service.log_file.LogFile`."""
+
+    def add(self, line: bytes) -> None:
+        """Appends a line, which ends with a newline. Neither blocks nor raises."""
+        ...
 
 
 class Journal:
-    """Writes an event log; a context manager. Raises OSError when `path` cannot be written.
+    """Writes what a path service's decisions depend on as lines of an event log, whose first one is `head`."""
 
-    Once the file is open, no method blocks or raises: events that cannot be written are dropped, and `dropped` counts
-    them.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        topology: Topology,
-        options: Options,
-        *,
-        max_file_bytes: int = MAX_FILE_BYTES,
-        max_waiting_bytes: int = MAX_WAITING_BYTES,
-        every_s: float = 0.2,
-    ) -> None:
-        self.dropped = 0
-        self._path = path
-        self._max_file_bytes = max_file_bytes
-        self._max_waiting_bytes = max_waiting_bytes
-        self._file = _created(path)
-        self._head = _line({"log": VERSION, "options": asdict(options), "topology": dump_topology(topology)})
-        self._file.write(self._head)
-        self._every_s = every_s
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
-        self._lost = 0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._write, name="event log", daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> "Journal":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Writes the events that wait, and closes the file."""
-        self._ended.set()
-        self._thread.join()
-        self._file.close()
+    def __init__(self, lines: Lines) -> None:
+        self._add = lines.add
 
     def hello(self, now_s: float, conn: int, hello: Hello) -> None:
         said = {"device": hello.device, "instance": hello.instance, "lanes": hello.lanes, "udp_port": hello.udp_port}
@@ -101,40 +67,10 @@ class Journal:
     def prepared(self, now_s: float, count: int) -> None:
         self._add(b'{"t":%.6f,"prepared":%d}\n' % (now_s, count))
 
-    def _add(self, line: bytes) -> None:
-        if self._waiting_bytes + len(line) > self._max_waiting_bytes:
-            self.dropped += 1
-            self._lost += 1
-            return
-        if self._lost:
-            line = b'{"t":0,"dropped":%d}\n%b' % (self._lost, line)
-            self._lost = 0
-        self._waiting_bytes += len(line)
-        self._waiting.append(line)
 
-    def _write(self) -> None:
-        ended = False
-        while not ended:
-            ended = self._ended.wait(self._every_s)
-            waiting, self._waiting = self._waiting, []
-            self._waiting_bytes = 0
-            try:
-                self._file.write(b"".join(waiting))
-                self._file.flush()
-                if self._file.tell() > self._max_file_bytes and not ended:
-                    self._begin_anew()
-            except (OSError, ValueError):  # a full disk stops the log, not the service
-                self.dropped += len(waiting)
-
-    def _begin_anew(self) -> None:
-        self._file.close()
-        self._path.replace(self._path.with_name(self._path.name + ".1"))
-        self._file = _created(self._path)
-        self._file.write(self._head)
-
-
-class LogError(ValueError):
-    """A file is not an event log, or not a complete one; the text says where and why."""
+def head(topology: Topology, options: Options) -> bytes:
+    """The first line of an event log."""
+    return _line({"log": VERSION, "options": asdict(options), "topology": dump_topology(topology)})
 
 
 class _Entry(msgspec.Struct):
@@ -163,6 +99,8 @@ def replay(path: Path, ecmp_hash: EcmpHash | None = None) -> Iterator[tuple[Path
             try:
                 if service is None:
                     service = _begun(msgspec.json.decode(line), ecmp_hash)
+                    continue
+                if line.isspace():  # the end of a log whose service was killed
                     continue
                 entry = decoder.decode(line)
                 sends = _done(service, entry)
@@ -200,8 +138,3 @@ def _done(service: PathService, entry: _Entry) -> Sends:
 
 def _line(entry: dict[str, Any]) -> bytes:
     return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
-
-
-def _created(path: Path) -> BinaryIO:
-    """An empty file that only this user may read, because it shows which hosts communicate."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")

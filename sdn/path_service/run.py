@@ -5,6 +5,7 @@ import asyncio
 import gc
 import resource
 import signal
+import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
@@ -13,10 +14,11 @@ from pathlib import Path
 import uvloop
 
 from netmodel import EcmpHash, Topology
-from sdn.path_service.admin_server import listen
-from sdn.path_service.journal import Journal
+from sdn.path_service import admin_server
+from sdn.path_service.journal import Journal, head
 from sdn.path_service.limits import Limits
-from sdn.path_service.server import Server
+from sdn.path_service.log_file import LogFile
+from sdn.path_service.server import Server, bind
 from sdn.path_service.service import Options, PathService
 
 _GARBAGE = 50_000  # allocations that start a collection of the youngest generation
@@ -43,15 +45,24 @@ def serve(
     event_log: Path | None = None,
     limits: Limits | None = None,
     ready: Callable[[str, int], None] = lambda address, port: None,
-) -> None:
+) -> int:
     """Serves until SIGINT or SIGTERM. Calls `ready` with the address and port when hosts can connect.
 
-    Raises OSError or AdminError when it cannot listen or write the event log, and ValueError for a topology that is not
-    a two-level leaf-spine.
+    Returns the number of events that the event log lacks. Raises OSError when the address is not free, AdminError for
+    the operator's socket, LogError for the event log, and ValueError for a topology that is not a two-level leaf-spine.
     """
     raise_file_limit()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(topology, options, token, place, ecmp_hash, event_log, limits, ready))
+    service = PathService(topology, options, ecmp_hash)
+    with ExitStack() as opened:
+        # The event log comes last: a service that cannot listen must not touch the log of one that runs.
+        listener = opened.enter_context(bind(place.address, place.port))
+        door = opened.enter_context(admin_server.bind(place.admin))
+        opened.callback(place.admin.unlink, missing_ok=True)
+        lines = opened.enter_context(LogFile(event_log, head(topology, options))) if event_log else None
+        server = Server(service, token, limits=limits, journal=Journal(lines) if lines else None)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(server, token, listener, door, ready))
+    return lines.dropped if lines else 0
 
 
 def raise_file_limit() -> int:
@@ -62,27 +73,21 @@ def raise_file_limit() -> int:
 
 
 async def _serve(
-    topology: Topology,
-    options: Options,
+    server: Server,
     token: str,
-    place: Place,
-    ecmp_hash: EcmpHash | None,
-    event_log: Path | None,
-    limits: Limits | None,
+    listener: socket.socket,
+    door: socket.socket,
     ready: Callable[[str, int], None],
 ) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    with ExitStack() as files:
-        journal = files.enter_context(Journal(event_log, topology, options)) if event_log else None
-        server = Server(PathService(topology, options, ecmp_hash), token, limits=limits, journal=journal)
-        async with AsyncExitStack() as doors:
-            doors.push_async_callback(server.close)
-            at = await server.start(place.address, place.port)
-            doors.push_async_callback(await listen(server, token, place.admin))
-            # Short-lived objects are in no cycles, so collections free nothing, and a full one would delay answers.
-            gc.freeze()
-            gc.set_threshold(_GARBAGE, 20, 100)
-            ready(*at)
-            await stop.wait()
+    async with AsyncExitStack() as doors:
+        doors.push_async_callback(server.close)
+        at = await server.start(listener)
+        doors.callback(await admin_server.listen(server, token, door))
+        # Short-lived objects are in no cycles, so collections free nothing, and a full one would delay answers.
+        gc.freeze()
+        gc.set_threshold(_GARBAGE, 20, 100)
+        ready(*at)
+        await stop.wait()

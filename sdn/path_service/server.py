@@ -10,6 +10,7 @@ import hmac
 import logging
 import resource
 import secrets
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ _SWEEP_S = 0.5
 _IDLE_S = 0.02  # without a host's message for this time, the service is idle
 _IDLE_SHARE = 0.25  # part of the time spent on failover plans while idle
 _BUSY_SHARE = 0.05  # and while busy
+_BACKLOG = 4096  # connections that wait to be accepted
 _SPARE_FILES = 64  # descriptors reserved for other uses than connections
 
 
@@ -59,16 +61,16 @@ class Server:
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._hurry: asyncio.Handle | None = None
 
-    async def start(self, address: str, port: int) -> tuple[str, int]:
-        """Starts to listen. Returns the address and port. Raises OSError when it cannot listen there."""
+    async def start(self, listener: socket.socket) -> tuple[str, int]:
+        """Accepts connections at a socket of `bind`. Returns its address and port."""
         self._loop = asyncio.get_running_loop()
         self._began_s = self._loop.time()
-        self._server = await self._loop.create_server(lambda: Connection(self), address, port, backlog=4096)
+        self._server = await self._loop.create_server(lambda: Connection(self), sock=listener, backlog=_BACKLOG)
         self._every(_SWEEP_S, self._sweep)
         if self.service.options.forecast or self.service.options.rates:
             self._every(TICK_S, self.tick)
         self._every(_IDLE_S, self._prepare)
-        at: tuple[str, int] = self._server.sockets[0].getsockname()
+        at: tuple[str, int] = listener.getsockname()[:2]
         return at
 
     async def close(self) -> None:
@@ -227,6 +229,12 @@ class Server:
         self._spare_s -= clock() - begun_s
         if self.journal is not None and (more or steps > 1):
             self.journal.prepared(begin_s, steps)
+
+
+def bind(address: str, port: int) -> socket.socket:
+    """A TCP socket that hosts may connect to; they are accepted later. Raises OSError when the address is not free."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family, backlog=_BACKLOG)
 
 
 class _BoundedLog:

@@ -93,6 +93,7 @@ def run(
     """
     require("service", "paralet path-service")
     from sdn.path_service.admin import AdminError, admin_socket
+    from sdn.path_service.log_file import LogError
     from sdn.path_service.run import Place, serve
     from sdn.path_service.service import Options
     from sdn.path_service.token import TokenError, made_or_read
@@ -120,13 +121,15 @@ def run(
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     options = Options(planner, forecast, rates)
     try:
-        serve(topology, options, token, place, ecmp_hash=ecmp_hash, event_log=event_log, ready=ready)
+        missing = serve(topology, options, token, place, ecmp_hash=ecmp_hash, event_log=event_log, ready=ready)
+    except LogError as error:
+        raise InputError(f"--event-log {error}") from error
     except AdminError as error:
         raise TestbedError(str(error)) from error
     except OSError as error:
-        if error.filename is not None:
-            raise InputError(f"{error.filename} cannot be written: {error.strerror}") from error
         raise TestbedError(f"--listen {listen}: {error.strerror}") from error
+    if missing:
+        raise TestbedError(f"{event_log} lacks {missing} events: its disk was full or too slow")
 
 
 @path_service.command(epilog="Example: paralet path-service status --token-file /etc/paralet/token --json")

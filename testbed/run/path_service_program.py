@@ -40,9 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             ecmp_hash = SourcePortRules.of(topology) if arguments.rules else OvsHash()
             token = made_or_read(arguments.token_file)
-            serve(topology, options, token, place, ecmp_hash=ecmp_hash, event_log=arguments.event_log)
+            missing = serve(topology, options, token, place, ecmp_hash=ecmp_hash, event_log=arguments.event_log)
         except (AdminError, ValueError) as error:
             raise TestbedError(str(error)) from error
+        if missing:
+            raise TestbedError(f"{arguments.event_log} lacks {missing} events: its disk was full or too slow")
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     return exit_status(work)

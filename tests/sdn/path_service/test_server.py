@@ -8,7 +8,6 @@ import json
 import logging
 import resource
 import socket
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,8 +20,9 @@ from hypothesis import strategies as st
 
 from netmodel import PortRef
 from sdn.path_service import admin, admin_server
-from sdn.path_service.journal import Journal, LogError, replay
+from sdn.path_service.journal import Journal, head, replay
 from sdn.path_service.limits import Limits
+from sdn.path_service.log_file import LogError, LogFile
 from sdn.path_service.messages import (
     MAX_HOST_LINE,
     Announce,
@@ -38,7 +38,7 @@ from sdn.path_service.messages import (
     to_line,
 )
 from sdn.path_service.run import raise_file_limit
-from sdn.path_service.server import Server
+from sdn.path_service.server import Server, bind
 from sdn.path_service.service import Options, PathService
 from tests.sdn.path_service.sample import LANES, TOKEN, address, fabric, hello
 
@@ -101,7 +101,7 @@ async def served(
     limits: Limits | None = None, journal: Journal | None = None, options: Options | None = None
 ) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
     server = Server(PathService(TOPOLOGY, options), TOKEN, limits=limits, journal=journal)
-    at = await server.start("127.0.0.1", 0)
+    at = await server.start(bind("127.0.0.1", 0))
     try:
         yield server, at
     finally:
@@ -114,6 +114,7 @@ def run(body: Callable[[], Awaitable[None]]) -> None:
 
 
 HELLO = to_line(hello(TOPOLOGY, 1))
+HEAD = head(TOPOLOGY, Options())
 
 
 @pytest.mark.parametrize(
@@ -411,8 +412,8 @@ def test_a_replay_gives_the_same_messages(tmp_path: Path) -> None:
             await hosts[0].hear()
 
     path = tmp_path / "events.jsonl"
-    with Journal(path, TOPOLOGY, options) as journal:
-        run(lambda: body(journal))
+    with LogFile(path, head(TOPOLOGY, options)) as lines:
+        run(lambda: body(Journal(lines)))
     again = [send for _, _, sends in replay(path) for send in sends]
     assert len(told) > 60
     assert again == told
@@ -422,28 +423,16 @@ def test_a_replay_gives_the_same_messages(tmp_path: Path) -> None:
 
 def test_an_incomplete_log_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    with Journal(path, TOPOLOGY, Options(), max_waiting_bytes=100) as journal:
+    with LogFile(path, HEAD, max_waiting_bytes=100) as lines:
+        journal = Journal(lines)
         journal.said(1.0, 1, [b'{"type":"ping"}'] * 50)
-        assert journal.dropped == 1
+        assert lines.dropped == 1
         journal.tick(2.0)
     with pytest.raises(LogError, match=r":2: 1 events are missing here"):
         list(replay(path))
     (tmp_path / "other").write_text("{}\n")
     with pytest.raises(LogError, match="not an event log of version 1"):
         list(replay(tmp_path / "other"))
-
-
-def test_a_log_file_is_limited_in_size(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    with Journal(path, TOPOLOGY, Options(), max_file_bytes=10_000, every_s=0.01) as journal:
-        while not path.with_name("events.jsonl.1").exists():
-            journal.said(1.0, 1, [b'{"type":"ping"}'] * 50)
-            time.sleep(0.001)
-    head = path.read_bytes().splitlines(keepends=True)[0]
-    assert json.loads(head)["log"] == 1
-    for file in tmp_path.iterdir():
-        assert file.read_bytes().startswith(head)
-        assert all(json.loads(line) for line in file.read_bytes().splitlines())
 
 
 # -- the operator's door -------------------------------------------------------------------------------------------
@@ -454,7 +443,7 @@ def test_the_operators_socket(tmp_path: Path) -> None:
 
     async def body() -> None:
         async with served() as (server, at):
-            close = await admin_server.listen(server, TOKEN, door)
+            close = await admin_server.listen(server, TOKEN, admin_server.bind(door))
             assert door.stat().st_mode & 0o777 == 0o600
             host = await Host.greeted(at, 0)
             host.say(Announce(1, address(TOPOLOGY, 4), 7))
@@ -474,9 +463,8 @@ def test_the_operators_socket(tmp_path: Path) -> None:
                 with pytest.raises(admin.AdminError, match=sentence):
                     await ask(wrong)
             with pytest.raises(admin.AdminError, match="another path service listens"):
-                await admin_server.listen(server, TOKEN, door)
-            await close()
-            assert not door.exists()
+                admin_server.bind(door)
+            close()
             with pytest.raises(admin.AdminError, match="no path service listens"):
                 await ask(admin.Status(TOKEN))
 

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import signal
 import socket
 import subprocess
@@ -14,7 +16,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from sdn.path_service.journal import head
+from sdn.path_service.service import Options
+from sdn.path_service.token import make_token
 from testbed.cli import main
+from testbed.cli.fabric import fabric_of
 
 ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 60
@@ -54,6 +60,7 @@ def test_a_running_service_answers_queries_and_accepts_a_link_failure(
     running: tuple[Path, str, int], topology: Path
 ) -> None:
     token_file, *at = running
+    events = token_file.with_name("events.jsonl")
     token = token_file.read_text().strip()
     assert token_file.stat().st_mode & 0o777 == 0o600
     with socket.create_connection((at[0], at[1]), timeout=TIMEOUT_S) as host, host.makefile("rb") as said:
@@ -84,15 +91,33 @@ def test_a_running_service_answers_queries_and_accepts_a_link_failure(
         assert (wrong.exit_code, wrong.stderr.count("\n")) == (1, 1)
         assert "'leaf9' is not a link between a leaf and a spine" in wrong.stderr
 
-        second = paralet("run", "--topology", topology, "--token-file", token_file, "--listen", "127.0.0.1:0")
+        run = ("run", "--topology", topology, "--event-log", events)
+        before = events.read_bytes()
+        second = paralet(*run, "--token-file", token_file, "--listen", "127.0.0.1:0")
         assert second.exit_code == 1
         assert "another path service listens" in second.stderr
+        other = token_file.with_name("other")
+        taken = paralet(*run, "--token-file", other, "--listen", f"{at[0]}:{at[1]}")
+        assert (taken.exit_code, f"--listen {at[0]}:{at[1]}: " in taken.stderr) == (1, True)
+        same = paralet(*run, "--token-file", other, "--listen", "127.0.0.1:0")
+        assert (same.exit_code, same.stderr.count("\n")) == (2, 1)
+        assert "is the event log of another path service" in same.stderr
+        assert events.read_bytes().startswith(before.rstrip()), "the log of the service that runs is whole"
+        assert not other.with_name("other.sock").exists()
+        other.with_name("other.sock").write_text("not a socket")
+        blocked = paralet(*run, "--token-file", other, "--listen", "127.0.0.1:0")
+        assert (blocked.exit_code, blocked.stderr) == (
+            1,
+            f"paralet: the operator's socket {other}.sock cannot be made: Address already in use\n",
+        )
 
 
 def test_mistakes_are_one_line_errors(tmp_path: Path, topology: Path) -> None:
     token = tmp_path / "token"
     token.write_text("x" * 32)
     token.chmod(0o644)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo, 0o600)
     three = tmp_path / "rails.yaml"
     three.write_text("name: pair\nhosts: [{name: h1, nics: [{address: 10.0.0.1}]}]\nswitches: []\nlinks: []\n")
     good = ("run", "--topology", topology, "--token-file", tmp_path / "new")
@@ -107,6 +132,9 @@ def test_mistakes_are_one_line_errors(tmp_path: Path, topology: Path) -> None:
         (("run", "--topology", three, "--token-file", tmp_path / "made"), 2, "not a two-level leaf-spine"),
         (("run", "--topology", topology, "--token-file", tmp_path / "no" / "token"), 2, "cannot be made: No such file"),
         (("run", "--topology", topology), 2, "Missing option '--token-file'"),
+        (("status", "--token-file", fifo), 2, f"{fifo} is not a regular file"),
+        (("run", "--topology", topology, "--token-file", fifo), 2, f"{fifo} is not a regular file"),
+        ((*good, "--event-log", topology), 2, f"--event-log {topology} is not an event log"),
         ((*good, "--event-log", tmp_path / "no" / "log"), 2, f"{tmp_path}/no/log cannot be written: No such file"),
         ((*good, "--listen", "192.0.2.99:0"), 1, "--listen 192.0.2.99:0: "),
     ):
@@ -123,6 +151,48 @@ def test_mistakes_are_one_line_errors(tmp_path: Path, topology: Path) -> None:
     assert "16 to 256" in paralet("status", "--token-file", token).stderr
     token.write_bytes(b"\xff" * 32)
     assert "holds other characters than ASCII's" in paralet("status", "--token-file", token).stderr
+
+
+def test_a_full_disk_leaves_no_token_file(tmp_path: Path, topology: Path) -> None:
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, usual[1]))
+    try:
+        done = paralet("run", "--topology", topology, "--token-file", tmp_path / "token")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "token cannot be made: File too large" in done.stderr
+    assert list(tmp_path.iterdir()) == [topology]
+
+
+def test_a_token_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    make_token(token)
+    made = token.read_text()
+    with pytest.raises(FileExistsError):
+        make_token(token)
+    assert (token.read_text(), list(tmp_path.iterdir())) == (made, [token])
+
+
+def test_a_service_whose_event_log_lacks_events_ends_with_status_1(tmp_path: Path, topology: Path) -> None:
+    log = tmp_path / "events.jsonl"
+    room = len(head(fabric_of(topology, None)[0], Options())) + 64
+    argv = ["prlimit", f"--fsize={room}:{room}", sys.executable, "-c", "from testbed.cli import main; main()"]
+    argv += ["path-service", "run", "--topology", str(topology), "--token-file", str(tmp_path / "token")]
+    argv += ["--listen", "127.0.0.1:0", "--json", "--event-log", str(log)]
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["event"] == "ready"
+        assert paralet("fail-link", "spine1", "--token-file", tmp_path / "token").exit_code == 0
+        while "cannot be written" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 1
+        said = process.stderr.read()
+    (_, gap) = [json.loads(line) for line in log.read_text().splitlines()]
+    assert gap == {"t": 0, "dropped": gap["dropped"]}
+    assert f"{log} lacks {gap['dropped']} events: its disk was full or too slow" in said
 
 
 @pytest.mark.parametrize("command", ["run", "status", "flows", "paths", "fail-link"])
