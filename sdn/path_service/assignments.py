@@ -86,6 +86,10 @@ class Assignments:
         self._cut.update(cut)
         self._waiting = deque(dict.fromkeys((*cut, *others, *self._waiting)))
 
+    def append(self, pairs: Iterable[Pair]) -> None:
+        """Queues pairs whose ports or those of the way back may have changed, after the others."""
+        self._waiting.extend(pairs)
+
     def send_pending(self, sends: Sends) -> None:
         """Sends some of the pairs that wait their ports."""
         for _ in range(min(_BATCH, len(self._waiting))):

@@ -12,9 +12,6 @@ from sdn.path_service.messages import Announce
 from sdn.path_service.parties import Client, Pair
 from sdn.path_service.ports import Peer
 
-MAX_OPEN = 4096
-"""Elephants that one connection may have open."""
-
 
 class Elephants:
     """Opens and closes elephants of clients; `counts` has how many were released."""
@@ -39,7 +36,7 @@ class Elephants:
 
     def is_full(self, client: Client, number: int) -> bool:
         """Whether the client has too many open elephants for one more of this id."""
-        return len(client.open) >= MAX_OPEN and number not in client.open
+        return len(client.open) >= client.most_open and number not in client.open
 
     def likely_pair(self, client: Client, peer: Peer) -> Pair | None:
         """The pair of a client and a peer if there is one. Most announcements follow a release to the same peer."""

@@ -13,6 +13,10 @@ from sdn.planners import UNREACHABLE
 
 MOST_PAIRS = 16_384
 """Pairs that one client may have. Beyond this number, its pairs without a commodity are forgotten."""
+MOST_OPEN = 4_096
+"""Elephants that one client may have open."""
+MOST_PORTS = 1 << 18
+"""Ports that one client may have assigned: fewer pairs and elephants for a client with many lanes."""
 
 
 class Endpoint:
@@ -32,7 +36,7 @@ class Endpoint:
 class Client:
     """A connection that has said hello."""
 
-    __slots__ = ("conn", "endpoint", "generation", "key", "lanes", "nic", "open", "pairs")
+    __slots__ = ("conn", "endpoint", "generation", "key", "lanes", "most_open", "most_pairs", "nic", "open", "pairs")
 
     def __init__(self, conn: int, hello: Hello, endpoint: Endpoint) -> None:
         self.conn = conn
@@ -41,6 +45,8 @@ class Client:
         """The address and port at which it receives."""
         self.nic = endpoint.nic
         self.lanes = hello.lanes
+        self.most_pairs = min(MOST_PAIRS, MOST_PORTS // hello.lanes)
+        self.most_open = min(MOST_OPEN, MOST_PORTS // hello.lanes)
         self.generation = 0
         """The generation of the last assignment sent to it."""
         self.open: dict[int, tuple[Pair, int]] = {}
@@ -160,7 +166,7 @@ class Parties:
             nic = self._nic_at.get(peer[0])
             if nic is None or nic == client.nic:
                 return None
-            if len(client.pairs) >= MOST_PAIRS:
+            if len(client.pairs) >= client.most_pairs:
                 self._drop_idle(client)
             pair = client.pairs[peer] = Pair(client, self._endpoint(peer, nic))
             pair.peer.senders[pair] = None

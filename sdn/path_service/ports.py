@@ -5,7 +5,8 @@ The result equals that of `netmodel.ports_for_path`. Here all paths of a pair ar
 ports as suffice, and on the numbers of a `Clos`, so that a failure does not require a walk over the whole topology.
 """
 
-from dataclasses import dataclass
+from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -22,7 +23,10 @@ Peer: TypeAlias = tuple[str, int]
 """The address and UDP port at which a device receives."""
 
 _FIRST_PORTS = 512  # hashed at first; then their number doubles until a way has enough
-_MOST_TABLES = 100_000  # each of about 2 KiB
+MOST_BYTES = 1 << 28
+"""Memory of all tables; beyond this the ones that were used least recently are forgotten."""
+_TABLE_BYTES = 1_000  # of a table and its key, without hashed ports and answers
+_PORT_BYTES = 36  # of a port in an answer: an int, and the list's reference to it
 _NOWHERE: list[int] = []
 
 
@@ -36,14 +40,26 @@ class _Shape:
     """(spine, parallel link) of the group's members, in the order of the ToR's ports; empty within a ToR."""
     down: tuple[tuple[int, tuple[int, ...]], ...]
     """(seed of the spine, its members as parallel links in the order of its ports), for every member of `up`."""
+    ways: int = field(init=False, compare=False)
+    """The number of equal-cost paths."""
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ways", max(1, sum(len(links) for _, links in self.down)))
+        object.__setattr__(self, "_hash", hash((self.seed, self.up, self.down)))
+
+    def __hash__(self) -> int:  # computed once: it takes microseconds
+        return self._hash
 
 
 class _Table:
     """For a pair of NICs: the uplink that each hashed port takes, and the answers given so far."""
 
-    __slots__ = ("_answers", "_hash", "_key", "_shape", "_uplink")
+    __slots__ = ("_answers", "_hash", "_key", "_shape", "_uplink", "bytes")
 
     def __init__(self, shape: _Shape, ecmp_hash: EcmpHash, key: tuple[Address, Address, int]) -> None:
+        self.bytes = _TABLE_BYTES
+        """The memory that it takes, about."""
         self._shape = shape
         self._hash = ecmp_hash
         self._key = key  # addresses and UDP destination port
@@ -53,11 +69,16 @@ class _Table:
     def ports(self, way: Way, count: int) -> list[int]:
         answer = self._answers.get((way, count))
         if answer is None:
-            found = self._along(way)
-            while found.size < count and self._uplink.size < len(ENTROPY_PORTS):
-                self._hash_more()
+            answer = _NOWHERE
+            if count * self._shape.ways <= len(ENTROPY_PORTS):
                 found = self._along(way)
-            answer = self._answers[way, count] = found[:count].tolist() if found.size >= count else []
+                while found.size < count and self._uplink.size < len(ENTROPY_PORTS):
+                    self._hash_more()
+                    found = self._along(way)
+                if found.size >= count:
+                    answer = found[:count].tolist()
+            self._answers[way, count] = answer
+            self.bytes += _PORT_BYTES * (len(answer) + 8)
         return answer
 
     def _along(self, way: Way) -> npt.NDArray[np.uint16]:
@@ -79,6 +100,7 @@ class _Table:
         more = _first_ports(min(max(2 * known, _FIRST_PORTS), len(ENTROPY_PORTS)))[known:]
         uplink = self._selected(more, self._shape.seed, len(self._shape.up))
         self._uplink = np.concatenate((self._uplink, uplink.astype(np.int16)))
+        self.bytes += 2 * more.size
 
     def _selected(self, ports: npt.NDArray[np.uint16], seed: int, members: int) -> npt.NDArray[np.intp]:
         if members <= 1 or not ports.size:
@@ -91,21 +113,47 @@ def _first_ports(count: int) -> npt.NDArray[np.uint16]:
     return np.arange(ENTROPY_PORTS.start, ENTROPY_PORTS.start + count, dtype=np.uint16)
 
 
+class _Tables:
+    """Tables by source and destination NIC, UDP destination port and shape, the least recently used first."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._tables: OrderedDict[tuple[int, int, int, _Shape], _Table] = OrderedDict()
+        self._most_bytes = most_bytes
+        self._bytes = 0
+
+    def get(self, src: int, dst: int, dst_port: int, shape: _Shape) -> _Table | None:
+        key = src, dst, dst_port, shape
+        table = self._tables.get(key)
+        if table is not None:
+            self._tables.move_to_end(key)
+        return table
+
+    def add(self, src: int, dst: int, dst_port: int, shape: _Shape, table: _Table) -> None:
+        self._tables[src, dst, dst_port, shape] = table
+        self._bytes += table.bytes
+
+    def grew(self, by: int) -> None:
+        """The table used last takes `by` bytes more."""
+        self._bytes += by
+        while self._bytes > self._most_bytes and len(self._tables) > 1:
+            self._bytes -= self._tables.popitem(last=False)[1].bytes
+
+
 class PortTables:
     """Ports for the lanes of any pair of NICs, computed on first use and cached.
 
     `cabling` has the links that are alive; `around` gives the tables for the same topology with other links dead.
+    `most_bytes` bounds the memory of the cache.
     """
 
-    def __init__(self, cabling: Cabling, ecmp_hash: EcmpHash) -> None:
+    def __init__(self, cabling: Cabling, ecmp_hash: EcmpHash, *, most_bytes: int = MOST_BYTES) -> None:
         self._cabling = cabling
         self._hash = ecmp_hash
-        self._tables: dict[tuple[int, int, int, _Shape], _Table] = {}
+        self._tables = _Tables(most_bytes)
         self._fabric = cabling.fabric
         self._shapes: dict[tuple[int, int], _Shape] = {}
         self._up: dict[int, list[tuple[int, int]]] = {}
         self._down: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
-        self._near: dict[tuple[int, int, int], _Table] = {}
         self._tor: list[int] = cabling.fabric.nic_tor.tolist()
 
     def around(self, fabric: Clos) -> "PortTables":
@@ -121,26 +169,22 @@ class PortTables:
     def ports(self, src: int, dst: int, way: Way, count: int, dst_port: int = ROCE_PORT) -> list[int]:
         """The lowest `count` UDP source ports that take a flow from NIC `src` to NIC `dst` along `way`, ascending.
 
-        Every call returns the same list object. It is empty when fewer ports take this way, or a link of it is dead.
+        It is empty when fewer ports take this way, when `count` is more than a way's even part of all ports, or when a
+        link of the way is dead.
         """
         if way[0] == UNREACHABLE:
             return _NOWHERE
-        table = self._near.get((src, dst, dst_port))
-        if table is None:
-            table = self._find(src, dst, dst_port)
-        return table.ports(way, count)
-
-    def _find(self, src: int, dst: int, dst_port: int) -> _Table:
-        if len(self._tables) >= _MOST_TABLES:
-            self._tables.clear()
-            self._near.clear()
         shape = self._shape(self._tor[src], self._tor[dst])
-        table = self._tables.get((src, dst, dst_port, shape))
+        table = self._tables.get(src, dst, dst_port, shape)
         if table is None:
             begin, end = (address_at(self._cabling.addresses, nic) for nic in (src, dst))
-            table = self._tables[src, dst, dst_port, shape] = _Table(shape, self._hash, (begin, end, dst_port))
-        self._near[src, dst, dst_port] = table
-        return table
+            table = _Table(shape, self._hash, (begin, end, dst_port))
+            self._tables.add(src, dst, dst_port, shape, table)
+        before = table.bytes
+        answer = table.ports(way, count)
+        if table.bytes != before:
+            self._tables.grew(table.bytes - before)
+        return answer
 
     def _shape(self, src: int, dst: int) -> _Shape:
         """The shape between two ToRs; its groups equal those of `netmodel.forwarding`."""

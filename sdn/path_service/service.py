@@ -12,7 +12,7 @@ peer; all its lanes use one path, by source ports that the switches' hash sends 
 failures), `assignments` (ports for hosts), `views` (output for operators).
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,7 +23,7 @@ from netmodel import EcmpHash, Link, OvsHash, Topology
 from netmodel.flow import address_at
 from sdn.path_service import views
 from sdn.path_service.assignments import Assignments, Sends
-from sdn.path_service.elephants import MAX_OPEN, Elephants
+from sdn.path_service.elephants import Elephants
 from sdn.path_service.expected import Expectations
 from sdn.path_service.failover import Failover
 from sdn.path_service.messages import Announce, Hello, HostMessage, Measured, Ping, Pong, Release, Report
@@ -32,6 +32,8 @@ from sdn.path_service.planning import LIVE
 from sdn.path_service.routing import Routing
 from sdn.planners import DEFAULT_PLANNER, PLANNERS, UNREACHABLE, PlannerName
 from sdn.planners.cabling import LinkIndex
+
+_LEAVING = 64  # pairs of clients that have left, removed in one event
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class PathService:
         self._failover = Failover(self._routing, self._tor, self.counts)
         self._assignments = Assignments(self._parties, self._routing, self.counts)
         self._expected = Expectations(self._parties) if self.options.forecast else None
+        self._leaving: deque[tuple[Client, list[Pair]]] = deque()  # clients that have left, and their remaining pairs
         self._rates_changed = False
 
     # -- events --------------------------------------------------------------------------------------------------------
@@ -86,22 +89,21 @@ class PathService:
         old = self._parties.instance(hello)
         sends: Sends = [] if old is None else self.disconnect(now_s, old.conn)
         client = self._parties.join(conn, hello)
-        for pair in list(client.endpoint.senders):
-            if pair.commodity is not None:
-                self._assignments.update_reverse(pair, sends)
+        self._assignments.append(pair for pair in client.endpoint.senders if pair.commodity is not None)
+        self._assignments.send_pending(sends)
         self.counts["hellos"] += 1
         return sends, None if old is None else old.conn
 
     def disconnect(self, now_s: float, conn: int) -> Sends:
-        """A connection has ended, and its elephants with it: its device is back on ECMP."""
+        """A connection has ended, and its elephants with it: its device is back on ECMP.
+
+        `tick` removes the rest of many commodities.
+        """
         client = self._parties.leave(conn)
         sends: Sends = []
-        if client is None:
-            return sends
-        for pair in client.pairs.values():
-            if pair.commodity is not None:
-                self._remove(now_s, pair, pair.commodity, sends)
-        self._parties.forget(client)
+        if client is not None:
+            self._leaving.append((client, list(client.pairs.values())))
+            self._remove_leaving(now_s, sends)
         return sends
 
     def handle(self, now_s: float, conn: int, messages: Iterable[HostMessage]) -> Sends:
@@ -154,6 +156,7 @@ class PathService:
     def tick(self, now_s: float) -> Sends:
         """Does the work that is due at this time. `busy` is whether to call again at once."""
         sends: Sends = []
+        self._remove_leaving(now_s, sends)
         self._assignments.send_pending(sends)
         if self._expected is not None:
             self._plan_expected(self._expected, now_s, sends)
@@ -165,7 +168,7 @@ class PathService:
     @property
     def busy(self) -> bool:
         """Whether `tick` has work that should not wait."""
-        return self._assignments.pending
+        return self._assignments.pending or bool(self._leaving)
 
     def prepare(self) -> bool:
         """Does one step of the work ahead of failures, for moments without events. False when there is none left.
@@ -219,7 +222,7 @@ class PathService:
             expected.observe(now_s, client, message)
         if elephants.is_full(client, number):
             self.counts["refused"] += 1
-            text = f"{MAX_OPEN} elephants are open: release some before announcing more"
+            text = f"{client.most_open} elephants are open: release some before announcing more"
             self._assignments.refuse(client, text, sends)
             return
         pair = elephants.likely_pair(client, peer) or self._parties.pair(client, peer)
@@ -281,6 +284,20 @@ class PathService:
         for back in pair.reverse or self._parties.reverse(pair):
             if back.commodity is not None:
                 self._assignments.update_reverse(back, sends)
+
+    def _remove_leaving(self, now_s: float, sends: Sends) -> None:
+        """Removes some pairs of clients that have left."""
+        left = _LEAVING
+        while self._leaving and left:
+            client, pairs = self._leaving[0]
+            while pairs and left:
+                pair = pairs.pop()
+                left -= 1
+                if pair.commodity is not None:
+                    self._remove(now_s, pair, pair.commodity, sends)
+            if not pairs:
+                self._leaving.popleft()
+                self._parties.forget(client)
 
     def _remove_ended(self, now_s: float, sends: Sends) -> None:
         for pair in self._elephants.take_idle():

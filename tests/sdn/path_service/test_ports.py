@@ -3,11 +3,23 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netmodel import CrcHash, EcmpHash, NoRouteError, OvsHash, XorHash, forwarding, leaf_spine, ports_for_path
+from netmodel import (
+    CrcHash,
+    EcmpHash,
+    FlowFields,
+    NoRouteError,
+    OvsHash,
+    XorHash,
+    forwarding,
+    leaf_spine,
+    ports_for_path,
+)
 from sdn.path_service.ports import PortTables
 from sdn.planners import LOCAL, UNREACHABLE, cabling
 
@@ -73,6 +85,31 @@ def test_too_many_ports_give_none() -> None:
     tables = PortTables(cabling(leaf_spine(2, 4, 1, 10**9)), OvsHash())
     assert len(tables.ports(0, 1, (2, 0, 0), 2_000)) == 2_000
     assert tables.ports(0, 1, (2, 0, 0), 16_000) == []
+
+
+def test_more_lanes_than_a_way_has_ports_on_average_cost_no_search() -> None:
+    hashed: list[int] = []
+
+    class Counting(OvsHash):
+        def select(self, fields: FlowFields, seed: int, members: int) -> npt.NDArray[np.intp]:
+            hashed.append(len(fields))
+            return super().select(fields, seed, members)
+
+    tables = PortTables(cabling(leaf_spine(2, 32, 1, 10**9)), Counting())
+    assert tables.ports(0, 1, (2, 0, 0), 513) == []
+    assert hashed == []
+    assert len(tables.ports(0, 1, (2, 0, 0), 300)) == 300
+    assert sum(hashed) <= 16_384
+
+
+def test_the_cache_is_bounded() -> None:
+    tables = PortTables(cabling(leaf_spine(2, 4, 1, 10**9)), OvsHash(), most_bytes=100_000)
+    fresh = PortTables(cabling(leaf_spine(2, 4, 1, 10**9)), OvsHash())
+    for port in (*range(1, 200), *range(1, 200)):
+        assert tables.ports(0, 1, (port % 4, 0, 0), 64, port) == fresh.ports(0, 1, (port % 4, 0, 0), 64, port)
+        assert tables._tables._bytes == sum(table.bytes for table in tables._tables._tables.values()) <= 100_000
+    again = tables.ports(0, 1, (3, 0, 0), 64, 199)
+    assert tables.ports(0, 1, (3, 0, 0), 64, 199) is again
 
 
 @pytest.mark.parametrize("spines", [1, 64])

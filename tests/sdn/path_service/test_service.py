@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from netmodel import OvsHash, PortRef, XorHash
-from sdn.path_service import elephants, routing
+from sdn.path_service import routing
 from sdn.path_service.expected import AHEAD_S
 from sdn.path_service.links import links_named
 from sdn.path_service.messages import Announce, Assign, Error, Measured, MeasuredFlow, Ping, Pong, Release, Report
@@ -372,8 +372,49 @@ def test_measurements_and_reports_are_recorded(hosts: Hosts) -> None:
     assert hosts.service.handle(0, 1, [Ping(5)]) == [(1, Pong(5))]
 
 
-def test_open_elephants_per_connection_are_limited(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elephants, "MAX_OPEN", 2)
+def test_the_elephants_of_a_client_that_leaves_end_some_at_a_time(hosts: Hosts) -> None:
+    for number in range(200):
+        said = Announce(number, address(hosts.topology, 4), 1, peer_port=1000 + number)
+        hosts.hear(hosts.service.handle(0, 1, [said]))
+    hosts.announce(2, 1, 4)
+    hosts.disconnect(1)
+    assert 1 < hosts.service.status()["commodities"] < 200
+    hosts.connect(0)  # again, while elephants of its predecessor are left
+    rounds = 0
+    while hosts.service.busy:
+        hosts.tick()
+        rounds += 1
+    assert rounds > 1
+    assert hosts.service.status()["commodities"] == 1
+    hosts.check()
+
+
+def test_many_senders_get_the_ports_of_acknowledgements_some_at_a_time() -> None:
+    hosts = Hosts(PathService(fabric(hosts=20)))
+    for host in range(1, 60):
+        conn = hosts.connect(host)
+        hosts.announce(conn, 1, 0)
+    late = hosts.connect(0)
+    told = len([conn for conn, _ in hosts.ports if conn == late])
+    assert 0 < told < 59
+    while hosts.service.busy:
+        hosts.tick()
+    assert len([conn for conn, _ in hosts.ports if conn == late]) == 59
+    hosts.check()
+
+
+def test_a_client_with_many_lanes_may_have_fewer_elephants() -> None:
+    hosts = Hosts(PathService(fabric(spines=2)))
+    conn = hosts.connect(0, lanes=1024)
+    said = [Announce(number, address(hosts.topology, 4), 1) for number in range(257)]
+    *served, (_, refused) = hosts.service.handle(0, conn, said)
+    assert [len(one.ports) for _, one in served if isinstance(one, Assign)] == [1024] * 256
+    assert isinstance(refused, Error)
+    assert refused.text.startswith("256 elephants are open")
+
+
+def test_open_elephants_per_connection_are_limited(hosts: Hosts) -> None:
+    hosts.service._parties.clients[1].most_open = 2
     for number in (1, 2):
         hosts.announce(1, number, 4)
     ((conn, refused),) = hosts.service.handle(0, 1, [Announce(3, address(hosts.topology, 5), 1)])
