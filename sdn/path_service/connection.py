@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One host's connection: splits bytes into lines, checks hello, limits the rate of lines."""
+"""One host's connection: splits bytes into lines, checks hello, limits the rate of lines and the bytes it holds."""
 
 import asyncio
+import logging
+from collections.abc import Iterable
+from itertools import islice
 from typing import Protocol, cast
 
 from sdn.path_service.limits import Limits
@@ -17,8 +20,12 @@ from sdn.path_service.messages import (
     version_of,
 )
 
+log = logging.getLogger(__name__)
+
 _CLOSE_TIMEOUT_S = 2.0  # how long an error is kept for a host that does not read it
 _BUSY_S = 1.0  # between two "busy" errors
+_SLOW_BYTES = 1 << 14  # unread by a host before they are counted
+_UNCOUNTED_BYTES = 1 << 10  # that are read at once and wait for their turn without being counted
 
 
 class Connections(Protocol):
@@ -50,8 +57,24 @@ class Connections(Protocol):
         """Accept a device that `refusal` has nothing against, and answer its hello."""
         ...
 
-    def handle(self, now_s: float, number: int, lines: list[bytes]) -> None:
-        """Handle lines of a greeted connection. Raises MessageError at the first that is not a message."""
+    def wait(self, connection: "Connection", host: str) -> None:
+        """Give a connection from this address turns, until nothing of its work is left."""
+        ...
+
+    def handle(self, now_s: float, number: int, lines: Iterable[bytes], until_s: float) -> tuple[int, str]:
+        """Handle lines of a greeted connection until this time of the clock, one or more.
+
+        Returns the number of lines that were handled. The text says why the line after them is not a message, or is
+        empty.
+        """
+        ...
+
+    def hold(self, number: int, size: int) -> None:
+        """A connection holds this many received bytes that it has not handled."""
+        ...
+
+    def unread(self, number: int, size: int) -> None:
+        """A connection holds this many bytes that its host does not read."""
         ...
 
 
@@ -61,12 +84,21 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_busy_s",
         "_ended",
+        "_fault",
         "_full_s",
         "_greeted",
-        "_held",
+        "_held_bytes",
+        "_host",
+        "_is_counted",
+        "_is_held",
+        "_is_last",
+        "_is_waiting",
+        "_lines",
         "_number",
         "_partial",
+        "_paused",
         "_server",
+        "_slow",
         "_transport",
         "_who",
         "heard_s",
@@ -77,8 +109,16 @@ class Connection(asyncio.Protocol):
         self._server = server
         self.since_s = self.heard_s = server.now()
         self._full_s = self.since_s  # when the token bucket for lines will be full
-        self._partial = b""  # of a line
-        self._held: list[bytes] = []  # lines beyond the rate
+        self._lines: list[bytes] = []  # whole lines that are still to be handled
+        self._partial = bytearray()  # of the line after them
+        self._fault: tuple[ErrorCode, str] | None = None  # the error that follows these lines
+        self._is_last = False  # the host has closed its side after these lines
+        self._held_bytes = 0  # received since all whole lines were handled
+        self._is_counted = False  # whether the server counts them
+        self._is_waiting = False  # for a turn
+        self._is_held = False  # until the rate allows more lines
+        self._paused = False  # reading
+        self._slow = False  # the host leaves bytes unread
         self._busy_s = -_BUSY_S
         self._number = 0
         self._greeted = False
@@ -89,35 +129,57 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
+        self._host = str(peer[0])
         self._who = f"{peer[0]}:{peer[1]}"
-        self._transport.set_write_buffer_limits(high=self._server.limits.unread_bytes)
+        self._transport.set_write_buffer_limits(high=_SLOW_BYTES)
         self._number = self._server.admit(self)
         if not self._number:
             self.end("full", "there is no room for more connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._ended = True
+        self._let_go()
         self._server.leave(self._number)
 
     def pause_writing(self) -> None:
-        """Drop the connection: its write buffer is full, so the host does not read."""
-        self._server.refused("unread", f"{self._who} dropped: it does not read what it is sent")
-        self.abort()
+        """The host leaves bytes unread: from now on they are counted."""
+        self._slow = True
+        self._count_unread()
+
+    def resume_writing(self) -> None:
+        """The host reads again."""
+        self._slow = False
+        self._server.unread(self._number, 0)
 
     def data_received(self, data: bytes) -> None:
-        if self._ended:
+        if self._ended or self._fault:
             return
-        now_s = self.heard_s = self._server.now()
-        if self._partial:
-            data = self._partial + data
+        self.heard_s = self._server.now()
         lines = data.split(b"\n")
-        self._partial = lines.pop()
-        if len(data) > MAX_HOST_LINE and max(map(len, (self._partial, *lines))) > MAX_HOST_LINE:
-            self.end("line", f"a line is longer than {MAX_HOST_LINE} bytes")
-        elif self._held:
-            self._held += lines
-        elif lines:
-            self._take(now_s, lines)
+        rest = lines.pop()
+        if self._partial:
+            if lines:
+                lines[0] = bytes(self._partial) + lines[0]
+                self._partial = bytearray(rest)
+            else:
+                self._partial += rest
+        elif rest:
+            self._partial = bytearray(rest)
+        if len(data) > MAX_HOST_LINE or len(self._partial) > MAX_HOST_LINE or (lines and len(lines[0]) > MAX_HOST_LINE):
+            self._check_lengths(lines)
+        self._lines += lines
+        self._held_bytes += len(data)
+        if self._partial or self._is_counted or self._held_bytes > _UNCOUNTED_BYTES:
+            self._count_held()
+        if (self._lines or self._fault) and not self._is_waiting:
+            self._is_waiting = True
+            self._server.wait(self, self._host)
+
+    def eof_received(self) -> bool:
+        """Keeps the connection open until its lines have been answered."""
+        if self._ended or not self._is_waiting:
+            return False
+        self._is_last = True
+        return True
 
     # -- for the server ------------------------------------------------------------------------------------------------
 
@@ -125,6 +187,8 @@ class Connection(asyncio.Protocol):
         """Sends a line, unless the connection has ended."""
         if not self._ended:
             self._transport.write(line)
+            if self._slow:
+                self._count_unread()
 
     def end(self, code: ErrorCode, text: str) -> None:
         """Sends an error and closes. The log has it too, unless the service is stopping."""
@@ -133,67 +197,147 @@ class Connection(asyncio.Protocol):
         if code != "stopping":
             self._server.refused(code, f"{self._who} refused: {code}: {text}")
         self.write(to_line(Error(code, text)))
-        self._ended = True
+        if self._ended:
+            return
+        self._let_go()
         self._transport.close()
         asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT_S, self._transport.abort)
 
     def abort(self) -> None:
         """Closes at once; what has not been sent is lost."""
-        self._ended = True
+        self._let_go()
         self._transport.abort()
+
+    def drop_unread(self, why: str) -> None:
+        """Closes because of what the host has not read."""
+        if not self._ended:
+            self._server.refused("unread", f"{self._who} dropped: {why}")
+            self.abort()
+
+    def turn(self, until_s: float) -> bool:
+        """Handles lines until this time of the clock, as far as the rate allows. Returns whether to call again."""
+        if self._ended:
+            return False
+        try:
+            self._handle(until_s)
+        except Exception:
+            log.exception("%s dropped: its lines cannot be handled", self._who)
+            self.abort()
+        return bool(self._lines) and not self._is_held
 
     # -- internal ------------------------------------------------------------------------------------------------------
 
-    def _take(self, now_s: float, lines: list[bytes]) -> None:
-        """Handles as many lines as the rate allows. While it holds the rest, it does not read from the host."""
-        limits = self._server.limits
-        full_s = self._full_s
-        if full_s < now_s:
-            full_s = now_s
+    def _handle(self, until_s: float) -> None:
+        now_s = self.heard_s = self._server.now()
+        lines, limits = self._lines, self._server.limits
+        full_s = max(self._full_s, now_s)
         allowed = int(limits.burst_lines - (full_s - now_s) * limits.lines_per_s)
-        if len(lines) > allowed:
-            lines, self._held = lines[:allowed], lines[allowed:]
+        if lines and allowed <= 0:
             self._hold(now_s)
-        self._full_s = full_s + len(lines) / limits.lines_per_s
-        try:
-            if not self._greeted:
-                lines = self._greet(now_s, lines)
-            if lines and not self._ended:
-                self._server.handle(now_s, self._number, lines)
-        except MessageError as error:
-            self.end("message", str(error))
-
-    def _hold(self, now_s: float) -> None:
-        limits = self._server.limits
-        if now_s - self._busy_s >= _BUSY_S:
-            self._busy_s = now_s
-            self.write(to_line(Error("busy", f"only {limits.lines_per_s:g} lines a second are read")))
-        self._transport.pause_reading()
-        pause_s = min(len(self._held), limits.burst_lines / 2) / limits.lines_per_s
-        asyncio.get_running_loop().call_later(pause_s, self._resume)
-
-    def _resume(self) -> None:
-        if self._ended:
             return
-        lines, self._held = self._held, []
-        self.heard_s = self._server.now()
-        self._transport.resume_reading()
-        self._take(self.heard_s, lines)
+        done, wrong = 0, ""
+        if lines and not self._greeted:
+            done, wrong = self._greet(now_s, lines[0])
+        if not wrong and not self._ended and done < min(allowed, len(lines)):
+            more, wrong = self._server.handle(now_s, self._number, islice(lines, done, allowed), until_s)
+            done += more
+        self._full_s = full_s + done / limits.lines_per_s
+        del lines[:done]
+        if wrong:
+            self.end("message", wrong)
+        elif lines:
+            self._pause(True)
+        else:
+            self._finish()
 
-    def _greet(self, now_s: float, lines: list[bytes]) -> list[bytes]:
-        """Handles the first line, which must be hello. Returns the lines after it. Raises MessageError."""
-        if not lines:
-            return lines
-        version = version_of(lines[0])
+    def _greet(self, now_s: float, line: bytes) -> tuple[int, str]:
+        """Handles the first line, which must be hello. Returns 1 and why it is no message, or ""."""
+        version = version_of(line)
         if version not in (None, VERSION):
             self.end("version", f"this service speaks version {VERSION}, not {version}")
-            return []
-        hello = from_host(lines[0])
+            return 1, ""
+        try:
+            hello = from_host(line)
+        except MessageError as error:
+            return 1, str(error)
         if not isinstance(hello, Hello):
             self.end("hello", "the first line must be hello")
         elif (refusal := self._server.refusal(hello)) is not None:
             self.end(*refusal)
         else:
+            self._server.hold(self._number, 0)  # from now on it counts among the greeted
             self._greeted = True
             self._server.greet(now_s, self._number, hello)
-        return lines[1:]
+        return 1, ""
+
+    def _check_lengths(self, lines: list[bytes]) -> None:
+        """Drops the first line that is too long and all that follows; the lines before it are still handled."""
+        for i, line in enumerate(lines):
+            if len(line) > MAX_HOST_LINE:
+                del lines[i:]
+                break
+        else:
+            if len(self._partial) <= MAX_HOST_LINE:
+                return
+        self._partial = bytearray()
+        self._fault = "line", f"a line is longer than {MAX_HOST_LINE} bytes"
+        self._pause(True)
+
+    def _finish(self) -> None:
+        """All lines have been handled: ends the connection if nothing may follow, and goes on reading if not."""
+        if self._fault:
+            self.end(*self._fault)
+        elif self._is_last:
+            self._let_go()
+            self._transport.close()
+        else:
+            self._is_waiting = False
+            self._held_bytes = len(self._partial)
+            if self._is_counted:
+                self._count_held()
+            self._pause(False)
+
+    def _hold(self, now_s: float) -> None:
+        """Handles no more lines, and reads none, until the rate allows some."""
+        limits = self._server.limits
+        if now_s - self._busy_s >= _BUSY_S:
+            self._busy_s = now_s
+            self.write(to_line(Error("busy", f"only {limits.lines_per_s:g} lines a second are read")))
+        self._is_held = True
+        self._pause(True)
+        pause_s = min(len(self._lines), limits.burst_lines / 2) / limits.lines_per_s
+        asyncio.get_running_loop().call_later(pause_s, self._resume)
+
+    def _resume(self) -> None:
+        self._is_held = False
+        if not self._ended:
+            self._server.wait(self, self._host)
+
+    def _pause(self, pause: bool) -> None:
+        """Stops or goes on reading from the host."""
+        if pause != self._paused and not self._ended:
+            self._paused = pause
+            if pause:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def _count_held(self) -> None:
+        self._is_counted = self._held_bytes > 0
+        self._server.hold(self._number, self._held_bytes)
+
+    def _count_unread(self) -> None:
+        size = self._transport.get_write_buffer_size()
+        if size > self._server.limits.unread_bytes:
+            self.drop_unread("it does not read what it is sent")
+        elif not self._ended:
+            self._server.unread(self._number, size)
+
+    def _let_go(self) -> None:
+        """Forgets what it holds: the connection has ended."""
+        self._ended = True
+        self._lines.clear()
+        self._partial = bytearray()
+        self._held_bytes = 0
+        self._server.hold(self._number, 0)
+        self._server.unread(self._number, 0)

@@ -18,6 +18,12 @@ class Limits:
     """Lines read from one connection at once, after it has been idle."""
     unread_bytes: int = 1 << 20
     """Buffered for a host that does not read; a host that leaves more unread is dropped."""
+    all_unread_bytes: int = 1 << 28
+    """Buffered for all hosts that do not read; beyond this the one that has not read for longest is dropped."""
+    greeting_bytes: int = 1 << 22
+    """Received from all connections that have not said hello; beyond this the oldest of those with some is closed."""
+    received_bytes: int = 1 << 26
+    """Received from all other connections, and not handled; beyond this the oldest of those with some is closed."""
     connections: int | None = None
     """Connections at the same time; None: as many as the process may have file descriptors for."""
     log_lines_per_s: float = 50.0

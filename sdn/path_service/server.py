@@ -13,15 +13,27 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from netmodel import Link
 from sdn.path_service.assignments import Sends
 from sdn.path_service.connection import Connection
+from sdn.path_service.held_bytes import HeldBytes
 from sdn.path_service.journal import Journal
 from sdn.path_service.limits import Limits
-from sdn.path_service.messages import VERSION, ErrorCode, Hello, HostMessage, MessageError, Welcome, from_host, to_line
+from sdn.path_service.messages import (
+    VERSION,
+    ErrorCode,
+    Hello,
+    HostMessage,
+    MessageError,
+    Release,
+    Welcome,
+    from_host,
+    to_line,
+)
 from sdn.path_service.service import PathService
+from sdn.path_service.turns import Share, Turns
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +44,7 @@ _IDLE_S = 0.02  # without a host's message for this time, the service is idle
 _IDLE_SHARE = 0.25  # part of the time spent on failover plans while idle
 _BUSY_SHARE = 0.05  # and while busy
 _BACKLOG = 4096  # connections that wait to be accepted
+_PUMP_S = 0.002  # of work before the event loop reads what has come
 _SPARE_FILES = 64  # descriptors reserved for other uses than connections
 
 
@@ -60,6 +73,13 @@ class Server:
         self._server: asyncio.Server | None = None
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._hurry: asyncio.Handle | None = None
+        self._turns = Turns()
+        self._shares: dict[str, Share] = {}
+        """By the address that a host connects from; those that wait, or have used their time."""
+        self._pump_is_due = False
+        self._greeting_bytes = HeldBytes(self.limits.greeting_bytes)
+        self._received_bytes = HeldBytes(self.limits.received_bytes)
+        self._unread_bytes = HeldBytes(self.limits.all_unread_bytes)
 
     async def start(self, listener: socket.socket) -> tuple[str, int]:
         """Accepts connections at a socket of `bind`. Returns its address and port."""
@@ -163,29 +183,56 @@ class Server:
             old.end("replaced", "the same device object has connected again")
         self.deliver(sends)
 
-    def handle(self, now_s: float, number: int, lines: list[bytes]) -> None:
-        """Handles lines of a host that has said hello.
+    def wait(self, connection: Connection, host: str) -> None:
+        """Gives a connection turns, which its host's connections share, until nothing of its work is left."""
+        share = self._shares.get(host)
+        if share is None:
+            if len(self._shares) >= self._room:
+                self._shares = {at: one for at, one in self._shares.items() if one.waiting}
+            share = self._shares[host] = Share()
+        self._turns.wait(share, connection)
+        if not self._pump_is_due:
+            self._pump_is_due = True
+            self._loop.call_soon(self._pump)
 
-        Raises MessageError at the first line that is not a message; the lines before it have been handled.
+    def handle(self, now_s: float, number: int, lines: Iterable[bytes], until_s: float) -> tuple[int, str]:
+        """Handles lines of a host that has said hello, until this time of the clock; one line or more.
+
+        Returns the number of lines that were handled. The text says why the line after them is not a message, or is
+        empty.
         """
         self._heard_s = now_s
-        messages: list[HostMessage] = []
-        try:
-            for line in lines:
-                message = from_host(line)
-                if type(message) is Hello:
-                    raise MessageError("hello comes once, and first")
-                messages.append(message)
-        finally:
-            sends = self.service.handle(now_s, number, messages)
-            if self.journal is not None and messages:
-                self.journal.said(now_s, number, lines[: len(messages)])
-            self.deliver(sends)
+        said = _Said(lines, until_s)
+        sends = self.service.handle(now_s, number, said)
+        if self.journal is not None and said.lines:
+            self.journal.said(now_s, number, said.lines)
+        self.deliver(sends)
+        return len(said.lines), said.wrong
+
+    def hold(self, number: int, size: int) -> None:
+        """A connection holds this many received bytes. Those that have held some for longest make room."""
+        greeting = number in self.greeting
+        oldest = (self._greeting_bytes if greeting else self._received_bytes).hold(number, size)
+        if oldest is not None:
+            code: ErrorCode = "hello" if greeting else "line"
+            self.connections[oldest].end(code, "a line has not ended, and others need the room")
+
+    def unread(self, number: int, size: int) -> None:
+        """A connection holds this many bytes for a host that does not read them."""
+        oldest = self._unread_bytes.hold(number, size)
+        if oldest is not None:
+            self.connections[oldest].drop_unread("it does not read what it is sent, and others need the room")
 
     def refused(self, code: str, text: str) -> None:
         """Counts and logs a refusal."""
         self.counts[code] += 1
         self._log.write(text)
+
+    def _pump(self) -> None:
+        """Gives turns for a while, then lets the event loop read what has come."""
+        self._pump_is_due = self._turns.run(_PUMP_S)
+        if self._pump_is_due:
+            self._loop.call_soon(self._pump)
 
     # -- timers --------------------------------------------------------------------------------------------------------
 
@@ -218,9 +265,13 @@ class Server:
         late = begin_s - self._prepared_s > 2 * _IDLE_S  # the event loop is overloaded
         self._prepared_s = begin_s
         self._spare_s = min(_IDLE_S, self._spare_s + share * _IDLE_S)
-        if late or self._spare_s < 0:
-            return
-        steps, more, left_s = 0, True, self._spare_s
+        if not late and self._spare_s >= 0:
+            self._prepare_some()
+
+    def _prepare_some(self) -> None:
+        """Spends spare time on failover plans, and lets the event loop read what has come meanwhile."""
+        begin_s = self.now()
+        steps, more, left_s = 0, True, min(self._spare_s, _PUMP_S)
         clock = time.perf_counter
         begun_s = clock()
         while more and clock() - begun_s < left_s:
@@ -229,6 +280,38 @@ class Server:
         self._spare_s -= clock() - begun_s
         if self.journal is not None and (more or steps > 1):
             self.journal.prepared(begin_s, steps)
+        if more and self._spare_s > 0:
+            self._loop.call_soon(self._prepare_some)
+
+
+class _Said:
+    """The messages in lines, up to the first line that is none, or to the first after `until_s` of the clock.
+
+    The last message is none that releases an elephant, if possible: one that is announced next may keep its path.
+    """
+
+    def __init__(self, lines: Iterable[bytes], until_s: float) -> None:
+        self.lines: list[bytes] = []
+        """The lines of the messages so far."""
+        self.wrong = ""
+        """Why the next line is not a message, if it is none."""
+        self._rest = lines
+        self._until_s = until_s
+
+    def __iter__(self) -> Iterator[HostMessage]:
+        for line in self._rest:
+            try:
+                message = from_host(line)
+            except MessageError as error:
+                self.wrong = str(error)
+                return
+            if type(message) is Hello:
+                self.wrong = "hello comes once, and first"
+                return
+            self.lines.append(line)
+            yield message
+            if type(message) is not Release and time.perf_counter() >= self._until_s:
+                return
 
 
 def bind(address: str, port: int) -> socket.socket:

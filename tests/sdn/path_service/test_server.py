@@ -54,13 +54,15 @@ class Host:
         self.writer = writer
 
     @classmethod
-    async def to(cls, at: tuple[str, int]) -> Host:
-        return cls(*await asyncio.open_connection(*at, limit=1 << 21))
+    async def to(cls, at: tuple[str, int], source: str = "127.0.0.1") -> Host:
+        return cls(*await asyncio.open_connection(*at, limit=1 << 21, local_addr=(source, 0)))
 
     @classmethod
-    async def greeted(cls, at: tuple[str, int], host: int, instance: int = 0) -> Host:
-        made = await cls.to(at)
-        made.say(hello(TOPOLOGY, host, instance))
+    async def greeted(
+        cls, at: tuple[str, int], host: int, instance: int = 0, lanes: int = LANES, source: str = "127.0.0.1"
+    ) -> Host:
+        made = await cls.to(at, source)
+        made.say(hello(TOPOLOGY, host, instance, lanes))
         assert isinstance(await made.hear(), Welcome)
         return made
 
@@ -280,6 +282,142 @@ def test_a_host_that_does_not_read_is_dropped(caplog: pytest.LogCaptureFixture) 
     assert sum("does not read" in record.message for record in caplog.records) == 1
 
 
+@pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"])
+def test_a_host_whose_lines_are_much_work_does_not_hold_up_others(source: str) -> None:
+    async def body() -> None:
+        async with served() as (server, at):
+            faulty = await Host.greeted(at, 0, lanes=1024, source=source)
+            other = await Host.greeted(at, 1)
+            peer = address(TOPOLOGY, 5)
+            faulty.say(*(Announce(1, peer, 1, peer_port=port) for port in range(1000, 1500)))
+            handled = []
+            while server.service.counts["announced"] < 500:
+                before = server.service.counts["announced"]
+                other.say(Ping(1))
+                await other.hear()
+                if before:
+                    handled.append(server.service.counts["announced"] - before)
+            assert len(handled) >= 10, "others are answered while the lines of one are handled"
+            assert sorted(handled)[len(handled) // 2] <= 20
+            while not isinstance(answer := await faulty.hear(), Assign) or answer.peer_port != 1499:
+                pass
+            await other.works()
+
+    run(body)
+
+
+def test_what_connections_without_hello_hold_is_bounded_and_the_oldest_go() -> None:
+    async def body() -> None:
+        async with served(Limits(greeting_bytes=1_000_000)) as (server, at):
+            silent = await Host.to(at)
+            crowd = []
+            for number in range(100):
+                crowd.append(await Host.to(at))
+                crowd[-1].say(b"x" * 60_000)
+                if number % 20 == 0:
+                    late = await Host.greeted(at, 0, instance=number)
+                    await late.works()
+            while server.counts["hello"] < 84:
+                await asyncio.sleep(0.01)
+            assert sum(one._held_bytes for one in server.connections.values()) <= 1_000_000
+            assert await crowd[0].refused() == "hello"
+            silent.say(HELLO)
+            assert isinstance(await silent.hear(), Welcome)
+            crowd[-1].say(b"\n")
+            assert await crowd[-1].refused() == "message"
+
+    run(body)
+
+
+def test_unfinished_lines_of_all_hosts_are_bounded() -> None:
+    async def body() -> None:
+        async with served(Limits(received_bytes=150_000)) as (server, at):
+            hosts = [await Host.greeted(at, number) for number in range(4)]
+            for number, host in enumerate(hosts):
+                host.say(b" " * 60_000)
+                while not server.counts["line"] and sum(c._held_bytes for c in server.connections.values()) < (
+                    60_000 * (number + 1)
+                ):
+                    await asyncio.sleep(0.001)
+            assert await hosts[0].refused() == "line"
+            assert await hosts[1].refused() == "line"
+            hosts[3].say(to_line(Ping(6)))
+            assert await hosts[3].hear() == Pong(6)
+
+    run(body)
+
+
+def test_bytes_that_all_hosts_leave_unread_are_bounded() -> None:
+    async def body() -> None:
+        limits = Limits(unread_bytes=1 << 40, all_unread_bytes=300_000, lines_per_s=1e9, burst_lines=1_000_000)
+        async with served(limits) as (server, at):
+            deaf = [await Host.greeted(at, number) for number in (0, 1)]
+            for host in deaf:
+                host.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            flood = to_line(Announce(1, address(TOPOLOGY, 5), 1)) * 100
+            async with asyncio.timeout(TIMEOUT_S):
+                while not server.counts["unread"]:
+                    deaf[0].say(flood)
+                    await asyncio.sleep(0)
+            await (await Host.greeted(at, 2)).works()
+            assert server.service.status()["hosts"] == 2
+
+    run(body)
+
+
+def test_lines_before_one_that_is_too_long_are_served() -> None:
+    async def body() -> None:
+        async with served(Limits(lines_per_s=200, burst_lines=20)) as (server, at):
+            one, many = await Host.greeted(at, 0), await Host.greeted(at, 1)
+            received = [connection.data_received for connection in server.connections.values()]
+            said = to_line(Announce(7, address(TOPOLOGY, 5), 1)) + to_line(Ping(8))
+            received[0](said + b"x" * (MAX_HOST_LINE + 1))  # read together
+            answer = await one.hear()
+            assert isinstance(answer, Assign)
+            assert answer.id == 7
+            assert await one.hear() == Pong(8)
+            assert await one.refused() == "line"
+            said = b"".join(to_line(Ping(number)) for number in range(60))
+            received[1](said + b"x" * (MAX_HOST_LINE + 1) + b"\n" + to_line(Ping(99)))
+            heard = [from_service(line) for line in (await many.closed()).splitlines()]
+            assert [pong.nonce for pong in heard if isinstance(pong, Pong)] == list(range(60))
+            assert [error.code for error in heard if isinstance(error, Error)] == ["busy", "line"]
+
+    run(body)
+
+
+def test_lines_before_the_end_of_a_connection_are_answered() -> None:
+    async def body() -> None:
+        async with served(Limits(lines_per_s=200, burst_lines=20)) as (server, at):
+            host = await Host.greeted(at, 0)
+            host.say(*(Ping(number) for number in range(60)))
+            host.writer.write_eof()
+            said = [from_service(line) for line in (await host.closed()).splitlines()]
+            assert [pong.nonce for pong in said if isinstance(pong, Pong)] == list(range(60))
+            assert not server.connections
+
+    run(body)
+
+
+def test_an_error_of_the_service_ends_one_connection_only() -> None:
+    async def body() -> None:
+        async with served() as (server, at):
+            bad, good = await Host.greeted(at, 0), await Host.greeted(at, 1)
+            handle = server.service.handle
+
+            def fails(now_s: float, conn: int, said: Any) -> Any:
+                if conn == 1:
+                    raise RuntimeError("a mistake")
+                return handle(now_s, conn, said)
+
+            server.service.handle = fails  # type: ignore[method-assign]
+            bad.say(Ping(1))
+            assert await bad.closed() == b""
+            await good.works()
+
+    run(body)
+
+
 def test_the_same_device_object_again_replaces_its_connection() -> None:
     async def body() -> None:
         async with served() as (server, at):
@@ -297,12 +435,12 @@ def test_the_same_device_object_again_replaces_its_connection() -> None:
 def test_a_failed_link_moves_data_and_acknowledgements_at_once() -> None:
     async def body() -> None:
         async with served() as (server, at):
-            one, other = await Host.greeted(at, 0), await Host.greeted(at, 4)
-            one.say(Announce(1, address(TOPOLOGY, 4), 1))
+            one, other = await Host.greeted(at, 1), await Host.greeted(at, 3)
+            one.say(Announce(1, address(TOPOLOGY, 3), 1))
             first, back = await one.hear(), await other.hear()
             assert isinstance(first, Assign)
             assert isinstance(back, Assign)
-            assert (back.id, back.peer) == (None, address(TOPOLOGY, 0))
+            assert (back.id, back.peer) == (None, address(TOPOLOGY, 1))
             (flow,) = server.service.flows(1)
             server.links([TOPOLOGY.link_at(PortRef.parse(flow["path"][1]))], up=False)
             second, back = await one.hear(), await other.hear()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns: hosts share the service's time fairly, however much work their lines are. No I/O.
+
+Start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996): every host has a virtual
+time, which advances by the time that its turns take. The host that is least far goes next, so a host that asks for
+little never waits for more than the turn in progress. The connections of one host go round.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from time import perf_counter
+from typing import Protocol
+
+TURN_S = 0.001
+"""Seconds after which a turn ends, at the next line."""
+
+
+class Worker(Protocol):
+    """Something with work to do in turns, such as a connection with lines to handle."""
+
+    def turn(self, until_s: float) -> bool:
+        """Works until this time of the clock, or until nothing is left. Returns whether something is left."""
+        ...
+
+
+class Share:
+    """One host's part of the time."""
+
+    __slots__ = ("end_s", "waiting")
+
+    def __init__(self) -> None:
+        self.end_s = 0.0
+        """The virtual time at which its last turn ended."""
+        self.waiting: deque[Worker] = deque()
+
+
+class Turns:
+    """Which worker works next. `clock` gives seconds and never goes back."""
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self._clock = clock
+        self._now_s = 0.0  # the virtual time: when the present turn has begun
+        self._queue: list[tuple[float, float, int, Share]] = []  # shares with waiting workers, by virtual time
+        self._count = 0
+
+    def wait(self, share: Share, worker: Worker) -> None:
+        """A worker that does not wait yet asks for turns, until nothing of its work is left."""
+        share.waiting.append(worker)
+        if len(share.waiting) == 1:
+            self._push(share)
+
+    def run(self, most_s: float) -> bool:
+        """Gives turns for this time in seconds. Returns whether workers still wait."""
+        clock, queue = self._clock, self._queue
+        now_s = clock()
+        end_s = now_s + most_s
+        while queue and now_s < end_s:
+            begin_s = now_s
+            self._now_s, _, _, share = heappop(queue)
+            waiting = share.waiting
+            until_s = min(begin_s + TURN_S, end_s)
+            while waiting and now_s < until_s:
+                worker = waiting[0]
+                left = worker.turn(until_s)
+                waiting.popleft()
+                if left:
+                    waiting.append(worker)
+                now_s = clock()
+            share.end_s = self._now_s + now_s - begin_s
+            if waiting:
+                self._push(share)
+        return bool(queue)
+
+    def _push(self, share: Share) -> None:
+        self._count += 1
+        # Of shares that are equally far, the one goes first whose last turn ended earlier.
+        heappush(self._queue, (max(share.end_s, self._now_s), share.end_s, self._count, share))
