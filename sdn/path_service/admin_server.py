@@ -10,7 +10,7 @@ import hmac
 import json
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ from sdn.path_service.admin import TIMEOUT_S, AdminError, Flows, LinkChange, Pat
 from sdn.path_service.links import links_named
 from sdn.path_service.server import Server
 
-_MAX_LINE = 64 * 1024
+_MAX_LINE = 8 * 1024
+_MOST_REQUESTS = 16  # at the same time; beyond this the oldest one is ended
+_PARTS = 32  # of an answer that are made before hosts are served again
 
 _requests = msgspec.json.Decoder(Request)
 
@@ -28,14 +30,24 @@ _requests = msgspec.json.Decoder(Request)
 async def listen(server: Server, token: str, bound: socket.socket) -> Callable[[], None]:
     """Answers requests at a socket that `bind` has made. Returns the function that stops it; the file stays."""
 
+    serving: dict[asyncio.StreamWriter, None] = {}
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(serving) >= _MOST_REQUESTS:
+            next(iter(serving)).transport.abort()
+        serving[writer] = None
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                writer.write(json.dumps(_answer(server, token, await reader.readline())).encode() + b"\n")
+                for count, part in enumerate(_answer(server, token, await reader.readline())):
+                    writer.write(part)
+                    if count % _PARTS == 0:
+                        await writer.drain()
+                        await asyncio.sleep(0)
                 await writer.drain()
         except (OSError, TimeoutError, ValueError):  # the client left, was too slow or sent too long a line
             pass
         finally:
+            serving.pop(writer, None)
             writer.close()
 
     listener = await asyncio.start_unix_server(serve, sock=bound, limit=_MAX_LINE)
@@ -72,23 +84,38 @@ def bind(path: Path) -> socket.socket:
     return bound
 
 
-def _answer(server: Server, token: str, line: bytes) -> dict[str, Any]:
+def _answer(server: Server, token: str, line: bytes) -> Iterator[bytes]:
+    """The answer to a request in parts. Hosts may be served between two of them."""
     try:
         request = _requests.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        return {"error": f"this is not a request: {error}"}
+        return _object({"error": f"this is not a request: {error}"})
     if not hmac.compare_digest(request.token.encode(), token.encode()):
-        return {"error": "the token is not this path service's: give the --token-file that it was started with"}
+        return _object(
+            {"error": "the token is not this path service's: give the --token-file that it was started with"}
+        )
     service = server.service
     match request:
         case Status():
             refused = dict(sorted(server.counts.items()))
-            return {**service.status(), "connections": len(server.connections), "refused": refused}
+            return _object({**service.status(), "connections": len(server.connections), "refused": refused})
         case Flows():
-            return {"flows": service.flows(request.most), "now_s": server.now()}
+            return _object({"now_s": server.now()}, "flows", service.flows(request.most))
         case Paths():
-            return {"links": service.paths()}
-    return _change(server, request)
+            return _object({}, "links", service.paths())
+    return _object(_change(server, request))
+
+
+def _object(fields: dict[str, Any], name: str = "", entries: Iterable[dict[str, Any]] = ()) -> Iterator[bytes]:
+    """One line of JSON in parts: an object with `fields` and, with a `name`, a list of `entries`."""
+    text = json.dumps(fields).encode()
+    if not name:
+        yield text + b"\n"
+        return
+    yield text[:-1] + (b", " if fields else b"") + json.dumps(name).encode() + b": ["
+    for count, entry in enumerate(entries):
+        yield (b", " if count else b"") + json.dumps(entry).encode()
+    yield b"]}\n"
 
 
 def _change(server: Server, request: LinkChange) -> dict[str, Any]:

@@ -13,7 +13,7 @@ failures), `assignments` (ports for hosts), `views` (output for operators).
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -203,11 +203,11 @@ class PathService:
             "counts": dict(sorted(self.counts.items())),
         }
 
-    def flows(self, most: int) -> list[dict[str, Any]]:
-        """The `most` oldest commodities, as JSON has them."""
+    def flows(self, most: int) -> Iterator[dict[str, Any]]:
+        """The `most` oldest commodities, as JSON has them. Events may come between two of them."""
         return views.flows(self._routing, self._cables, most)
 
-    def paths(self) -> list[dict[str, Any]]:
+    def paths(self) -> Iterator[dict[str, Any]]:
         """Every link between a leaf and a spine with its load in commodities, as JSON has them."""
         return views.paths(self._routing, self._cables, self._dead)
 

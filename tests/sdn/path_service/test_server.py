@@ -609,6 +609,37 @@ def test_the_operators_socket(tmp_path: Path) -> None:
     run(body)
 
 
+def test_operators_requests_are_bounded_and_do_not_hold_up_hosts(tmp_path: Path) -> None:
+    door = tmp_path / "door"
+
+    async def body() -> None:
+        async with served() as (server, at):
+            close = await admin_server.listen(server, TOKEN, admin_server.bind(door))
+            host = await Host.greeted(at, 0)
+            host.say(*(Announce(n, address(TOPOLOGY, 4), 7, peer_port=1 + n) for n in range(500)))
+            while len(server.service._routing.pairs) < 500:
+                await asyncio.sleep(0)
+            silent = [await asyncio.open_unix_connection(door) for _ in range(40)]
+            loop = asyncio.get_running_loop()
+            parts = []
+
+            def count() -> None:
+                parts.append(1)
+                if not asked.done():
+                    loop.call_soon(count)
+
+            asked = loop.run_in_executor(None, admin.ask, door, admin.Flows(TOKEN))
+            loop.call_soon(count)
+            flows = (await asked)["flows"]
+            assert [flow["ids"] for flow in flows] == [[n] for n in range(500)]
+            assert len(parts) > 500 / 64, "the event loop ran while the answer was made"
+            ended = [reader.at_eof() for reader, _ in silent]
+            assert ended == [True] * 25 + [False] * 15
+            close()
+
+    run(body)
+
+
 def test_connections_are_limited_by_file_descriptors() -> None:
     server = Server(PathService(TOPOLOGY), TOKEN)
     assert 0 < server._room < resource.getrlimit(resource.RLIMIT_NOFILE)[0]
