@@ -3,8 +3,6 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from itertools import islice
 from typing import Protocol, cast
 
 from sdn.path_service.limits import Limits
@@ -19,9 +17,11 @@ from sdn.path_service.messages import (
     to_line,
     version_of,
 )
+from sdn.path_service.turns import Share
 
 log = logging.getLogger(__name__)
 
+_FEW = 2  # lines that are handled without a look at the clock: usually a release and an announcement
 _CLOSE_TIMEOUT_S = 2.0  # how long an error is kept for a host that does not read it
 _BUSY_S = 1.0  # between two "busy" errors
 _SLOW_BYTES = 1 << 14  # unread by a host before they are counted
@@ -32,6 +32,8 @@ class Connections(Protocol):
     """The interface of the server that a connection needs."""
 
     limits: Limits
+    is_busy: bool
+    """Whether connections wait for turns."""
 
     def now(self) -> float:
         """Seconds since the server was started."""
@@ -57,11 +59,22 @@ class Connections(Protocol):
         """Accept a device that `refusal` has nothing against, and answer its hello."""
         ...
 
-    def wait(self, connection: "Connection", host: str) -> None:
-        """Give a connection from this address turns, until nothing of its work is left."""
+    def share(self, host: str) -> Share:
+        """What the connections from an address share."""
         ...
 
-    def handle(self, now_s: float, number: int, lines: Iterable[bytes], until_s: float) -> tuple[int, str]:
+    def wait(self, share: Share, connection: "Connection") -> None:
+        """Give a connection turns, until nothing of its work is left."""
+        ...
+
+    def handle_now(self, now_s: float, number: int, share: Share, lines: list[bytes]) -> str:
+        """Handle a few lines of a greeted connection, while nobody waits.
+
+        The text says why a line is not a message, or is empty.
+        """
+        ...
+
+    def handle(self, now_s: float, number: int, lines: list[bytes], until_s: float) -> tuple[int, str]:
         """Handle lines of a greeted connection until this time of the clock, one or more.
 
         Returns the number of lines that were handled. The text says why the line after them is not a message, or is
@@ -88,7 +101,6 @@ class Connection(asyncio.Protocol):
         "_full_s",
         "_greeted",
         "_held_bytes",
-        "_host",
         "_is_counted",
         "_is_held",
         "_is_last",
@@ -98,6 +110,7 @@ class Connection(asyncio.Protocol):
         "_partial",
         "_paused",
         "_server",
+        "_share",
         "_slow",
         "_transport",
         "_who",
@@ -129,7 +142,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
-        self._host = str(peer[0])
+        self._share = self._server.share(str(peer[0]))
         self._who = f"{peer[0]}:{peer[1]}"
         self._transport.set_write_buffer_limits(high=_SLOW_BYTES)
         self._number = self._server.admit(self)
@@ -153,9 +166,14 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._ended or self._fault:
             return
-        self.heard_s = self._server.now()
         lines = data.split(b"\n")
         rest = lines.pop()
+        is_usual = self._greeted and len(lines) <= _FEW and len(data) <= MAX_HOST_LINE
+        if is_usual and not (rest or self._partial or self._is_waiting or self._server.is_busy):
+            if self._take(lines):
+                return
+        elif not lines:
+            self.heard_s = self._server.now()
         if self._partial:
             if lines:
                 lines[0] = bytes(self._partial) + lines[0]
@@ -172,7 +190,7 @@ class Connection(asyncio.Protocol):
             self._count_held()
         if (self._lines or self._fault) and not self._is_waiting:
             self._is_waiting = True
-            self._server.wait(self, self._host)
+            self._server.wait(self._share, self)
 
     def eof_received(self) -> bool:
         """Keeps the connection open until its lines have been answered."""
@@ -221,11 +239,33 @@ class Connection(asyncio.Protocol):
         try:
             self._handle(until_s)
         except Exception:
-            log.exception("%s dropped: its lines cannot be handled", self._who)
-            self.abort()
+            self._fail()
         return bool(self._lines) and not self._is_held
 
     # -- internal ------------------------------------------------------------------------------------------------------
+
+    def _take(self, lines: list[bytes]) -> bool:
+        """Handles a few lines where they were read, which is the usual case; False when the rate does not allow it."""
+        server, now_s = self._server, self._server.now()
+        limits, full_s = server.limits, self._full_s
+        if full_s < now_s:
+            full_s = now_s
+        elif limits.burst_lines - (full_s - now_s) * limits.lines_per_s < _FEW:
+            return False
+        self._full_s = full_s + len(lines) / limits.lines_per_s
+        self.heard_s = now_s
+        try:
+            wrong = server.handle_now(now_s, self._number, self._share, lines)
+        except Exception:
+            self._fail()
+        else:
+            if wrong:
+                self.end("message", wrong)
+        return True
+
+    def _fail(self) -> None:
+        log.exception("%s dropped: its lines cannot be handled", self._who)
+        self.abort()
 
     def _handle(self, until_s: float) -> None:
         now_s = self.heard_s = self._server.now()
@@ -239,7 +279,7 @@ class Connection(asyncio.Protocol):
         if lines and not self._greeted:
             done, wrong = self._greet(now_s, lines[0])
         if not wrong and not self._ended and done < min(allowed, len(lines)):
-            more, wrong = self._server.handle(now_s, self._number, islice(lines, done, allowed), until_s)
+            more, wrong = self._server.handle(now_s, self._number, lines[done:allowed], until_s)
             done += more
         self._full_s = full_s + done / limits.lines_per_s
         del lines[:done]
@@ -311,7 +351,7 @@ class Connection(asyncio.Protocol):
     def _resume(self) -> None:
         self._is_held = False
         if not self._ended:
-            self._server.wait(self, self._host)
+            self._server.wait(self._share, self)
 
     def _pause(self, pause: bool) -> None:
         """Stops or goes on reading from the host."""

@@ -13,7 +13,8 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from weakref import WeakValueDictionary
 
 from netmodel import Link
 from sdn.path_service.assignments import Sends
@@ -74,9 +75,12 @@ class Server:
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._hurry: asyncio.Handle | None = None
         self._turns = Turns()
-        self._shares: dict[str, Share] = {}
-        """By the address that a host connects from; those that wait, or have used their time."""
-        self._pump_is_due = False
+        self._shares: WeakValueDictionary[str, Share] = (
+            WeakValueDictionary()
+        )  # by the address that a host connects from
+        self.is_busy = False
+        """Whether connections wait for turns, or much has been handled since the event loop last went round."""
+        self._used_s = 0.0  # by `handle_now` since the event loop went round
         self._greeting_bytes = HeldBytes(self.limits.greeting_bytes)
         self._received_bytes = HeldBytes(self.limits.received_bytes)
         self._unread_bytes = HeldBytes(self.limits.all_unread_bytes)
@@ -183,20 +187,45 @@ class Server:
             old.end("replaced", "the same device object has connected again")
         self.deliver(sends)
 
-    def wait(self, connection: Connection, host: str) -> None:
-        """Gives a connection turns, which its host's connections share, until nothing of its work is left."""
+    def share(self, host: str) -> Share:
+        """What the connections from an address share."""
         share = self._shares.get(host)
         if share is None:
-            if len(self._shares) >= self._room:
-                self._shares = {at: one for at, one in self._shares.items() if one.waiting}
             share = self._shares[host] = Share()
-        self._turns.wait(share, connection)
-        if not self._pump_is_due:
-            self._pump_is_due = True
-            self._loop.call_soon(self._pump)
+        return share
 
-    def handle(self, now_s: float, number: int, lines: Iterable[bytes], until_s: float) -> tuple[int, str]:
-        """Handles lines of a host that has said hello, until this time of the clock; one line or more.
+    def wait(self, share: Share, connection: Connection) -> None:
+        """Gives a connection turns, until nothing of its work is left."""
+        self._turns.wait(share, connection)
+        self._call_pump()
+
+    def handle_now(self, now_s: float, number: int, share: Share, lines: list[bytes]) -> str:
+        """Handles a few lines of a host that has said hello, while nobody waits.
+
+        The text says why a line is not a message, or is empty.
+        """
+        begin_s = time.perf_counter()
+        self._heard_s = now_s
+        messages: list[HostMessage] = []
+        wrong = ""
+        try:
+            for line in lines:
+                messages.append(_message(line))
+        except MessageError as error:
+            wrong = str(error)
+        sends = self.service.handle(now_s, number, messages)
+        if self.journal is not None and messages:
+            self.journal.said(now_s, number, lines[: len(messages)])
+        self.deliver(sends)
+        took_s = time.perf_counter() - begin_s
+        self._turns.charge(share, took_s)
+        self._used_s += took_s
+        if self._used_s > _PUMP_S:
+            self._call_pump()
+        return wrong
+
+    def handle(self, now_s: float, number: int, lines: list[bytes], until_s: float) -> tuple[int, str]:
+        """Handles lines of a host that has said hello, until this time of the clock; one or more.
 
         Returns the number of lines that were handled. The text says why the line after them is not a message, or is
         empty.
@@ -204,10 +233,10 @@ class Server:
         self._heard_s = now_s
         said = _Said(lines, until_s)
         sends = self.service.handle(now_s, number, said)
-        if self.journal is not None and said.lines:
-            self.journal.said(now_s, number, said.lines)
+        if self.journal is not None and said.count:
+            self.journal.said(now_s, number, lines[: said.count])
         self.deliver(sends)
-        return len(said.lines), said.wrong
+        return said.count, said.wrong
 
     def hold(self, number: int, size: int) -> None:
         """A connection holds this many received bytes. Those that have held some for longest make room."""
@@ -228,10 +257,16 @@ class Server:
         self.counts[code] += 1
         self._log.write(text)
 
+    def _call_pump(self) -> None:
+        if not self.is_busy:
+            self.is_busy = True
+            self._loop.call_soon(self._pump)
+
     def _pump(self) -> None:
         """Gives turns for a while, then lets the event loop read what has come."""
-        self._pump_is_due = self._turns.run(_PUMP_S)
-        if self._pump_is_due:
+        self._used_s = 0.0
+        self.is_busy = self._turns.run(_PUMP_S)
+        if self.is_busy:
             self._loop.call_soon(self._pump)
 
     # -- timers --------------------------------------------------------------------------------------------------------
@@ -284,31 +319,38 @@ class Server:
             self._loop.call_soon(self._prepare_some)
 
 
+def _message(line: bytes) -> HostMessage:
+    """The message in a line of a host that has said hello. Raises MessageError."""
+    message = from_host(line)
+    if type(message) is Hello:
+        raise MessageError("hello comes once, and first")
+    return message
+
+
 class _Said:
     """The messages in lines, up to the first line that is none, or to the first after `until_s` of the clock.
 
     The last message is none that releases an elephant, if possible: one that is announced next may keep its path.
     """
 
-    def __init__(self, lines: Iterable[bytes], until_s: float) -> None:
-        self.lines: list[bytes] = []
-        """The lines of the messages so far."""
+    __slots__ = ("_lines", "_until_s", "count", "wrong")
+
+    def __init__(self, lines: list[bytes], until_s: float) -> None:
+        self.count = 0
+        """The number of messages so far."""
         self.wrong = ""
         """Why the next line is not a message, if it is none."""
-        self._rest = lines
+        self._lines = lines
         self._until_s = until_s
 
     def __iter__(self) -> Iterator[HostMessage]:
-        for line in self._rest:
+        for line in self._lines:
             try:
-                message = from_host(line)
+                message = _message(line)
             except MessageError as error:
                 self.wrong = str(error)
                 return
-            if type(message) is Hello:
-                self.wrong = "hello comes once, and first"
-                return
-            self.lines.append(line)
+            self.count += 1
             yield message
             if type(message) is not Release and time.perf_counter() >= self._until_s:
                 return

@@ -27,7 +27,7 @@ class Worker(Protocol):
 class Share:
     """One host's part of the time."""
 
-    __slots__ = ("end_s", "waiting")
+    __slots__ = ("__weakref__", "end_s", "waiting")
 
     def __init__(self) -> None:
         self.end_s = 0.0
@@ -49,6 +49,12 @@ class Turns:
         share.waiting.append(worker)
         if len(share.waiting) == 1:
             self._push(share)
+
+    def charge(self, share: Share, took_s: float) -> None:
+        """A host's work was done without a turn, while nobody waited, in this time."""
+        if share.end_s > self._now_s:
+            self._now_s = share.end_s
+        share.end_s = self._now_s + took_s
 
     def run(self, most_s: float) -> bool:
         """Gives turns for this time in seconds. Returns whether workers still wait."""

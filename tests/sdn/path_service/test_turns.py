@@ -82,3 +82,15 @@ def test_work_ends_and_may_come_again() -> None:
     turns.wait(share, work)
     assert not turns.run(1)
     assert len(work.ended_s) == 5
+
+
+def test_work_without_a_turn_counts() -> None:
+    time = Time()
+    turns = Turns(lambda: time.now_s)
+    used, fresh = Share(), Share()
+    turns.charge(used, 0.001)
+    first, second = Work(time, 0.0004, 1), Work(time, 0.0004, 1)
+    turns.wait(used, first)
+    turns.wait(fresh, second)
+    turns.run(0.0004)
+    assert (first.lines, second.lines) == (1, 0), "who has used less goes first"
