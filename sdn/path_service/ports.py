@@ -22,7 +22,8 @@ Way: TypeAlias = tuple[int, int, int]
 Peer: TypeAlias = tuple[str, int]
 """The address and UDP port at which a device receives."""
 
-_FIRST_PORTS = 512  # hashed at first; then their number doubles until a way has enough
+_LEAST_PORTS = 512  # hashed at a time
+_MOST_PORTS = len(ENTROPY_PORTS) // 2  # lanes times paths: a search for more would hash all ports, often in vain
 MOST_BYTES = 1 << 28
 """Memory of all tables; beyond this the ones that were used least recently are forgotten."""
 _TABLE_BYTES = 1_000  # of a table and its key, without hashed ports and answers
@@ -70,10 +71,10 @@ class _Table:
         answer = self._answers.get((way, count))
         if answer is None:
             answer = _NOWHERE
-            if count * self._shape.ways <= len(ENTROPY_PORTS):
+            if count * self._shape.ways <= _MOST_PORTS:
                 found = self._along(way)
                 while found.size < count and self._uplink.size < len(ENTROPY_PORTS):
-                    self._hash_more()
+                    self._hash_more((count - found.size) * self._shape.ways * 9 // 8)
                     found = self._along(way)
                 if found.size >= count:
                     answer = found[:count].tolist()
@@ -95,9 +96,9 @@ class _Table:
         ports = np.compress(self._uplink == uplink, _first_ports(self._uplink.size))
         return np.compress(self._selected(ports, seed, len(links)) == downlink, ports)
 
-    def _hash_more(self) -> None:
+    def _hash_more(self, ports: int) -> None:
         known = self._uplink.size
-        more = _first_ports(min(max(2 * known, _FIRST_PORTS), len(ENTROPY_PORTS)))[known:]
+        more = _first_ports(min(known + max(ports, _LEAST_PORTS), len(ENTROPY_PORTS)))[known:]
         uplink = self._selected(more, self._shape.seed, len(self._shape.up))
         self._uplink = np.concatenate((self._uplink, uplink.astype(np.int16)))
         self.bytes += 2 * more.size
@@ -169,8 +170,8 @@ class PortTables:
     def ports(self, src: int, dst: int, way: Way, count: int, dst_port: int = ROCE_PORT) -> list[int]:
         """The lowest `count` UDP source ports that take a flow from NIC `src` to NIC `dst` along `way`, ascending.
 
-        It is empty when fewer ports take this way, when `count` is more than a way's even part of all ports, or when a
-        link of the way is dead.
+        It is empty when fewer ports take this way, when `count` times the number of ways is more than half of all
+        ports, or when a link of the way is dead.
         """
         if way[0] == UNREACHABLE:
             return _NOWHERE

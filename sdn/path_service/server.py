@@ -45,7 +45,7 @@ _IDLE_S = 0.02  # without a host's message for this time, the service is idle
 _IDLE_SHARE = 0.25  # part of the time spent on failover plans while idle
 _BUSY_SHARE = 0.05  # and while busy
 _BACKLOG = 4096  # connections that wait to be accepted
-_PUMP_S = 0.002  # of work before the event loop reads what has come
+_PUMP_S = 0.001  # of work before the event loop reads what has come
 _SPARE_FILES = 64  # descriptors reserved for other uses than connections
 
 

@@ -6,6 +6,9 @@ load is an open loop: a host announces at fixed times, whether or not earlier an
 an elephant to the next host of a ring, as in an all-reduce, and releases its previous elephant. Two times are measured:
 from when the announcement was due, and from when it was sent. The peer is an echo server, which reads the same bytes
 and answers with a line of the same length. It shows the cost of sockets and event loop alone.
+
+Two more measurements have one host that announces, beside a faulty one whose announcements are as much work as one
+host's can be; the peer is the same host alone.
 """
 
 import asyncio
@@ -19,6 +22,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -41,6 +46,10 @@ LANES = 8
 _WARM_ROUNDS = 3
 _TIMEOUT_S = 120.0
 _BATCH = 32  # announcements sent before answers are read
+_FAULTY_LANES = 1024
+_FAULTY_PER_S = 500  # announcements of the faulty host: all that the service reads from one
+_FAULTY_EVERY_S = 0.05
+_HOST_EVERY_S = 0.005  # between an answer to the host beside it and its next announcement
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +89,15 @@ class Outcome:
 def measure() -> Result:
     """Run the benchmark. Raises InputError with too few file descriptors, TestbedError when an answer is missing."""
     load = Load()
-    with Steps(2 * REPETITIONS, every_s=3.0) as steps:
+    with Steps(3 * REPETITIONS, every_s=3.0) as steps:
         measurements: list[Measurement] = []
         for one in run(load, REPETITIONS, steps.now):
             steps.advance()
             measurements += one
+        for _ in range(REPETITIONS):
+            steps.now("beside a faulty host")
+            measurements += beside_faulty()
+            steps.advance()
     return result("path-service", measurements)
 
 
@@ -109,6 +122,74 @@ def run(load: Load, repetitions: int, tell: Callable[[str], None] = lambda text:
             yield list(_measurements(load, *outcomes))
     finally:
         os.sched_setaffinity(0, cores)
+
+
+def beside_faulty(seconds: float = 5.0) -> list[Measurement]:
+    """Answer times of one host, beside a faulty one and alone, for so many seconds each."""
+    core = min(os.sched_getaffinity(0))
+    topology = leaf_spine(4, 8, 8, 100 * 10**9)
+    with _started(_service, topology, core) as (port, _):
+        alone = _answer_times(port, topology, seconds)
+        with _started(partial(_faulty_host, port), topology, core) as _:
+            beside = _answer_times(port, topology, seconds)
+    case = f"beside {_FAULTY_PER_S}/s of {_FAULTY_LANES} lanes to changing ports"
+    return [
+        Measurement(
+            f"answer, {name}", case, "ms", *(1e3 * times[int(part * len(times))] for times in (beside, alone)), "alone"
+        )
+        for name, part in (("median", 0.5), ("99th", 0.99))
+    ]
+
+
+def _answer_times(port: int, topology: Topology, seconds: float) -> list[float]:
+    """The times in seconds from an announcement to its answer, of a host that announces to another, sorted."""
+    peer = str(topology.hosts[5].nics[0].address).encode()
+    times = []
+    with _host(port, topology, 30, LANES, "127.0.0.1") as one, one.makefile("rb") as said:
+        end_s = time.perf_counter() + seconds
+        for number in count(1):
+            begin_s = time.perf_counter()
+            if begin_s > end_s:
+                return sorted(times)
+            one.sendall(_announcement(number, peer))
+            while answered(said.readline()) != number:
+                pass
+            times.append(time.perf_counter() - begin_s)
+            time.sleep(_HOST_EVERY_S)
+    raise AssertionError("counting does not end")
+
+
+def _faulty_host(port: int, ready: Connection, topology: Topology, core: int) -> None:
+    """Announces elephants over very many lanes, each to another port of its peers, until it is ended."""
+    os.sched_setaffinity(0, set(range(os.cpu_count() or 1)) - {core} or {core})
+    peers = [str(host.nics[0].address).encode() for host in topology.hosts[8:24]]
+    with _host(port, topology, 0, _FAULTY_LANES, "127.0.0.2") as one:
+        ready.send(port)
+        for number in count():
+            peer = peers[number % len(peers)]
+            line = b'{"type":"announce","id":%d,"peer":"%b","bytes":1,"peer_port":%d}\n'
+            one.sendall(line % (number % 200, peer, 1 + number % 0xFFFF))
+            if number % int(_FAULTY_PER_S * _FAULTY_EVERY_S) == 0:
+                time.sleep(_FAULTY_EVERY_S)
+                while select.select([one], [], [], 0)[0] and one.recv(1 << 20):
+                    pass
+
+
+def _host(port: int, topology: Topology, number: int, lanes: int, source: str) -> socket.socket:
+    """A connection of one host of the topology that has said hello, from a loopback address of its own."""
+    one = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S, source_address=(source, 0))
+    address = str(topology.hosts[number].nics[0].address)
+    one.sendall(messages.to_line(messages.Hello(messages.VERSION, TOKEN, address, f"{number:016x}", lanes)))
+    return one
+
+
+def _announcement(number: int, peer: bytes) -> bytes:
+    """The release of a host's last elephant, and the announcement of the next one."""
+    return b'{"type":"release","id":%d}\n{"type":"announce","id":%d,"peer":"%b","bytes":104857600,"job":"ring"}\n' % (
+        number - 1,
+        number,
+        peer,
+    )
 
 
 def _measurements(load: Load, ours: Outcome, peer: Outcome) -> Iterator[Measurement]:
@@ -197,10 +278,7 @@ class _Hosts:
     def _announce(self, i: int) -> int:
         """Release the host's last elephant and announce the next one. Returns its id."""
         number = self._ids[i] = self._ids[i] + 1
-        self._sockets[i].send(
-            b'{"type":"release","id":%d}\n{"type":"announce","id":%d,"peer":"%b","bytes":104857600,"job":"ring"}\n'
-            % (number - 1, number, self._next[i])
-        )
+        self._sockets[i].send(_announcement(number, self._next[i]))
         return number
 
     def _answers(self) -> list[tuple[int, int]]:

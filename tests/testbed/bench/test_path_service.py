@@ -22,6 +22,13 @@ def test_every_metric_is_measured() -> None:
     assert all(row.ours > 0 and row.peer > 0 and row.case == "12 hosts, 20/s each" for row in rows)
 
 
+def test_a_host_is_answered_beside_a_faulty_one() -> None:
+    median, worst = path_service.beside_faulty(seconds=0.3)
+    assert (median.metric, worst.metric, worst.peer_name) == ("answer, median", "answer, 99th", "alone")
+    assert 0 < median.ours <= worst.ours
+    assert 0 < median.peer <= worst.peer
+
+
 def test_the_id_of_an_answer_is_found_at_any_position() -> None:
     assert path_service.answered(b'{"type":"assign","peer":"10.0.0.2","ports":[50000],"id":17}') == 17
     assert path_service.answered(b'{"type":"assign","id":3,"peer_port":4791}') == 3
