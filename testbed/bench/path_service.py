@@ -83,7 +83,7 @@ class Outcome:
     span_s: float
 
     def quantile(self, part: float) -> float:
-        return self.due[min(int(part * len(self.due)), len(self.due) - 1)]
+        return _quantile(self.due, part)
 
 
 def measure() -> Result:
@@ -134,17 +134,19 @@ def beside_faulty(seconds: float = 5.0) -> list[Measurement]:
             beside = _answer_times(port, topology, seconds)
     case = f"beside {_FAULTY_PER_S}/s of {_FAULTY_LANES} lanes to changing ports"
     return [
-        Measurement(
-            f"answer, {name}", case, "ms", *(1e3 * times[int(part * len(times))] for times in (beside, alone)), "alone"
-        )
+        Measurement(f"answer, {name}", case, "ms", 1e3 * _quantile(beside, part), 1e3 * _quantile(alone, part), "alone")
         for name, part in (("median", 0.5), ("99th", 0.99))
     ]
+
+
+def _quantile(ordered: list[float], part: float) -> float:
+    return ordered[min(int(part * len(ordered)), len(ordered) - 1)]
 
 
 def _answer_times(port: int, topology: Topology, seconds: float) -> list[float]:
     """The times in seconds from an announcement to its answer, of a host that announces to another, sorted."""
     peer = str(topology.hosts[5].nics[0].address).encode()
-    times = []
+    times: list[float] = []
     with _host(port, topology, 30, LANES, "127.0.0.1") as one, one.makefile("rb") as said:
         end_s = time.perf_counter() + seconds
         for number in count(1):
