@@ -22,6 +22,8 @@ TOLERANCE = 0.2
 _INTERVALS = 3  # that must agree before a period is used
 _STARTS = 3 * MAX_LAG  # kept per flow: a false lag holds for less than two periods
 _MOST_FLOWS = 100_000
+MOST_OF_SOURCE = 4_096
+"""Flows that are kept of one source, so that one host cannot make `Forecast.expected` slow."""
 _PHASE_GAP = 0.1  # of the period: a longer gap between starts separates two phases
 
 
@@ -82,12 +84,14 @@ class _Flow:
 class Forecast:
     """Forecasts every job's flows. Not for several threads at once.
 
-    Keeps the `most_flows` flows announced last. The same events give the same forecasts.
+    Keeps the `most_flows` flows announced last, and of one source `MOST_OF_SOURCE`. The same events give the same
+    forecasts.
     """
 
     def __init__(self, most_flows: int = _MOST_FLOWS) -> None:
         self._most_flows = most_flows
         self._flows: OrderedDict[tuple[str, str, str], _Flow] = OrderedDict()
+        self._of_source: dict[str, OrderedDict[tuple[str, str, str], None]] = {}
         self._hits = self._misses = self._unforeseen = 0
 
     def observe(self, event: Announced) -> None:
@@ -97,6 +101,9 @@ class Forecast:
         if flow.starts and event.at_s <= flow.starts[-1][0]:
             return
         self._flows.move_to_end(key)
+        of_source = self._of_source.setdefault(event.src, OrderedDict())
+        of_source[key] = None
+        of_source.move_to_end(key)
         if flow.next is None:
             self._unforeseen += 1
         elif abs(event.at_s - flow.next.at_s) <= TOLERANCE * flow.next.period_s:
@@ -105,8 +112,16 @@ class Forecast:
             self._misses += 1
         flow.starts.append((event.at_s, event.bytes))
         flow.next = _next_start(event, flow.starts)
+        if len(of_source) > MOST_OF_SOURCE:
+            self._forget(next(iter(of_source)))
         if len(self._flows) > self._most_flows:
-            self._flows.popitem(last=False)
+            self._forget(next(iter(self._flows)))
+
+    def _forget(self, key: tuple[str, str, str]) -> None:
+        of_source = self._of_source[key[1]]
+        del self._flows[key], of_source[key]
+        if not of_source:
+            del self._of_source[key[1]]
 
     def expected(self, now_s: float, within_s: float = float("inf")) -> list[Expected]:
         """Elephants that are expected up to `now_s` + `within_s`, including late ones. Linear in the flows."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdn.forecast import Announced, Expected, Forecast, phases
-from sdn.forecast.phases import MAX_LAG, TOLERANCE
+from sdn.forecast.phases import MAX_LAG, MOST_OF_SOURCE, TOLERANCE
 
 PERIOD = st.floats(1e-3, 1e3)
 
@@ -119,3 +119,18 @@ def test_phases_partition_expected_flows(rows: list[tuple[float, str, float]]) -
     assert sorted(itertools.chain(*groups)) == sorted(expected)
     assert all(len({one.job for one in group}) == 1 for group in groups)
     assert groups == sorted(groups)
+
+
+def test_one_source_does_not_push_out_the_flows_of_others() -> None:
+    forecast = Forecast(most_flows=MOST_OF_SOURCE + 2)
+    forecast.observe(Announced(0.0, "bert", "10.0.0.2", "10.0.1.1", 1, 1e6))
+    for number in range(2 * MOST_OF_SOURCE):
+        forecast.observe(Announced(1.0 + number, f"job {number}", "10.0.0.1", "10.0.1.1", 1, 1e6))
+        assert len(forecast) <= MOST_OF_SOURCE + 1
+    kept = forecast.expected(1e5)
+    assert kept[0].src == "10.0.0.2"
+    assert kept[-1].job == f"job {2 * MOST_OF_SOURCE - 1}"
+    for source in range(3, 6):
+        forecast.observe(Announced(1e5 + source, "bert", f"10.0.0.{source}", "10.0.1.1", 1, 1e6))
+    assert len(forecast) == MOST_OF_SOURCE + 2
+    assert "10.0.0.2" not in {flow.src for flow in forecast.expected(1e5)}, "of all, the ones announced last are kept"
