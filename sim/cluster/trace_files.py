@@ -11,6 +11,7 @@ Jobs without GPUs, and jobs that never ran, are left out.
 """
 
 import csv
+import io
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,12 @@ TRACE_FORMATS: tuple[TraceFormat, ...] = get_args(TraceFormat)
 
 _GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)")
 """The total in AllocTRES; entries such as gres/gpu:a100=8 are parts of it."""
+
+
+_LARGEST_FILE = 256 << 20
+"""Bytes of the largest table that is read. The values of a row take about as much memory as its text."""
+_LARGEST_JSON = 64 << 20
+"""Bytes of the largest JSON file that is read: its values can take thirty times the memory of their text."""
 
 
 class TraceError(ValueError):
@@ -91,7 +98,7 @@ def _sacct(path: Path) -> Iterator[_Row]:
 
 def _philly(path: Path) -> Iterator[_Row]:
     try:
-        entries = json.loads(path.read_text())
+        entries = json.loads(_content(path, _LARGEST_JSON))
     except ValueError as error:
         raise TraceError(f"{path}: is not a JSON file: {error}") from error
     if not isinstance(entries, list):
@@ -114,9 +121,18 @@ def _philly(path: Path) -> Iterator[_Row]:
         yield _Row(name, _time(where, job, "submitted_time"), gpus, (end - begin).total_seconds())
 
 
+def _content(path: Path, most: int) -> bytes:
+    """The bytes of a file, at most `most`: it may have no end."""
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise TraceError(f"{path}: is larger than {most >> 20} MiB; give a part of the trace")
+    return content
+
+
 def _table(path: Path, delimiter: str, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
     """Every row with its place, as "FILE:LINE"."""
-    with path.open(newline="", encoding="utf-8") as file:
+    with io.TextIOWrapper(io.BytesIO(_content(path, _LARGEST_FILE)), encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file, delimiter=delimiter)
         missing = [column for column in columns if column not in (reader.fieldnames or ())]
         if missing:

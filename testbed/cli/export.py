@@ -68,11 +68,12 @@ def _topology(file: Path) -> "Topology":
     from netmodel import Document, TopologySpec
     from netmodel.floodns import read_properties
     from netmodel.htsim import read_topo
+    from testbed.traces.files import text_of
 
     if file.suffix == ".topo":
-        return read_topo(file.read_text(), str(file))
+        return read_topo(text_of(file), str(file))
     if file.suffix == ".properties":
-        return read_properties(file.read_text(), str(file))
+        return read_properties(text_of(file), str(file))
     document = Document.read(file)
     if not isinstance(document.data, dict) or "topology" not in document.data:
         return document.as_model(TopologySpec).topology

@@ -85,3 +85,12 @@ def test_a_file_that_is_no_trace_is_refused_with_the_line(
         read(tmp_path, text, trace_format)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("trace_format", "mebibytes"), [("helios", 256), ("sacct", 256), ("philly", 64)])
+def test_a_file_without_end_is_refused(tmp_path: Path, trace_format: TraceFormat, mebibytes: int) -> None:
+    file = tmp_path / "trace"
+    with file.open("wb") as sparse:
+        sparse.truncate(1 << 40)
+    with pytest.raises(TraceError, match=f"is larger than {mebibytes} MiB; give a part of the trace"):
+        read_trace(file, trace_format)
