@@ -31,6 +31,7 @@ from emul.ovs import OPENFLOW, Datapath, PrivateOvs, load_kernel_datapath
 from emul.relays import Relays
 from emul.shaping import HOST_QUEUE_PACKETS, QUEUE_PACKETS, queue_bytes, shape_lines
 from netmodel import Circuits, Flow, Link, PortRef, Topology, check_circuits, dump_topology, lit
+from netmodel.printable import printable
 from sdn.failover.detours import Detours
 from sdn.openflow.source_rules import Pinning
 from sdn.openflow.steering import Steer, Steering
@@ -395,7 +396,12 @@ class MininetFabric:
         self._faults = {}
         for port, fault in list(self._faulty.items()):
             self.set_faults(port, fault)
-        _log.info("fabric %s is up: %d hosts, %d switches", topology.name, len(topology.hosts), len(topology.switches))
+        _log.info(
+            "fabric %s is up: %d hosts, %d switches",
+            printable(topology.name),
+            len(topology.hosts),
+            len(topology.switches),
+        )
 
     def _start_openflow_app(self) -> None:
         """Start the OpenFlow app. It loads while the hosts are configured; `_start_switches` waits for it."""

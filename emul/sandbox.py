@@ -18,6 +18,7 @@ from types import FrameType
 from typing import IO
 
 from emul import sandbox_init
+from netmodel.printable import printable
 
 SCRATCH_DIR = Path(sandbox_init.SCRATCH)
 """Inside a sandbox: a private tmpfs. The path is short, because UNIX socket paths have at most 107 bytes."""
@@ -172,7 +173,7 @@ def main() -> int:
     try:
         return run(sys.argv[1:], stdin=None)
     except SandboxError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{printable(error)}\n")
         return 2
 
 

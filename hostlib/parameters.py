@@ -19,6 +19,7 @@ from typing import Any
 
 from hostlib import _engine
 from hostlib.device import Faults, local_interfaces
+from netmodel.printable import printable
 
 __all__ = ["PLUGIN_ONLY", "Parameters", "names", "read_parameters"]
 
@@ -105,7 +106,7 @@ def read_parameters(environment: Mapping[str, str]) -> Parameters:
             and name not in known
             and (near := difflib.get_close_matches(name, known, 1, 0.9))
         ):
-            warnings.warn(f"{name} is not a parameter and is ignored: did you mean {near[0]}?", stacklevel=2)
+            warnings.warn(printable(f"{name} is not a parameter and is ignored: did you mean {near[0]}?"), stacklevel=2)
     if "PARALET_CONFIG" in given:
         given = _read_file(given["PARALET_CONFIG"][0], known) | given
     if "PARALET_IFNAME" in given and "PARALET_ADDRESSES" in given:

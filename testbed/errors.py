@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways in which a command can fail. Each error is one sentence for the user.
 
-Only the standard library is imported here: testbed.nccl runs on machines without netmodel.
+Of other packages only `netmodel.printable` is imported here: testbed.nccl runs on machines without the rest.
 """
 
 
@@ -33,5 +33,7 @@ def lines_of(error: Exception | str) -> str:
 
     A `netmodel.SpecError` has a line for every mistake; others have one sentence.
     """
+    from netmodel.printable import printable  # not at the top: importing netmodel takes long
+
     sentences = [str(error)] if isinstance(error, str | TestbedError) else str(error).splitlines()
-    return "\n".join(f"paralet: {' '.join(sentence.split())}" for sentence in sentences)
+    return "\n".join(f"paralet: {printable(' '.join(sentence.split()))}" for sentence in sentences)

@@ -11,6 +11,8 @@ from rich.control import Control
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import ControlType
 
+from netmodel.printable import printable
+
 
 class Steps:
     """Shows the progress of a job of `total` steps (None: unknown). A context manager.
@@ -32,7 +34,7 @@ class Steps:
         if console.is_terminal:
             self._bar = Progress(
                 SpinnerColumn(),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
@@ -49,13 +51,13 @@ class Steps:
     def now(self, text: str) -> None:
         """Show what is being done now."""
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], description=text)
+            self._bar.update(self._bar.task_ids[0], description=printable(text))
             return
         elapsed = time.monotonic() - self._begin
         if elapsed - self._told_s >= self._every_s:
             self._told_s = elapsed
             done = self._done if self._total is None else f"{self._done}/{self._total}"
-            print(f"[{done} {elapsed:5.1f} s] {text}", file=sys.stderr, flush=True)
+            print(printable(f"[{done} {elapsed:5.1f} s] {text}"), file=sys.stderr, flush=True)
 
     def advance(self) -> None:
         """Count one more step as done, and show it."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from emul.guest.command import GuestOptions
 from emul.guest.kernel import GuestError
 from emul.guest.runner import run
+from netmodel.printable import printable
 
 
 def main() -> int:
@@ -45,7 +46,7 @@ def main() -> int:
     try:
         return run(given.command, log=given.log, options=options)
     except GuestError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{printable(error)}\n")
         return 1
 
 

@@ -16,6 +16,7 @@ from emul import sandbox
 from emul.guest.command import GuestOptions, boot_script, guest_argv, job_script, watched_argv
 from emul.guest.kernel import GuestError, cache_dir, find_kernel, find_tools
 from emul.sandbox_init import STOPPING
+from netmodel.printable import printable
 
 _TIMED_OUT = (124, 128 + 9)  # timeout(1): by SIGTERM, by SIGKILL
 _NO_STATUS = 255  # virtme-run: the guest ended before its command
@@ -76,7 +77,7 @@ def run(
             left_s = int(until - time.monotonic())
             if not started.exists() and status not in _STOPPED and left_s > 0:
                 sentence = f"the guest did not come up (status {status}); it is booted again"
-                sys.stderr.write(f"{sentence}; its console is in {log}\n")
+                sys.stderr.write(f"{printable(sentence)}; its console is in {printable(log)}\n")
                 console.write(f"\n-- {sentence} --\n".encode())
                 status = attempt(left_s)
         except sandbox.SandboxError as error:

@@ -47,6 +47,7 @@ from os_ken.ofproto import ofproto_v1_5
 from pydantic import ValidationError
 
 from netmodel import Link, PortRef, Topology, lit, lit_links, load_topology
+from netmodel.printable import printable
 from sdn.openflow import messages as openflow
 from sdn.openflow.program import EMPTY, Program, difference, programs
 from sdn.openflow.source_rules import Pinning
@@ -73,7 +74,7 @@ def guarded(handler: "Callable[[FabricApp, Any], None]") -> "Callable[[FabricApp
         try:
             handler(app, event)
         except Exception as error:
-            _log.exception("handler %s failed", handler.__name__)
+            _log.exception("handler %s failed", printable(handler.__name__))
             announce("error", detail=f"handler {handler.__name__} failed: {error!r}")
 
     return wrapper
@@ -136,7 +137,7 @@ class FabricApp(OSKenApp):
             _log.warning("switch with unknown dpid %#x refused", datapath.id)
             announce("error", detail=f"a switch with dpid {datapath.id:#x}, which is not in the topology, connected")
             return
-        _log.info("%s connected (dpid %#x)", name, datapath.id)
+        _log.info("%s connected (dpid %#x)", printable(name), datapath.id)
         connection = self._connections[name] = _Connection(name, datapath)
         full = self._programs(self._request)[name] if name in self._expected else EMPTY
         self._send(connection, (*openflow.wipe(datapath), *openflow.base(datapath, full)))
@@ -182,7 +183,7 @@ class FabricApp(OSKenApp):
         """Handle a switch's refusal of a message."""
         name = self._names.get(event.msg.datapath.id, "a switch")
         text = openflow.error_text(event.msg)
-        _log.error("%s refused a message: %s", name, text)
+        _log.error("%s refused a message: %s", printable(name), printable(text))
         announce("error", detail=f"{name} refused a message: {text}")
 
     @set_ev_cls(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
@@ -191,7 +192,7 @@ class FabricApp(OSKenApp):
         """A switch has disconnected. It forwards as before; when it connects again it is programmed from scratch."""
         connection = self._connection_of(event.datapath)
         if connection is not None:
-            _log.warning("%s disconnected", connection.name)
+            _log.warning("%s disconnected", printable(connection.name))
             del self._connections[connection.name]
 
     @set_ev_cls(EventSteer)
@@ -213,11 +214,11 @@ class FabricApp(OSKenApp):
         reference = PortRef(connection.name, port.port_no)
         if deleted or openflow.port_is_down(connection.datapath, port):
             if reference not in self._down:
-                _log.info("port %s is down", reference)
+                _log.info("port %s is down", printable(reference))
             self._down.add(reference)
         else:
             if reference in self._down:
-                _log.info("port %s is up", reference)
+                _log.info("port %s is up", printable(reference))
             self._down.discard(reference)
 
     def _programs(self, request: Steer) -> dict[str, Program]:
@@ -282,7 +283,8 @@ class FabricApp(OSKenApp):
         dead = self._dead_links()
         if dead != self._announced_dead:
             self._announced_dead = dead
-            _log.info("dead links %s; changed switches: %s", _ends(dead), ", ".join(sorted(self._changed)) or "none")
+            changed = ", ".join(sorted(self._changed)) or "none"
+            _log.info("dead links %s; changed switches: %s", printable(_ends(dead)), printable(changed))
             announce("links", dead=_ends(dead), switches=sorted(self._changed))
         self._changed.clear()
 
@@ -325,7 +327,7 @@ def _await_listener(port: int) -> None:
 
 def _thread_died(arguments: threading.ExceptHookArgs) -> None:
     """Reports an uncaught exception in a thread of os-ken, which would end without a report."""
-    _log.error("thread %s died", arguments.thread, exc_info=arguments.exc_value)
+    _log.error("thread %s died", printable(arguments.thread), exc_info=arguments.exc_value)
     announce("error", detail=f"a thread of os-ken died: {arguments.exc_value!r}")
 
 
@@ -378,12 +380,12 @@ def main() -> int:
         app = serve(topology, arguments.port, arguments.pinning)
         _await_listener(arguments.port)
     except (ValueError, OSError) as error:
-        sys.stderr.write(f"sdn.openflow.app: {error}\n")
+        sys.stderr.write(f"sdn.openflow.app: {printable(error)}\n")
         return 2
     _log.info("listening on %s:%d for %d switches", LISTEN_ADDRESS, arguments.port, len(topology.switches))
     announce("listening", port=arguments.port)
     _take_requests(app, stopping)
-    _log.info("%s received, stopping", signal.Signals(os.read(stopping, 1)[0]).name)
+    _log.info("%s received, stopping", printable(signal.Signals(os.read(stopping, 1)[0]).name))
     return 0
 
 

@@ -5,6 +5,7 @@ import asyncio
 import logging
 from typing import Protocol, cast
 
+from netmodel.printable import printable
 from sdn.path_service.limits import Limits
 from sdn.path_service.messages import (
     MAX_HOST_LINE,
@@ -264,7 +265,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _fail(self) -> None:
-        log.exception("%s dropped: its lines cannot be handled", self._who)
+        log.exception("%s dropped: its lines cannot be handled", printable(self._who))
         self.abort()
 
     def _handle(self, until_s: float) -> None:

@@ -13,6 +13,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from netmodel.printable import printable
+
 log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 1 << 30
@@ -107,7 +109,9 @@ class LogFile:
                 self._lose(waiting, error)
                 continue
             if self._missing:
-                log.info("the event log %s is written again; %d events are missing", self._path, self._missing)
+                log.info(
+                    "the event log %s is written again; %d events are missing", printable(self._path), self._missing
+                )
                 self._missing = 0
             if self._end > self._full_bytes and not ended:
                 self._begin_anew()
@@ -121,7 +125,11 @@ class LogFile:
     def _lose(self, waiting: list[bytes | int], error: OSError) -> None:
         """Notes that lines could not be written, in the bytes that are reserved for it."""
         if not self._missing:
-            log.info("the event log %s cannot be written, events are dropped: %s", self._path, error.strerror)
+            log.info(
+                "the event log %s cannot be written, events are dropped: %s",
+                printable(self._path),
+                printable(error.strerror),
+            )
         self._missing += sum(one if isinstance(one, int) else 1 for one in waiting)
         self.dropped += sum(isinstance(one, bytes) for one in waiting)
         with suppress(OSError):
@@ -133,7 +141,7 @@ class LogFile:
         try:
             self._file = self._created()
         except OSError as error:  # goes on in the full file for a while
-            log.info("the event log %s cannot be begun anew: %s", self._path, error.strerror)
+            log.info("the event log %s cannot be begun anew: %s", printable(self._path), printable(error.strerror))
             self._full_bytes = end + self._max_file_bytes // 16
             return
         self._full_bytes = self._max_file_bytes

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from weakref import WeakValueDictionary
 
 from netmodel import Link
+from netmodel.printable import printable
 from sdn.path_service.assignments import Sends
 from sdn.path_service.connection import Connection
 from sdn.path_service.held_bytes import HeldBytes
@@ -376,7 +377,7 @@ class _BoundedLog:
             self._dropped += 1
             return
         self._left -= 1
-        log.info(text)
+        log.info(printable(text))
 
     def refill(self) -> None:
         """To be called every _SWEEP_S: allows more lines, and logs how many were dropped."""

@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 from emul.commands import FabricError
 from hostlib import TransportError
+from netmodel.printable import printable
 from testbed.bench import lossy_link
 from testbed.errors import TestbedError
 
@@ -27,7 +28,7 @@ def main() -> int:
             kind, seed = line.split()
             print(lossy_link.receive(kind, int(seed)), flush=True)
     except (TestbedError, FabricError, TransportError, TimeoutError) as error:
-        print(f"lossy link: {error}", file=sys.stderr)
+        print(printable(f"lossy link: {error}"), file=sys.stderr)
         return 1
     return 0
 

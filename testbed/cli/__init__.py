@@ -18,7 +18,9 @@ def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> N
         number = version("paralet")
     except PackageNotFoundError:  # a checkout that is not installed
         number = "unknown"
-    click.echo(f"paralet {number}")
+    from netmodel.printable import printable
+
+    click.echo(printable(f"paralet {number}"))
     context.exit()
 
 

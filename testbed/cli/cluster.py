@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from netmodel.printable import printable
 from testbed.cli.extras import require
 from testbed.cli.options import SEEDS_MAX, results_folder
 from testbed.result_folder import sole_writer
@@ -79,7 +80,7 @@ def cluster(
         click.echo(json.dumps(summary, indent=2))
         return
     _print(spec, found, len(next(iter(results.values()))[0].outcomes))
-    click.echo(f"Every job and the plots: {folder}")
+    click.echo(printable(f"Every job and the plots: {folder}"))
 
 
 def _summary(spec: "ClusterSpec", found: Mapping[str, "ClusterMetrics"]) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.text import Text
 
+from netmodel.printable import printable
 from testbed.cli.run import GIVEN, require_machine, run_in_sandbox
 from testbed.cli.tables import console, table
 from testbed.errors import InputError, sentence_of
@@ -47,7 +49,7 @@ def replay(spec: "ClusterSpec", folder: Path, *, as_json: bool) -> bool:
         click.echo(json.dumps(summary, indent=2))
     else:
         _print(summary)
-        click.echo(f"Every job: {folder / 'replay.json'}")
+        click.echo(printable(f"Every job: {folder / 'replay.json'}"))
     return not any(job["wrong_bytes"] for strategy in summary["strategies"] for job in strategy["jobs"])
 
 
@@ -116,7 +118,7 @@ def _print(summary: dict[str, Any]) -> None:
                 for pair in (job["running_s"], job["completion_s"])
                 for text in (f"{pair['simulated']:,.0f}", f"{pair['measured']:,.0f}", f"{pair['ratio']:.3f}")
             ]
-            verdict = "[bold red]WRONG[/]" if job["wrong_bytes"] else "[green]verified[/]"
+            verdict = Text("WRONG", style="bold red") if job["wrong_bytes"] else Text("verified", style="green")
             rows.add_row(job["job"], str(job["gpus"]), str(job["leaves"]), *times, verdict)
         out.print(rows)
         ratios = [[job[kind]["ratio"] for job in strategy["jobs"]] for kind in ("running_s", "completion_s")]
@@ -127,6 +129,5 @@ def _print(summary: dict[str, Any]) -> None:
             out.print(f"Packets that left their job's links, and were dropped: {strays:,}")
         if strategy["overruns"]:
             lost = strategy["overruns"]
-            out.print(
-                f"[yellow]This machine was too slow for the rate: the emulation itself dropped {lost:,} packets.[/]"
-            )
+            slow = f"This machine was too slow for the rate: the emulation itself dropped {lost:,} packets."
+            out.print(Text(printable(slow), style="yellow"))

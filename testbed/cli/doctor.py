@@ -120,15 +120,15 @@ def _names(folder: Path) -> list[str]:
 
 
 def _print(findings: list[Finding], ready: bool) -> None:
-    from rich.markup import escape
+    from rich.text import Text
 
     from testbed.cli.tables import console, table
 
     listing = table("", ["", "what", "found", "command"], [])
     for finding in findings:
-        mark = "[green]ok[/]" if finding.ok else "[bold red]no[/]"
+        mark = Text("ok", style="green") if finding.ok else Text("no", style="bold red")
         wanted = not finding.ok or finding.detail.startswith("optional")
-        listing.add_row(mark, finding.name, escape(finding.detail), escape(finding.remedy) if wanted else "")
+        listing.add_row(mark, finding.name, finding.detail, finding.remedy if wanted else "")
     out = console()
     out.print(listing)
-    out.print("This machine can run experiments." if ready else "Experiments need the items marked [bold red]no[/].")
+    out.print("This machine can run experiments." if ready else "Experiments need the items marked no.")

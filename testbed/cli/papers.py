@@ -61,8 +61,6 @@ def _rewrite(page: Path | None, paper: "Paper", others: bool) -> None:
 
 
 def _print(title: str, claims: "Sequence[Claim]") -> None:
-    from rich.markup import escape
-
     from testbed.cli.tables import console, table
     from testbed.papers.claims_csv import ratio_of
     from testbed.papers.page import notes_of, ours_of, printed_of
@@ -71,11 +69,11 @@ def _print(title: str, claims: "Sequence[Claim]") -> None:
     notes = notes_of(claims)
     for claim in claims:
         mark = f" [{notes.index(claim.note) + 1}]" if claim.note else ""
-        what = escape(claim.what + mark)
+        what = claim.what + mark
         listing.add_row(claim.where, what, printed_of(claim), ours_of(claim), ratio_of(claim), claim.verdict)
     out = console()
     out.print(listing)
     for number, note in enumerate(notes, start=1):
-        out.print(escape(f"[{number}] {note}"))
+        out.print(f"[{number}] {note}")
     verdicts = Counter(claim.verdict for claim in claims)
     out.print(f"{len(claims)} numbers: " + ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()))

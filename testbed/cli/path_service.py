@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from netmodel.printable import printable
 from testbed.cli.endpoints import address_and_port, endpoint_text
 from testbed.cli.extras import require
 from testbed.cli.fabric import HashName, fabric_of, hash_option, topology_option
@@ -115,7 +116,7 @@ def run(
         said = {"event": "ready", "listen": endpoint_text(address, port), "admin": str(place.admin)}
         hosts = len(topology.hosts)
         text = f"ready: {hosts} hosts of {topology.name} may connect to {endpoint_text(address, port)}"
-        click.echo(json.dumps(said) if as_json else text)
+        click.echo(json.dumps(said) if as_json else printable(text))
         sys.stdout.flush()
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
@@ -184,7 +185,7 @@ def fail_link(link: str, token_file: Path, up: bool, as_json: bool) -> None:
 
     def text(said: dict[str, Any]) -> None:
         for name in said["links"]:
-            click.echo(f"{name.replace(' ', ' to ')} is {'up' if said['up'] else 'down'}")
+            click.echo(printable(f"{name.replace(' ', ' to ')} is {'up' if said['up'] else 'down'}"))
 
     _show(_ask(token_file, LinkChange, link=link, up=up), as_json, text)
 
@@ -212,17 +213,17 @@ def _show(said: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]], 
 def _print_status(said: dict[str, Any]) -> None:
     from netmodel import format_rate
 
-    click.echo(f"{said['topology']}, planner {said['options']['planner']}")
-    click.echo(f"{said['hosts']} hosts, {said['elephants']} elephants in {said['commodities']} commodities")
+    click.echo(printable(f"{said['topology']}, planner {said['options']['planner']}"))
+    click.echo(f"{said['hosts']:d} hosts, {said['elephants']:d} elephants in {said['commodities']:d} commodities")
     if said["slowest_bps"] is not None:
         gap = "the least possible" if said["gap"] == 0 else f"at most {said['gap']:.0%} above the least possible"
-        click.echo(f"slowest elephant {format_rate(round(said['slowest_bps']))}; congestion {gap}")
+        click.echo(printable(f"slowest elephant {format_rate(round(said['slowest_bps']))}; congestion {gap}"))
     if said["dead_links"]:
-        click.echo(f"dead: {', '.join(name.replace(' ', ' to ') for name in said['dead_links'])}")
+        click.echo(printable(f"dead: {', '.join(name.replace(' ', ' to ') for name in said['dead_links'])}"))
     if said["forecast"] is not None and said["forecast"]["rate"] is not None:
         click.echo(f"{said['forecast']['rate']:.0%} of forecast elephants came")
     for name, count in {**said["counts"], **{f"refused: {k}": v for k, v in said["refused"].items()}}.items():
-        click.echo(f"{count:>12,} {name}")
+        click.echo(printable(f"{count:>12,} {name}"))
 
 
 def _print_flows(said: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 
 import nccl_net_plugin
+from netmodel.printable import printable
 from testbed.errors import TestbedError
 
 
@@ -34,13 +35,13 @@ def _plugin(as_json: bool) -> None:
         told = {"path": str(path), "exports": exports, "environment": environment, "profiler": str(profiler)}
         click.echo(json.dumps(told, indent=2))
         return
-    click.echo(f"path     {path}")
-    click.echo(f"exports  {', '.join(exports)}")
+    click.echo(printable(f"path     {path}"))
+    click.echo(printable(f"exports  {', '.join(exports)}"))
     click.echo("NCCL 2.21 or later loads it with")
     for name, value in environment.items():
-        click.echo(f"export {name}={value}")
+        click.echo(printable(f"export {name}={value}"))
     click.echo("NCCL 2.28 or later shows its operations in `paralet top` and `paralet stat` also with")
-    click.echo(f"NCCL_PROFILER_PLUGIN={profiler}")
+    click.echo(printable(f"NCCL_PROFILER_PLUGIN={profiler}"))
 
 
 def _parameters(as_json: bool) -> None:
@@ -48,11 +49,9 @@ def _parameters(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"parameters": [asdict(parameter) for parameter in parameters]}, indent=2))
         return
-    from rich.markup import escape
-
     from testbed.cli.tables import console, table
 
     listing = table("", ["parameter", "values", "default", "meaning"], [])
     for parameter in parameters:
-        listing.add_row(*map(escape, (parameter.name, parameter.values, parameter.default, parameter.meaning)))
+        listing.add_row(parameter.name, parameter.values, parameter.default, parameter.meaning)
     console().print(listing)

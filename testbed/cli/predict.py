@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from netmodel.printable import printable_lines
 from testbed.cli.extras import require
 from testbed.cli.fabric import HashName, fabric_of, hash_option, topology_option
 from testbed.errors import InputError
@@ -59,7 +60,11 @@ def predict(
         raise InputError(str(error)) from error
     if via is not None:
         answer = _crossing(topology, answer, via)
-    click.echo(json.dumps({"src": src, "dst": dst, "hash": hash_name, "paths": answer}) if as_json else _text(answer))
+    click.echo(
+        json.dumps({"src": src, "dst": dst, "hash": hash_name, "paths": answer})
+        if as_json
+        else printable_lines(_text(answer))
+    )
 
 
 def _one(topology: "Topology", src: str, dst: str, port: int, ecmp_hash: "EcmpHash") -> list[dict[str, Any]]:

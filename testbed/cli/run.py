@@ -10,6 +10,7 @@ import click
 
 import emul
 from emul import guest, sandbox
+from netmodel.printable import printable_lines
 from testbed.cli.extras import require
 from testbed.cli.options import results_folder, seeds_and_policies
 from testbed.errors import InputError, TestbedError
@@ -155,7 +156,7 @@ def _run_watched(folder: Path, written: str) -> None:
                 run_in_sandbox(_runner_argv(folder, GIVEN), folder / results.LOGS, written, progress_log)
         except click.exceptions.Exit:
             progress_log.seek(0)
-            sys.stderr.writelines(line for line in progress_log if line.startswith("paralet: "))
+            sys.stderr.write(printable_lines("".join(line for line in progress_log if line.startswith("paralet: "))))
             raise
 
 

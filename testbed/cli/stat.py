@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from hostlib import stats
+from netmodel.printable import printable, printable_lines
 from testbed.cli.endpoints import ipv4_and_port
 from testbed.cli.operations_input import operations_now, operations_of
 from testbed.errors import InputError, TestbedError, sentence_of
@@ -93,7 +94,9 @@ def stat(
             raise click.UsageError("--why looks once: leave out --prometheus, --listen, --interval and --count")
         diagnosis = _diagnose(pids, files, AFTER_S if after_s is None else after_s)
         click.echo(
-            json.dumps({"stuck": diagnosis.stuck, **asdict(diagnosis)}, indent=2) if as_json else words(diagnosis)
+            json.dumps({"stuck": diagnosis.stuck, **asdict(diagnosis)}, indent=2)
+            if as_json
+            else printable_lines(words(diagnosis))
         )
         context.exit(_STUCK if diagnosis.stuck else 0)
     if files:
@@ -116,7 +119,7 @@ def stat(
     first = _look(pids)
     _require(first, pids)
     for sentence in first.unreadable:
-        click.echo(f"paralet: {sentence}", err=True)
+        click.echo(printable(f"paralet: {sentence}"), err=True)
     pause_s = interval_s or _INTERVAL_S
     try:
         if as_prometheus:
@@ -174,7 +177,7 @@ def _serve(listen: str, pids: tuple[int, ...]) -> None:
         port = serve(address, port, lambda: _look(pids).processes)
     except OSError as error:
         raise TestbedError(f"--listen {listen}: {error.strerror}") from error
-    click.echo(f"Serving http://{address}:{port}/metrics until Ctrl-C.")
+    click.echo(printable(f"Serving http://{address}:{port}/metrics until Ctrl-C."))
     sys.stdout.flush()
     signal.pause()
 

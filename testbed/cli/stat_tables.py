@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hostlib.stats import DeviceSnapshot, LaneSnapshot, Member, PathClient, Process, Survey, address_order
+from netmodel.printable import printable
 from testbed.cli.tables import table
 from testbed.live.lane_rates import device_rates
 
@@ -172,18 +173,19 @@ class Picture:
         shown_lanes = self._busiest(lanes, max(1, room - len(shown_devices) - len(shown_clients)))
         parts: list[RenderableType] = [
             Text(
-                f"{_some(len(devices), 'device')}, {_some(len(lanes), 'lane')}, {datetime.now():%H:%M:%S}", style="bold"
+                printable(f"{_some(len(devices), 'device')}, {_some(len(lanes), 'lane')}, {datetime.now():%H:%M:%S}"),
+                style="bold",
             ),
             self._table(_DEVICES if len(devices) > 1 else _DEVICES[1:], shown_devices),
-            *map(Text, self._operations),
+            *self._operations,
         ]
         if clients:
             parts.append(self._table(_PATH_CLIENTS if len(devices) > 1 else _PATH_CLIENTS[1:], shown_clients))
         parts.append(self._table(_LANES if len(devices) > 1 else _LANES[1:], shown_lanes))
         if left_out := len(devices) - len(shown_devices):
-            parts.append(Text(f"and {_some(left_out, 'more device')}: enlarge the terminal, name PIDs, or use --json"))
+            parts.append(f"and {_some(left_out, 'more device')}: enlarge the terminal, name PIDs, or use --json")
         if left_out := len(lanes) - len(shown_lanes):
-            parts.append(Text(f"and {_some(left_out, 'quieter lane')}: enlarge the terminal, or use --json"))
+            parts.append(f"and {_some(left_out, 'quieter lane')}: enlarge the terminal, or use --json")
         return Group(*parts)
 
     def _rows(self) -> tuple[list[_DeviceRow], list[_LaneRow]]:
@@ -222,7 +224,7 @@ class Picture:
             for column in kept:
                 drawn.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
             for row in rows:
-                drawn.add_row(*(Text(column.cell(row)) for column in kept))
+                drawn.add_row(*(column.cell(row) for column in kept))
             unlimited = self._console.options.update(max_width=_EVERYTHING)
             spare = max(column.spare for column in kept)
             if not spare or Measurement.get(self._console, unlimited, drawn).maximum <= self._console.width:

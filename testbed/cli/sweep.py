@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from netmodel.printable import printable
 from testbed.cli.extras import require
 from testbed.cli.options import results_folder, seeds_and_policies
 from testbed.errors import InputError
@@ -96,7 +97,7 @@ def sweep(
         )
         listing.add_row(said, row.policy, *numbers)
     console().print(listing)
-    click.echo(f"Every point: {folder / 'sweep.csv'}")
+    click.echo(printable(f"Every point: {folder / 'sweep.csv'}"))
 
 
 def _values(setting: str) -> tuple[str, list[Any]]:

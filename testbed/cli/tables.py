@@ -9,15 +9,31 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from netmodel.printable import printable
 
 if TYPE_CHECKING:
     from testbed.analysis.metrics import PolicyResult
     from testbed.spec import Experiment
 
 
+class PlainConsole(Console):
+    """A console that takes every string as it is: no markup, no emoji codes, and what is not printable is escaped.
+
+    All strings that rich draws come through `render_str`: sentences, cells, headings and titles. What is to have a
+    style is a `Text`.
+    """
+
+    def render_str(self, text: str, **style: Any) -> Text:
+        """Make the text that rich draws for a string."""
+        plain = {"markup": False, "emoji": False, "highlight": False}
+        return super().render_str(printable(text), **{**style, **plain})
+
+
 def console() -> Console:
     """Standard output. When it is not a terminal, its width is fixed and large enough for all tables."""
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120, highlight=False)
+    return PlainConsole(file=sys.stdout, width=None if sys.stdout.isatty() else 120, highlight=False)
 
 
 def table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
@@ -84,7 +100,8 @@ def print_outcome(
         out.print(f"Predicted paths: {predictions['matched']:,} of {predictions['checked']:,} flows went as predicted.")
     lost = sum(run.overruns for result in results for run in result.runs)
     if lost:
-        out.print(f"[yellow]This machine was too slow for the rates: the emulation itself dropped {lost:,} packets.[/]")
+        slow = f"This machine was too slow for the rates: the emulation itself dropped {lost:,} packets."
+        out.print(Text(printable(slow), style="yellow"))
     out.print(f"Report: {report}", soft_wrap=True)
 
 
@@ -93,13 +110,14 @@ def _seconds(value: float) -> str:
     return f"{value:.3f}" if value >= 0.1 else f"{value:.3g}"
 
 
-def _verdict(experiment: "Experiment", result: "PolicyResult") -> str:
+def _verdict(experiment: "Experiment", result: "PolicyResult") -> Text:
     """The cell that says whether the received bytes, or the losses of a training script, were right."""
     from testbed.spec import MODELS
     from testbed.workloads.torch_training import TorchTraining
 
     if experiment.spec.fabric in MODELS:
-        return "modelled"
-    if isinstance(experiment.spec.workload, TorchTraining):
-        return "[green]ranks agree[/]" if result.verified else "[bold red]RANKS DIFFER[/]"
-    return "[green]all verified[/]" if result.verified else "[bold red]WRONG[/]"
+        return Text("modelled")
+    trained = isinstance(experiment.spec.workload, TorchTraining)
+    if result.verified:
+        return Text("ranks agree" if trained else "all verified", style="green")
+    return Text("RANKS DIFFER" if trained else "WRONG", style="bold red")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from hostlib import stats
+from netmodel.printable import printable
 from testbed.cli.counters_input import CountersInput, keys_from_terminal
 from testbed.cli.endpoints import ipv4_and_port
 from testbed.cli.extras import require
@@ -204,7 +205,7 @@ def _stream(watch: _Watch, interval_s: float, count: int | None) -> None:
         ended = watch.counters is not None and watch.counters.ended.wait(interval_s)
         moment, said, happened, wrong = watch.take()
         for sentence in wrong:
-            click.echo(f"paralet: {sentence}", err=True)
+            click.echo(printable(f"paralet: {sentence}"), err=True)
         told = as_json(moment, watch.view)
         click.echo(json.dumps({**told, "status": said, "events": [*happened, *told["events"]]}))
         sys.stdout.flush()
@@ -232,6 +233,6 @@ def _serve(serve: str, watch: _Watch, interval_s: float) -> None:
     except OSError as error:
         raise TestbedError(f"--serve {serve}: {error.strerror}") from error
     with listening:
-        click.echo(f"Serving http://{address}:{listening.server_port}/ until Ctrl-C.")
+        click.echo(printable(f"Serving http://{address}:{listening.server_port}/ until Ctrl-C."))
         sys.stdout.flush()
         listening.serve_forever()

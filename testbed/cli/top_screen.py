@@ -16,6 +16,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Footer, RichLog, Static
 
 from hostlib.stats import Survey
+from netmodel.printable import printable_lines
 from testbed.live.lane_rates import ORDERS, LaneRates
 from testbed.live.link_counters import PortRates
 from testbed.live.moments import Moment, Moments
@@ -134,12 +135,12 @@ class TopScreen(App[None]):
         if self._paused or not self._head.is_attached:  # the screen may be closing
             return
         said, happened = ("", []) if self._status is None else self._status()
-        self._said.update(Text(said))
+        self._said.update(_text(said))
         ports, wrong = ([], []) if self._measured is None else self._measured()
         survey = self._look()
         self._latest = self._moments.take(survey, time.monotonic(), ports, self._operations_of(survey))
         for event in (*wrong, *happened, *self._latest.events):
-            self._events.write(f"{datetime.now():%H:%M:%S} {event}")
+            self._events.write(_text(f"{datetime.now():%H:%M:%S} {event}"))
         self._draw()
         self._updates += 1
 
@@ -150,26 +151,31 @@ class TopScreen(App[None]):
         name, of = ORDERS[self._order]
         state = "paused" if self._paused else f"every {self._interval_s:g} s"
         self._head.update(
-            Text(
+            _text(
                 f"{moment.devices} devices, {len(moment.lanes)} lanes, {moment.tx_bps / 1e6:,.1f} Mbit/s sent; "
                 f"by {name}; {state}; {datetime.now():%H:%M:%S}"
             )
         )
         if self._view is not None and moment.load is not None:
             wide = 2 * len(self._view.spines) + 12 <= self.size.width
-            self._heat.update(Text("\n".join(heat_lines(self._view, moment, wide))))
-            self._advice.update(Text(moment.advice))
+            self._heat.update(_text("\n".join(heat_lines(self._view, moment, wide))))
+            self._advice.update(_text(moment.advice))
         self._operations.display = bool(moment.operations)
-        self._operations.update(Text("\n".join(sentences(moment.operations, _MOST_OPERATIONS))))
+        self._operations.update(_text("\n".join(sentences(moment.operations, _MOST_OPERATIONS))))
         if self._measured is not None:
             self._ports.clear()
             for port in moment.ports[:_MOST_LANES]:
-                self._ports.add_row(*map(Text, _port_cells(port)))
+                self._ports.add_row(*map(_text, _port_cells(port)))
         self._lanes.clear()
         order = sorted(range(len(moment.lanes)), key=lambda n: -of(moment.lanes[n]))[:_MOST_LANES]
         top = max((rate for rates in moment.history for rate in rates), default=0.0)
         for index in order:
-            self._lanes.add_row(*map(Text, _cells(moment.lanes[index], moment.history[index], top)))
+            self._lanes.add_row(*map(_text, _cells(moment.lanes[index], moment.history[index], top)))
+
+
+def _text(lines: str) -> Text:
+    """Lines as they are: a string would be read as markup."""
+    return Text(printable_lines(lines))
 
 
 def _without_fonts(svg: str) -> str:

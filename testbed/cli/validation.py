@@ -18,6 +18,7 @@ from typing import Literal, get_args
 
 from matplotlib.figure import Figure
 
+from netmodel.printable import printable, printable_lines
 from testbed.errors import TestbedError
 from testbed.progress import Silent, Steps
 from testbed.simulate import fluid, packet
@@ -168,11 +169,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             emulated = {(one.policy, one.seed): one.mininet_s for one in found if one.spec == experiment.spec.name}
             delay_s = message_delay_s(experiment, emulated)
             before, after = (deviation(experiment, emulated, each_s) for each_s in (0.0, delay_s))
-            print(f"{spec}: message_delay_s: {delay_s:.3g}; mean deviation {before:.1%}, with it {after:.1%}")
+            print(
+                printable(f"{spec}: message_delay_s: {delay_s:.3g}; mean deviation {before:.1%}, with it {after:.1%}")
+            )
     except (TestbedError, ValueError) as error:
-        print(f"paralet: {error}", file=sys.stderr)
+        print(printable(f"paralet: {error}"), file=sys.stderr)
         return 1
-    print(table(found))
+    print(printable_lines(table(found)))
     if arguments.plot is not None:
         plot(found).savefig(arguments.plot, dpi=110, bbox_inches="tight")
     return 0

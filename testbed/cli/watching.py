@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from netmodel.printable import printable
 from testbed.cli import watch_screen
 
 
@@ -35,7 +36,8 @@ def watching(spec_file: Path, journal: Path, log: Path) -> Iterator[None]:
             if status == watch_screen.INTERRUPTED:
                 os.kill(os.getpid(), signal.SIGINT)
             else:
-                print(f"paralet: the run goes on, with its progress in {log}; Ctrl-C ends it", file=sys.stderr)
+                goes_on = f"paralet: the run goes on, with its progress in {log}; Ctrl-C ends it"
+                print(printable(goes_on), file=sys.stderr)
 
         waiting = threading.Thread(target=wait, daemon=True)
         waiting.start()

@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+from netmodel.printable import printable, printable_lines
 from testbed.errors import InputError, TestbedError
 from testbed.nccl import bundle, devices, environment, mps, probe, sizes
 from testbed.nccl.collectives import COLLECTIVES
@@ -188,7 +189,7 @@ def _run(options: argparse.Namespace) -> None:
         )
         _say(f"NCCL {found.nccl_version} ({used.nccl}) on {', '.join(found.gpus) or 'the CPU device'}")
         results = run(plan, found, inherited, _say, lambda so_far: _save(so_far, options.out))
-    print(json.dumps(as_json(results), indent=2) if options.json else as_markdown(results), flush=True)
+    print(json.dumps(as_json(results), indent=2) if options.json else printable_lines(as_markdown(results)), flush=True)
     _say(f"results are in {options.out}")
     if results.wrong:
         raise TestbedError(f"{results.wrong:,} elements are wrong; the logs are in {logs}")
@@ -224,8 +225,8 @@ def _plugin(given: Path | None) -> Path:
 
 def _write_bundle(archive: Path, plugin: Path) -> None:
     names = bundle.write(archive, plugin)
-    print(f"{archive}: {len(names)} files, {archive.stat().st_size:,} bytes. On the other machine:")
-    print(f"    tar xzf {archive.name} && cd {bundle.NAME} && python3 -m testbed.nccl")
+    print(printable(f"{archive}: {len(names)} files, {archive.stat().st_size:,} bytes. On the other machine:"))
+    print(printable(f"    tar xzf {archive.name} && cd {bundle.NAME} && python3 -m testbed.nccl"))
 
 
 def _prepared(out: Path) -> Path:
@@ -247,7 +248,7 @@ def _save(results: Results, out: Path) -> None:
 
 def _say(sentence: str) -> None:
     """Progress, for people."""
-    print(sentence, file=sys.stderr, flush=True)
+    print(printable(sentence), file=sys.stderr, flush=True)
 
 
 def _with_path(inherited: Mapping[str, str]) -> dict[str, str]:
@@ -289,7 +290,7 @@ def _from(least: int) -> Callable[[str], int]:
 
 
 def _end(program: str, sentence: str, status: int) -> int:
-    print(f"{program}: {' '.join(sentence.split())}", file=sys.stderr)
+    print(printable(f"{program}: {' '.join(sentence.split())}"), file=sys.stderr)
     return status
 
 

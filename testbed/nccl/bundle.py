@@ -7,6 +7,7 @@ It holds the plugin, the libraries that it needs and that not every Linux has, a
 are the machine's own: they are what the plugin is tried with.
 """
 
+import inspect
 import io
 import re
 import subprocess
@@ -15,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import testbed
+from netmodel.printable import printable
 from testbed.errors import InputError
 
 NAME = "paralet-nccl"
@@ -46,6 +48,8 @@ def write(archive: Path, plugin: Path) -> list[str]:
     alone = [package / name for name in ("__init__.py", "errors.py", "process_group.py", "result_folder.py")]
     for source in (*alone, *sorted((package / "nccl").glob("*.py"))):
         files[f"testbed/{source.relative_to(package)}"] = source.read_bytes()
+    files["netmodel/__init__.py"] = b""  # of netmodel, the archive has this one module
+    files["netmodel/printable.py"] = Path(inspect.getfile(printable)).read_bytes()
     files["README.txt"] = _readme(needs).encode()
     try:
         with tarfile.open(archive, "w:gz") as tar:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from netmodel.printable import printable
 from testbed.errors import InputError, TestbedError
 from testbed.nccl import devices
 from testbed.nccl.collectives import COLLECTIVES
@@ -42,7 +43,7 @@ def row(release: str) -> str:
     try:
         return row_of(release, _run(release, tuple(COLLECTIVES)))
     except TestbedError as error:
-        print(f"NCCL {release}: {error}; trying each collective by itself", file=sys.stderr)
+        print(printable(f"NCCL {release}: {error}; trying each collective by itself"), file=sys.stderr)
     cells = []
     found: Mapping[str, Any] = {}
     for name in COLLECTIVES:
@@ -50,7 +51,7 @@ def row(release: str) -> str:
             found = _run(release, (name,))
             cells.append(_cell(found, name))
         except TestbedError as failure:
-            print(f"NCCL {release}, {name}: {failure}", file=sys.stderr)
+            print(printable(f"NCCL {release}, {name}: {failure}"), file=sys.stderr)
             cells.append("fails")
     return _row(release, found, cells)
 
@@ -121,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.check:
         missing = [each for each in rows if each not in known]
         for each in missing:
-            print(f"{PAGE} lacks the row {each}", file=sys.stderr)
+            print(printable(f"{PAGE} lacks the row {each}"), file=sys.stderr)
         return 1 if missing else 0
     PAGE.write_text(page.replace(_BEGIN + written(page), _BEGIN + table(updated(known, rows))))
     return 1 if any("fails" in each or "wrong" in each for each in rows) else 0

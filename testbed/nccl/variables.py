@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from netmodel.printable import printable
 from testbed.errors import InputError
 
 _ROOT = Path(__file__).parents[2]
@@ -126,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             FILE.write_text(merged(FILE.read_text(), of_source(options.source)))
         PAGE.write_text(page_with(PAGE.read_text(), table(read(FILE.read_text()))))
     except InputError as error:
-        print(error, file=sys.stderr)
+        print(printable(error), file=sys.stderr)
         return 2
     return 0
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from hostlib.stats import DeviceSnapshot
+from netmodel.printable import printable, printable_lines
 from testbed.analysis.observations import LaneCounters
 from testbed.errors import PeerLostError, TestbedError
 from testbed.nccl import devices, environment, netlog
@@ -99,7 +100,7 @@ class NcclRun:
                 path_client.update(path_client_counters(snapshot))
         for report in reports:
             if report["wrong"]:
-                print(report["sentence"], file=sys.stderr)
+                print(printable(report["sentence"]), file=sys.stderr)
         return messages.Finished(
             finished_s=finished_s,
             step_finished_s=[finished_s],  # NCCL does not say when steps end, nor when a peer's data arrived
@@ -237,4 +238,4 @@ class _Ring:
         self._process.kill()
         self._process.communicate()
         with suppress(OSError):
-            print(self._log.read_text(errors="replace"), file=sys.stderr, flush=True)
+            print(printable_lines(self._log.read_text(errors="replace")), file=sys.stderr, flush=True)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from emul.management import MANAGEMENT_ADDRESS
 from emul.sandbox import SCRATCH_DIR
 from netmodel import Link
+from netmodel.printable import printable
 from sdn.path_service.admin import AdminError, LinkChange, Status, admin_socket, ask
 from sdn.path_service.token import TokenError, read_token
 from testbed.errors import TestbedError
@@ -110,7 +111,8 @@ class PathServiceProcess:
                 self.told_s = time.monotonic()
             except AdminError as error:
                 with self._log_file.open("a") as log:
-                    print(f"the runner could not report the change of link {link.a} to {link.b}: {error}", file=log)
+                    said = f"the runner could not report the change of link {link.a} to {link.b}: {error}"
+                    print(printable(said), file=log)
 
     def _await_answer(self, process: "subprocess.Popen[bytes]") -> None:
         deadline = time.monotonic() + _START_TIMEOUT_S

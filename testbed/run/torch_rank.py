@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from hostlib.stats import DeviceSnapshot
+from netmodel.printable import printable, printable_lines
 from testbed.analysis.observations import LaneCounters
 from testbed.errors import InputError, PeerLostError, TestbedError
 from testbed.run import agent_messages as messages
@@ -188,7 +189,7 @@ class TorchRun:
                     raise self._ended(kind)
                 if (report := _report(line)) is not None and kind in report:
                     return report
-                print(line.decode(errors="replace").rstrip(), file=sys.stderr, flush=True)
+                print(printable(line.decode(errors="replace").rstrip().expandtabs()), file=sys.stderr, flush=True)
         limit = "connect_s" if kind == "ready" else "run_s"
         raise TestbedError(f"the script did not report '{kind}' in time; raise timeouts.{limit} if it only is slow")
 
@@ -212,7 +213,7 @@ class TorchRun:
         assert self._process is not None  # connect() started it
         self._process.kill()
         self._process.communicate()
-        print(self._errors.read_text(errors="replace"), file=sys.stderr, flush=True)
+        print(printable_lines(self._errors.read_text(errors="replace")), file=sys.stderr, flush=True)
 
 
 def _report(line: bytes) -> dict[str, Any] | None:

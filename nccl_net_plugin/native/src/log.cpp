@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/printable.hpp"
+
 namespace paralet::plugin {
 namespace {
 
@@ -14,7 +16,7 @@ void log(ncclDebugLogLevel level, const std::string& text, const char* file, int
   if (logger == nullptr) return;
   const char* slash = std::strrchr(file, '/');
   logger(level, static_cast<unsigned long>(NCCL_INIT) | NCCL_NET, slash != nullptr ? slash + 1 : file, line,
-         "NET/paralet: %s", text.c_str());
+         "NET/paralet: %s", printable(text).c_str());
 }
 
 }  // namespace

@@ -159,6 +159,26 @@ def test_invalid_input_is_refused_with_a_log_line(said: bytes, code: str, caplog
     assert TOKEN not in line
 
 
+@pytest.mark.parametrize("text", ["\x1b[31m", "\n1.2.3.4:5 refused: token: x", "\x9b2J", "\u202egnol"])
+@pytest.mark.parametrize("place", ["type", "device"])
+def test_a_log_line_is_one_line_without_control_characters(
+    text: str, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sdn.path_service")
+    said = {**json.loads(HELLO), place: text}
+
+    async def body() -> None:
+        async with served() as (_, at):
+            host = await Host.to(at)
+            host.say(json.dumps(said, ensure_ascii=False).encode() + b"\n")
+            assert await host.refused() in ("message", "device")
+
+    run(body)
+    (line,) = [record.getMessage() for record in caplog.records if " refused: " in record.getMessage()]
+    assert line.isprintable()
+    assert text.split()[0].strip("\x1b\x9b\u202e") in line, "it still says what came"
+
+
 def test_a_message_may_arrive_in_pieces() -> None:
     async def body() -> None:
         async with served() as (_, at):

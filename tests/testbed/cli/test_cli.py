@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 import emul
 from emul import Finding, guest, rxe, sandbox
 from netmodel import dump_topology
+from netmodel.printable import printable
 from testbed import bench
 from testbed.bench import transport
 from testbed.bench.frame import Measurement, result
@@ -167,6 +168,19 @@ def test_run_refuses_an_unprivileged_user(tmp_path: Path) -> None:
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith("paralet: root: not running as root")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["[run1]", "[/foo]", "a\x1b[2Jb", "a\nb", ":smile:"])
+def test_a_result_folder_of_any_name_is_named_right(tmp_path: Path, name: str) -> None:
+    done = paralet("run", write_spec(tmp_path), "--fabric", "fluid", "--seeds", 1, "--results", tmp_path / name)
+    page = tmp_path / name / "small" / "report.html"
+    assert page.is_file(), done.output
+    assert f"Report: {printable(page)}\n" in done.stdout
+    again = paralet("report", page.parent)
+    assert f"Report: {printable(page)}\n" in again.stdout, again.output
+    missing = paralet("report", tmp_path / "none" / name)
+    assert (missing.exit_code, missing.stderr.count("\n")) == (2, 1)
+    assert "\x1b" not in missing.stderr + done.stdout + again.stdout
 
 
 def test_run_refuses_a_results_folder_that_cannot_be_created(tmp_path: Path, ready_machine: None) -> None:

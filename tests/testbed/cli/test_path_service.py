@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from netmodel.printable import printable
 from sdn.path_service.journal import head
 from sdn.path_service.service import Options
 from sdn.path_service.token import make_token
@@ -110,6 +111,21 @@ def test_a_running_service_answers_queries_and_accepts_a_link_failure(
             1,
             f"paralet: the operator's socket {other}.sock cannot be made: Address already in use\n",
         )
+
+
+@pytest.mark.parametrize("job", ["[/foo]", "[red]a", "\x1b[2Ja", "a\nb", "\x9bc", "\u202ea", ":smile:"])
+def test_a_job_of_any_name_is_shown(running: tuple[Path, str, int], job: str) -> None:
+    token_file, *at = running
+    with socket.create_connection((at[0], at[1]), timeout=TIMEOUT_S) as host, host.makefile("rb") as said:
+        hello = {"version": 1, "token": token_file.read_text().strip(), "device": "10.0.0.1", "instance": "0" * 16}
+        announce = {"type": "announce", "id": 1, "peer": "10.0.1.1", "bytes": 9, "job": job}
+        for message in ({"type": "hello", **hello, "lanes": 4}, announce):
+            host.sendall(json.dumps(message).encode() + b"\n")
+        assert [json.loads(said.readline())["type"] for _ in range(2)] == ["welcome", "assign"]
+        done = paralet("flows", "--token-file", token_file)
+    assert done.exit_code == 0, done.output
+    assert printable(job) in done.stdout
+    assert all(line.isprintable() for line in done.stdout.splitlines())
 
 
 def test_mistakes_are_one_line_errors(tmp_path: Path, topology: Path) -> None:

@@ -291,4 +291,10 @@ def test_an_archive_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     names = bundle.write(tmp_path / "x.tar.gz", plugin)
     with tarfile.open(tmp_path / "x.tar.gz") as tar:
         assert sorted(tar.getnames()) == [f"{bundle.NAME}/{name}" for name in names]
-    assert {"README.txt", "lib/libnccl-net-paralet.so", "testbed/nccl/__main__.py", "testbed/errors.py"} <= set(names)
+    assert {
+        "README.txt",
+        "lib/libnccl-net-paralet.so",
+        "testbed/nccl/__main__.py",
+        "testbed/errors.py",
+        "netmodel/printable.py",
+    } <= set(names)

@@ -6,13 +6,15 @@
 #include <functional>
 #include <string>
 
+#include "base/printable.hpp"
+
 namespace paralet {
 
 /// Takes one sentence. Called from any thread, also with locks held: it must not call back into the engine.
 using Log = std::function<void(const std::string&)>;
 
 inline void log_to_standard_error(const std::string& sentence) {
-  std::fprintf(stderr, "paralet: %s\n", sentence.c_str());
+  std::fprintf(stderr, "paralet: %s\n", printable(sentence).c_str());
 }
 
 }  // namespace paralet

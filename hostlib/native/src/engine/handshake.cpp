@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/printable.hpp"
 #include "wire/wire.hpp"
 
 namespace paralet::handshake {
@@ -36,7 +37,7 @@ enum class Type : std::uint8_t {
   kNumbered,
 };
 
-bool printable(char c) { return c >= ' ' && c <= '~'; }
+bool is_printable(char c) { return c >= ' ' && c <= '~'; }
 
 class Writer {
  public:
@@ -56,9 +57,9 @@ class Writer {
   }
   void bytes(std::span<const std::byte> b) { out_.insert(out_.end(), b.begin(), b.end()); }
   void text(const std::string& s) {
-    const std::size_t n = std::min(s.size(), kMaxReasonBytes);
-    u16(static_cast<std::uint16_t>(n));
-    for (const char c : s.substr(0, n)) u8(static_cast<std::uint8_t>(printable(c) ? c : '?'));
+    const std::string shown = printable(s).substr(0, kMaxReasonBytes);
+    u16(static_cast<std::uint16_t>(shown.size()));
+    for (const char c : shown) u8(static_cast<std::uint8_t>(c));
   }
 
  private:
@@ -93,7 +94,7 @@ class Reader {
     if (n > kMaxReasonBytes) ok_ = false;
     const std::byte* p = ok_ ? take(n) : nullptr;
     std::string out(reinterpret_cast<const char*>(p), p == nullptr ? 0 : n);
-    if (!std::ranges::all_of(out, printable)) ok_ = false;  // the text goes into logs and exceptions unchanged
+    if (!std::ranges::all_of(out, is_printable)) ok_ = false;  // the text goes into logs and exceptions unchanged
     return out;
   }
   /// Every read succeeded and no bytes are left.

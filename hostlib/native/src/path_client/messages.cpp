@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "path_client/messages.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/interfaces.hpp"
+#include "base/printable.hpp"
 #include "wire/wire.hpp"
 
 namespace paralet::path_client {
@@ -29,13 +29,10 @@ const json& member(const json& object, const char* name) {
   return found == object.end() ? null : *found;
 }
 
-/// Up to `most` bytes of untrusted text, made safe for a log: one line of ASCII.
+/// Up to `most` bytes of untrusted text, made safe for a log.
 std::string quoted(const json& value, std::size_t most) {
   if (!value.is_string()) return {};
-  std::string out = value.get_ref<const std::string&>().substr(0, most);
-  std::ranges::replace_if(
-      out, [](char c) { return c < ' ' || c > '~'; }, '?');
-  return out;
+  return printable(std::string_view(value.get_ref<const std::string&>()).substr(0, most));
 }
 
 Answer decode_assign(const json& message) {

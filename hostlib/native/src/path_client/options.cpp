@@ -25,7 +25,7 @@ namespace {
 constexpr std::size_t kMaxToken = 256;
 constexpr std::size_t kMaxJob = 64;
 
-bool printable(std::string_view text) {
+bool is_word(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
 }
 
@@ -83,16 +83,16 @@ std::string read_token(const std::string& path) {
   if (got < 0) refuse(std::string("cannot be read: ") + std::strerror(errno));
   std::string token(bytes.data(), static_cast<std::size_t>(got));
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r' || token.back() == ' ')) token.pop_back();
-  if (token.empty() || token.size() > kMaxToken || !printable(token)) {
+  if (token.empty() || token.size() > kMaxToken || !is_word(token)) {
     refuse("holds no token: one line of 1 to 256 printable characters without blanks");
   }
   return token;
 }
 
-bool is_job(const std::string& text) { return text.size() <= kMaxJob && printable(text); }
+bool is_job(const std::string& text) { return text.size() <= kMaxJob && is_word(text); }
 
 void check(const Options& options) {
-  if (options.token.empty() || options.token.size() > kMaxToken || !printable(options.token)) {
+  if (options.token.empty() || options.token.size() > kMaxToken || !is_word(options.token)) {
     throw DeviceError("the path service's token must be 1 to 256 printable characters without blanks");
   }
   if (!is_job(options.job)) {
