@@ -11,8 +11,8 @@ the snapshot's `pid`. A device writes at most every 100 ms, and only if a counte
 and connections the interval is 50 us times their number. Nothing is published if the kernel grants no memfd or
 `ulimit -f` is too small.
 
-1. Read the whole file. Other users' files may have that name too: `fstat` them through `O_PATH` first. The file is
-   empty at first and never shrinks.
+1. Read the whole file. Other users' files may have that name too: `fstat` them through `O_PATH` first, for their type
+   and their owner, and bound what you read of each user. The file is empty at first and never shrinks.
 2. Check `magic`, `version` (1), and that `total_bytes` are there.
 3. Compare `crc32` with the CRC-32 (as zlib's) of bytes 16 to `total_bytes`. If they differ, read again.
 4. Find records by the sizes in the header. Later versions may append fields to a record; `version` changes if the
@@ -32,15 +32,33 @@ device writes none, so take at most the time between both reads plus 100 ms.
 from __future__ import annotations
 
 import os
-import stat
 import struct
-import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from pathlib import Path
-from typing import TypeVar
+
+from hostlib.published import Budget, Budgets, LimitError, Limits, SnapshotError, command_of, identity_of, published
+from hostlib.udp_owners import Endpoint, network_of, udp_owners
+
+__all__ = [
+    "ConnectionSnapshot",
+    "DeviceSnapshot",
+    "Discards",
+    "LaneSnapshot",
+    "Member",
+    "Messages",
+    "PathClient",
+    "Process",
+    "SnapshotError",
+    "Survey",
+    "address_order",
+    "parse",
+    "survey",
+    "without_false_claims",
+]
 
 VERSION = 1
 EVERY_S = 0.1
@@ -64,14 +82,10 @@ _MEMBERS = struct.Struct("=II")  # after the device's IPv6 address
 _MEMBER = struct.Struct("=16s16sI")
 _CHECKED_FROM = 16  # the CRC covers everything from here on
 _MAX_BYTES = 2**24  # a hundred thousand lanes
-_TRIES = 20
-_PAUSE_S = 0.001
-
-_T = TypeVar("_T")
-
-
-class SnapshotError(ValueError):
-    """The bytes are not a snapshot, or were read while it was written. The message is one sentence."""
+_MOST_UNDER_WAY = 1024
+_MOST_MEMBERS = 64
+_MOST_SENTENCES = 3
+"""Sentences about what is wrong with one process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +292,8 @@ class DeviceSnapshot:
     """Further ones. A snapshot has those that have waited longest."""
     members: tuple[Member, ...] = ()
     """All NICs of a fused device; empty for one NIC, and from an older paralet."""
+    lanes_omitted: int = 0
+    """Further lanes: a survey reads a limited number of each process, each user, and in all."""
 
     @property
     def name(self) -> str:
@@ -296,6 +312,8 @@ class Process:
     devices: tuple[DeviceSnapshot, ...]
     state: str = ""
     """The kernel's letter for its state (proc(5)), such as ``T`` while it is stopped by a signal."""
+    uid: int | None = None
+    """The user who started it, as the kernel says; None from an older paralet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,13 +327,15 @@ class Survey:
     """Requested processes that do not exist."""
     unreadable: tuple[str, ...]
     """One sentence per device whose snapshot is invalid."""
+    left_out: tuple[str, ...] = ()
+    """Sentences: which limits were reached, and which users claim devices of others."""
 
 
 # -- snapshots -----------------------------------------------------------------------------------------------------
 
 
-def parse(data: bytes) -> DeviceSnapshot:
-    """Decode a snapshot. Raises SnapshotError.
+def parse(data: bytes, most_lanes: int | None = None) -> DeviceSnapshot:
+    """Decode a snapshot, with at most this many of its lanes. Raises SnapshotError.
 
     Records may be longer than in this version, and other bytes may follow, because the file of a device never shrinks.
     """
@@ -344,6 +364,7 @@ def parse(data: bytes) -> DeviceSnapshot:
     if header_bytes + device_bytes + lanes * lane_bytes != total:
         raise SnapshotError(f"{lanes} lanes of {lane_bytes} bytes do not make a snapshot of {total} bytes")
     first_lane = header_bytes + device_bytes
+    shown = lanes if most_lanes is None else min(lanes, most_lanes)
     (guid, interface, policy, address, udp_port, path_mtu, m, line_rate_bps, connections, peers, *counts) = (
         _DEVICE.unpack_from(data, header_bytes)
     )
@@ -371,10 +392,11 @@ def parse(data: bytes) -> DeviceSnapshot:
         messages=Messages(*counts[:5]),
         discards=Discards(*[*counts[5:], *cnps]),
         path_client=_path_client(data, header_bytes + _DEVICE.size) if has_path_client else None,
-        lanes=tuple(_lane(data, first_lane + index * lane_bytes, lane_bytes) for index in range(lanes)),
+        lanes=tuple(_lane(data, first_lane + index * lane_bytes, lane_bytes) for index in range(shown)),
         under_way=under_way,
         under_way_omitted=omitted,
         members=tuple(_members(data, after_connections + _IPV6, first_lane)),
+        lanes_omitted=lanes - shown,
     )
 
 
@@ -395,7 +417,7 @@ def _members(data: bytes, start: int, end: int) -> Iterator[Member]:
         return
     size, count = _MEMBERS.unpack_from(data, start)
     first = start + _MEMBERS.size
-    if count and (size < _MEMBER.size or first + count * size > end):
+    if count > _MOST_MEMBERS or (count and (size < _MEMBER.size or first + count * size > end)):
         raise SnapshotError(f"{count} members of {size} bytes do not fit the snapshot's device record")
     for index in range(count):
         interface, address, port = _MEMBER.unpack_from(data, first + index * size)
@@ -409,7 +431,7 @@ def _connections(data: bytes, start: int, end: int) -> tuple[tuple[ConnectionSna
         return None, 0, end
     size, count, omitted = _UNDER_WAY.unpack_from(data, start)
     first = start + _UNDER_WAY.size
-    if count and (size < _CONNECTION.size or first + count * size > end):
+    if count > _MOST_UNDER_WAY or (count and (size < _CONNECTION.size or first + count * size > end)):
         raise SnapshotError(f"{count} connections of {size} bytes do not fit the snapshot's device record")
     connections = tuple(_connection(data, first + index * size, size) for index in range(count))
     return connections, omitted, first + count * size
@@ -480,116 +502,107 @@ def _port(number: int) -> int:
 # -- processes -----------------------------------------------------------------------------------------------------
 
 
-def survey(pids: Iterable[int] | None = None) -> Survey:
+def survey(pids: Iterable[int] | None = None, limits: Limits | None = None) -> Survey:
     """Read the snapshots of the given processes, or of all. Processes without devices are left out.
 
-    Does not raise: processes and snapshots that cannot be read are listed in the result.
+    Does not raise: processes and snapshots that cannot be read are listed in the result, and so is what is beyond
+    `limits`. A device that another user's socket shows to be false is left out too.
     """
-    processes, forbidden, missing, unreadable = [], [], [], []
+    processes, forbidden, missing, unreadable, left_out = [], [], [], [], []
+    budgets = Budgets(limits or Limits())
     for pid in sorted({int(name) for name in os.listdir("/proc") if name.isdecimal()} if pids is None else set(pids)):
-        devices = []
-        state = ""
+        found, wrong, beyond = [], [], []
         try:
-            for device in published(pid, _MEMFD, parse):
-                if isinstance(device, SnapshotError):
-                    unreadable.append(f"process {pid}: {device}")
-                    continue
-                if not state:
-                    state, own_pid = _state_and_inner_pid(pid)
+            own = identity_of(pid)
+            budget = budgets.of(own.uid)
+            for device in published(pid, _MEMFD, _MAX_BYTES, budget, partial(_within, budget=budget)):
+                if isinstance(device, LimitError):
+                    beyond.append(f"process {pid} of user {own.uid}: {device}")
+                elif isinstance(device, SnapshotError):
+                    wrong.append(f"process {pid}: {device}")
                 # A fork inherits its parent's devices, but they are not its own.
-                if device.owner_pid == own_pid:
-                    devices.append(device)
+                elif device.owner_pid == own.inner_pid:
+                    found.append(device)
         except PermissionError:
             forbidden.append(pid)
         except (FileNotFoundError, ProcessLookupError):
             missing.append(pid)
+        devices = {(device.name, device.guid): device for device in reversed(found)}  # each once
         if devices:
-            devices.sort(key=lambda device: (*address_order(device.address), device.udp_port))
-            processes.append(Process(pid, _command(pid), tuple(devices), state))
-    return Survey(tuple(processes), tuple(forbidden), () if pids is None else tuple(missing), tuple(unreadable))
+            ordered = sorted(devices.values(), key=lambda one: (*address_order(one.address), one.udp_port, one.guid))
+            processes.append(Process(pid, command_of(pid), tuple(ordered), own.state, own.uid))
+        if omitted := sum(device.lanes_omitted for device in devices.values()):
+            beyond.append(f"process {pid} of user {own.uid}: {omitted:,} lanes are left out, beyond the limit")
+        unreadable += _some_of(wrong, pid)
+        left_out += _some_of(beyond, pid)
+    true, false = without_false_claims(processes)
+    found_all = tuple(true), tuple(forbidden), () if pids is None else tuple(missing)
+    return Survey(*found_all, tuple(unreadable), (*left_out, *false))
 
 
-def published(pid: int, memfd: str, parsed: Callable[[bytes], _T]) -> Iterator[_T | SnapshotError]:
-    """What a process publishes in its memory files of this name, each file once, or why it cannot be read.
+def _within(data: bytes, budget: Budget) -> DeviceSnapshot:
+    """The device in these bytes, with as many lanes as the budget has left."""
+    device = parse(data, max(0, budget.left("lanes") - 1))
+    budget.take("lanes", 1 + len(device.lanes))
+    return device
 
-    `parsed` decodes the bytes of a file and raises SnapshotError; it is called again if they changed while they were
-    read. Empty files are left out. Raises OSError if the process cannot be read.
+
+def _some_of(sentences: Sequence[str], pid: int) -> list[str]:
+    more = len(sentences) - _MOST_SENTENCES
+    return [*sentences[:_MOST_SENTENCES], *([f"process {pid}: and {more} more like these"] if more > 0 else [])]
+
+
+def without_false_claims(processes: Sequence[Process]) -> tuple[list[Process], list[str]]:
+    """The processes without devices that are another user's, and a sentence for each claim that is false or disputed.
+
+    Two users cannot have the same address and UDP port in one network namespace. Where both say so, the kernel's table
+    of sockets tells who has it. It knows nothing of `verbs`, where the NIC receives: then both stay.
     """
-    seen = set()
-    folder = f"/proc/{pid}/fd"
-    link = f"/memfd:{memfd} (deleted)"
-    for name in os.listdir(folder):
-        path = f"{folder}/{name}"
-        try:
-            if os.readlink(path) != link or (inode := os.stat(path).st_ino) in seen:
-                continue
-        except FileNotFoundError:
-            continue  # closed in the meantime
-        seen.add(inode)
-        try:
-            snapshot = _read(path, parsed)
-        except SnapshotError as error:
-            yield error
-        else:
-            if snapshot is not None:
-                yield snapshot
+    claims: dict[Endpoint, set[int | None]] = defaultdict(set)
+    for process in processes:
+        for device in process.devices:
+            for endpoint in _endpoints(device):
+                claims[endpoint].add(process.uid)
+    disputed = {endpoint for endpoint, uids in claims.items() if len(uids) > 1}
+    if not disputed:
+        return list(processes), []
+    claimed: dict[tuple[int | None, Endpoint], dict[int | None, int]] = defaultdict(dict)
+    networks = {process.pid: network_of(process.pid) for process in processes}
+    for process in processes:
+        for device in process.devices:
+            for endpoint in disputed.intersection(_endpoints(device)):
+                claimed[networks[process.pid], endpoint][process.uid] = process.pid
+    owners: dict[tuple[int | None, Endpoint], set[int | None]] = {}
+    sentences = []
+    for (network, endpoint), users in claimed.items():
+        if len(users) > 1:
+            owners[network, endpoint] = {*udp_owners(next(iter(users.values())), {endpoint}).get(endpoint, ())}
+            if not owners[network, endpoint]:
+                who = ", ".join(f"user {uid} (process {pid})" for uid, pid in users.items())
+                sentences.append(f"{_name(endpoint)} is claimed by {who}: at most one of them is right")
+    kept = []
+    for process in processes:
+        false = [
+            device
+            for device in process.devices
+            if any(
+                process.uid not in (owners.get((networks[process.pid], endpoint)) or {process.uid})
+                for endpoint in _endpoints(device)
+            )
+        ]
+        sentences += [
+            f"process {process.pid} of user {process.uid} claims {device.name}, which is another user's: it is left out"
+            for device in false[:_MOST_SENTENCES]
+        ]
+        if true := tuple(device for device in process.devices if device not in false):
+            kept.append(replace(process, devices=true))
+    return kept, sentences
 
 
-def inner_pid(pid: int) -> int | None:
-    """A process's own id in its innermost PID namespace, by which it names itself in what it publishes.
-
-    None when there is no such process, or this user may not read its status.
-    """
-    return _state_and_inner_pid(pid)[1]
+def _endpoints(device: DeviceSnapshot) -> list[Endpoint]:
+    return [(one.address, one.udp_port) for one in device.members or (device,)]
 
 
-def _read(path: str, parsed: Callable[[bytes], _T]) -> _T | None:
-    """Read the snapshot in a file. None when it is still empty or has disappeared. Raises SnapshotError."""
-    try:
-        # Any process can name any file like this, so check its type before opening it for reading.
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        try:
-            if not stat.S_ISREG(os.fstat(place).st_mode):
-                return None
-            file = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
-        finally:
-            os.close(place)
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    try:
-        return _read_consistent(file, parsed)
-    finally:
-        os.close(file)
-
-
-def _read_consistent(file: int, parsed: Callable[[bytes], _T]) -> _T | None:
-    for attempt in range(_TRIES):
-        size = os.fstat(file).st_size
-        if size > _MAX_BYTES:
-            raise SnapshotError(f"a snapshot of {size} bytes exceeds the limit of {_MAX_BYTES} bytes")
-        try:
-            return parsed(os.pread(file, size, 0)) if size else None
-        except SnapshotError:
-            if attempt + 1 == _TRIES:
-                raise
-            time.sleep(_PAUSE_S)  # the process was writing it
-    return None
-
-
-def _state_and_inner_pid(pid: int) -> tuple[str, int | None]:
-    """The letter of the process's state, and its own id in its innermost PID namespace (proc(5), status)."""
-    fields = dict(line.partition(":")[::2] for line in _proc_text(pid, "status").splitlines())
-    state, inner = fields.get("State", "").split(), fields.get("NSpid", "").split()
-    return (state[0] if state else ""), (int(inner[-1]) if inner else None)
-
-
-def _command(pid: int) -> str:
-    words = _proc_text(pid, "cmdline").replace("\0", " ") or _proc_text(pid, "comm")
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in words).split())
-
-
-def _proc_text(pid: int, name: str) -> str:
-    try:
-        return Path("/proc", str(pid), name).read_text(errors="replace")
-    except OSError:
-        return ""
+def _name(endpoint: Endpoint) -> str:
+    address, port = endpoint
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -4,18 +4,28 @@
 import time
 from collections.abc import Iterable
 
-from hostlib.stats import SnapshotError, Survey, inner_pid, published
-from testbed.live.nccl_operations import MEMFD, OperationState, RankOperations, parse, states
+from hostlib.published import Amounts, Budgets, Limits, SnapshotError, identity_of, published
+from hostlib.stats import Survey
+from testbed.live.nccl_operations import MEMFD, MOST_BYTES, OperationState, RankOperations, parse, states
+
+_LIMITS = Limits(
+    process=Amounts(files=2**17, read_bytes=2**24, rereads=100, lanes=0),
+    user=Amounts(files=2**18, read_bytes=2**25, rereads=200, lanes=0),
+    all=Amounts(files=2**20, read_bytes=2**27, rereads=1000, lanes=0),
+)
 
 
 def operations_of(pids: Iterable[int]) -> list[RankOperations]:
     """The operations of these processes, as far as they publish any. Others, and what is unreadable, are left out."""
     found = []
+    budgets = Budgets(_LIMITS)
     for pid in pids:
+        own = identity_of(pid)
         try:
-            for told in published(pid, MEMFD, parse):
-                if not isinstance(told, SnapshotError) and told[0] == inner_pid(pid):
-                    found.append(RankOperations(pid, time.monotonic(), told[1]))
+            for told in published(pid, MEMFD, MOST_BYTES, budgets.of(own.uid), parse):
+                if not isinstance(told, SnapshotError) and told[0] == own.inner_pid:
+                    found.append(RankOperations(pid, time.monotonic(), told[1], own.uid))
+                    break  # a process has one profiler
         except OSError:
             continue  # it has ended, or is another user's
     return found

@@ -118,14 +118,14 @@ def stat(
         raise click.UsageError("--interval nan is not a number of seconds")
     first = _look(pids)
     _require(first, pids)
-    for sentence in first.unreadable:
+    for sentence in (*first.unreadable, *first.left_out):
         click.echo(printable(f"paralet: {sentence}"), err=True)
     pause_s = interval_s or _INTERVAL_S
     try:
         if as_prometheus:
             from testbed.cli.stat_prometheus import exposition
 
-            click.echo(exposition(first.processes), nl=False)
+            click.echo(exposition(first), nl=False)
         elif as_json and interval_s is None and count is None:
             click.echo(json_of(first, operations_of(_pids(first)), indent=2))
         elif as_json:
@@ -174,7 +174,7 @@ def _serve(listen: str, pids: tuple[int, ...]) -> None:
 
     address, port = ipv4_and_port("--listen", listen, "127.0.0.1:9464")
     try:
-        port = serve(address, port, lambda: _look(pids).processes)
+        port = serve(address, port, lambda: _look(pids))
     except OSError as error:
         raise TestbedError(f"--listen {listen}: {error.strerror}") from error
     click.echo(printable(f"Serving http://{address}:{port}/metrics until Ctrl-C."))

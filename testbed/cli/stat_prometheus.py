@@ -2,17 +2,18 @@
 """Live counters in Prometheus' text format 0.0.4: as text for node_exporter's textfile collector, or over HTTP."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from hostlib.stats import Process
+from hostlib.stats import DeviceSnapshot, Process, Survey
 
-_DEVICE = ("pid", "device")
-_LANE = ("pid", "device", "peer", "lane", "qpn", "port", "method")
+_DEVICE = ("uid", "pid", "device")
+_LANE = (*_DEVICE, "peer", "lane", "qpn", "port", "method")
 
 _MESSAGES = {
     "sends": "Messages sent.",
@@ -60,15 +61,15 @@ _LANE_GAUGES = {
 }
 
 
-def exposition(processes: Sequence[Process]) -> str:
+def exposition(survey: Survey) -> str:
     """The counters of all processes. A lane's port is a label, so a move to another port starts a new time series."""
     registry = CollectorRegistry()
-    registry.register(_Families(processes))
+    registry.register(_Families(survey))
     return generate_latest(registry).decode()
 
 
-def serve(address: str, port: int, look: Callable[[], Sequence[Process]]) -> int:
-    """Serve the counters of the processes that `look` returns at each request, at http://address:port/metrics.
+def serve(address: str, port: int, look: Callable[[], Survey]) -> int:
+    """Serve the counters that `look` finds at each request, at http://address:port/metrics.
 
     A background thread serves until the process ends. Returns the port, which differs where `port` is 0. Raises OSError
     when the address cannot be listened on.
@@ -80,25 +81,41 @@ def serve(address: str, port: int, look: Callable[[], Sequence[Process]]) -> int
 
 
 class _Looking(Collector):
-    def __init__(self, look: Callable[[], Sequence[Process]]) -> None:
+    def __init__(self, look: Callable[[], Survey]) -> None:
         self._look = look
 
     def collect(self) -> Iterator[Metric]:
         return _Families(self._look()).collect()
 
 
+def _labelled(process: Process) -> Iterator[tuple[tuple[str, str, str], DeviceSnapshot]]:
+    """The devices of a process with their labels. Those that share a NIC, and so a name, have their GUID in it."""
+    names = Counter(device.name for device in process.devices)
+    uid = "" if process.uid is None else str(process.uid)
+    for device in process.devices:
+        name = device.name if names[device.name] == 1 else f"{device.name}#{device.guid}"
+        yield (uid, str(process.pid), name), device
+
+
 class _Families(Collector):
-    def __init__(self, processes: Sequence[Process]) -> None:
-        self._devices = [
-            ((str(process.pid), device.name), device) for process in processes for device in process.devices
-        ]
-        self._lanes = [
-            ((*labels, lane.peer, str(lane.lane), str(lane.qpn), str(lane.port), lane.port_method), asdict(lane))
+    def __init__(self, survey: Survey) -> None:
+        self._left_out = len(survey.left_out)
+        # By labels: whatever processes publish, no two time series have the same. Prometheus would refuse all of them.
+        devices = {labels: device for process in survey.processes for labels, device in _labelled(process)}
+        self._devices = list(devices.items())
+        lanes = {
+            (*labels, lane.peer, str(lane.lane), str(lane.qpn), str(lane.port), lane.port_method): lane
             for labels, device in self._devices
             for lane in device.lanes
-        ]
+        }
+        self._lanes = [(labels, asdict(lane)) for labels, lane in lanes.items()]
 
     def collect(self) -> Iterator[Metric]:
+        left_out = GaugeMetricFamily(
+            "paralet_stat_left_out", "Limits reached and claims of others' devices: `paralet stat` names them."
+        )
+        left_out.add_metric((), self._left_out)
+        yield left_out
         yield from self._of_devices()
         yield from self._of_path_clients()
         for field, meaning in _LANE_COUNTERS.items():

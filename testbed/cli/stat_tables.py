@@ -4,6 +4,7 @@
 On a terminal, the tables are limited to the rows and columns that fit.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -90,6 +91,7 @@ def _microseconds(seconds: float) -> str:
 
 _DEVICES: tuple[_Column[_DeviceRow], ...] = (
     _Column("#", lambda row: str(row.number)),
+    _Column("uid", lambda row: "-" if row.process.uid is None else str(row.process.uid)),
     _Column("pid", lambda row: str(row.process.pid)),
     _Column("process", lambda row: _brief(row.process.command), right=False, spare=2),
     _Column("device", lambda row: _place(row.device), right=False),
@@ -176,7 +178,7 @@ class Picture:
                 printable(f"{_some(len(devices), 'device')}, {_some(len(lanes), 'lane')}, {datetime.now():%H:%M:%S}"),
                 style="bold",
             ),
-            self._table(_DEVICES if len(devices) > 1 else _DEVICES[1:], shown_devices),
+            self._table(_device_columns(devices), shown_devices),
             *self._operations,
         ]
         if clients:
@@ -230,6 +232,13 @@ class Picture:
             if not spare or Measurement.get(self._console, unlimited, drawn).maximum <= self._console.width:
                 return drawn
             kept = [column for column in kept if column.spare != spare]
+
+
+def _device_columns(devices: Sequence[_DeviceRow]) -> Sequence[_Column[_DeviceRow]]:
+    """All columns, without the number of a single device, and without users where all devices are this user's."""
+    own = all(row.process.uid in (None, os.getuid()) for row in devices)
+    needless = {*(["#"] if len(devices) == 1 else []), *(["uid"] if own else [])}
+    return [column for column in _DEVICES if column.heading not in needless]
 
 
 def _total(rates: Sequence[_Rates]) -> _Rates:

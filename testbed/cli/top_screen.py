@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The screen of `paralet top`: a heat map of the fabric, the busiest link, the lanes and what happened."""
 
+import os
 import re
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -216,6 +217,11 @@ def _block(part: float) -> str:
     return _BLOCKS[max(1, min(len(_BLOCKS) - 1, round(part * (len(_BLOCKS) - 1))))]
 
 
+def _owner(uid: int | None) -> str:
+    """The user of a process, if it is another than this one's."""
+    return "" if uid in (None, os.getuid()) else f" (user {uid})"
+
+
 def _port_cells(one: PortRates) -> tuple[str, ...]:
     rates = ("-" if bps is None else f"{bps / 1e6:,.1f}" for bps in (one.tx_bps, one.rx_bps))
     share = "-" if one.utilisation is None else f"{_block(one.utilisation)} {one.utilisation:.0%}"
@@ -229,4 +235,13 @@ def _cells(one: LaneRates, history: Sequence[float], top: float) -> tuple[str, .
     rtt = f"{lane.rtt_s * 1e6:,.0f}" if lane.rtt_s else "-"
     counts = (f"{lane.retransmits:,}", f"{lane.moves:,}")
     port = "" if one.device.udp_port == 4791 else f":{one.device.udp_port}"
-    return (one.device.address + port, lane.peer, str(lane.lane), str(lane.port), spark, rate, rtt, *counts)
+    return (
+        one.device.address + port + _owner(one.process.uid),
+        lane.peer,
+        str(lane.lane),
+        str(lane.port),
+        spark,
+        rate,
+        rtt,
+        *counts,
+    )

@@ -65,7 +65,9 @@ class Moments:
         Links whose ports were measured have the load that was measured, others that of the lanes.
         """
         lanes = list(lane_rates(self._before, survey, now_s - self._at_s))
-        happened = [] if self._before is None else list(events(self._before, survey, self._exists))
+        known = set() if self._before is None else {*self._before.unreadable, *self._before.left_out}
+        happened = [sentence for sentence in (*survey.unreadable, *survey.left_out) if sentence not in known]
+        happened += [] if self._before is None else events(self._before, survey, self._exists)
         self._before, self._at_s = survey, now_s
         keys = [(one.process.pid, one.device.guid, one.lane.peer, one.lane.lane) for one in lanes]
         kept = {key: self._history.get(key, deque(maxlen=HISTORY)) for key in keys}
@@ -91,6 +93,7 @@ def as_json(moment: Moment, view: "FabricView | None") -> dict[str, Any]:
     return {
         "lanes": [
             {
+                "uid": one.process.uid,
                 "pid": one.process.pid,
                 "device": one.device.name,
                 "peer": one.lane.peer,

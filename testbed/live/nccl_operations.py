@@ -18,6 +18,9 @@ from hostlib.stats import SnapshotError
 MEMFD = "paralet-operations"
 """Name of the file in memory that has the snapshot."""
 
+MOST_BYTES = 2**22
+"""Bytes of a snapshot that is read: 512 operations with 8 waits each have less."""
+
 LATE_AFTER_S = 0.5
 """A transfer that has not moved for this time makes its operation late."""
 
@@ -98,6 +101,8 @@ class RankOperations:
     pid: int
     clock_s: float
     operations: tuple[Operation, ...]
+    uid: int | None = None
+    """The user of the process, as the kernel says; None from an older paralet."""
 
 
 class _Told(msgspec.Struct):
@@ -158,8 +163,17 @@ class OperationState:
 def states(processes: Iterable[RankOperations], late_after_s: float = LATE_AFTER_S) -> list[OperationState]:
     """The operations under way, and of each communicator without one the latest; the longest first.
 
-    `late_after_s`: a transfer that has not moved for this time is late.
+    Ranks of different users never make one operation, whatever they say. `late_after_s`: a transfer that has not moved
+    for this time is late.
     """
+    by_user: dict[int | None, list[RankOperations]] = defaultdict(list)
+    for process in processes:
+        by_user[process.uid].append(process)
+    found = [state for ranks in by_user.values() for state in _of_one_user(ranks, late_after_s)]
+    return sorted(found, key=lambda state: (not state.running, -state.seconds))
+
+
+def _of_one_user(processes: Iterable[RankOperations], late_after_s: float) -> list[OperationState]:
     groups: dict[tuple[object, ...], dict[int, tuple[float, Operation]]] = defaultdict(dict)
     known: dict[int, dict[int, RankOperations]] = defaultdict(dict)
     for process in processes:
@@ -176,7 +190,7 @@ def states(processes: Iterable[RankOperations], late_after_s: float = LATE_AFTER
         under_way = [group for group in all_of_it if any(one.ended_s == 0 for _, one in group.values())]
         latest = min(all_of_it, key=lambda group: min(clock - one.began_s for clock, one in group.values()))
         found += [_state(group, known[communicator], late_after_s) for group in under_way or [latest]]
-    return sorted(found, key=lambda state: (not state.running, -state.seconds))
+    return found
 
 
 def _state(

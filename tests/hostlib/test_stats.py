@@ -285,9 +285,11 @@ def snapshot(
     body += struct.pack("=16s16s16s", bytes(range(16)), interface, policy)
     body += struct.pack("=IIII14Q", 0x0A000001, 4791, 4096, 8, 10**9, *range(1, 14)) + path_client + cnps
     body += under_way + tail
-    for index in range(lanes):
-        body += struct.pack("=IIII16s16Q", 0x0A000002, index, 77, 50_000 + index, b"socket", 2500, *range(1, 16)) + tail
-    return with_checksum(body)
+    rows = (
+        struct.pack("=IIII16s16Q", 0x0A000002, index, 77, 50_000 + index % 10_000, b"socket", 2500, *range(1, 16))
+        for index in range(lanes)
+    )
+    return with_checksum(body + b"".join(row + tail for row in rows))
 
 
 @pytest.mark.parametrize("longer", [0, 8, 24])
@@ -423,14 +425,14 @@ def test_any_content_with_a_valid_checksum_is_read_or_refused(data: st.DataObjec
 
 
 @contextmanager
-def impostor(content: bytes, size: int | None = None) -> Iterator[None]:
-    """A file of this process with the name of live counters."""
+def impostor(content: bytes, size: int | None = None) -> Iterator[int]:
+    """A file of this process with the name of live counters: its descriptor."""
     file = os.memfd_create("paralet-stats")
     try:
         os.write(file, content)
         if size is not None:
             os.ftruncate(file, size)
-        yield
+        yield file
     finally:
         os.close(file)
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from hostlib.published import Limits
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 60.0
@@ -84,3 +89,48 @@ def test_another_user_is_not_shown_a_job(tmp_path: Path) -> None:
         assert f"try sudo paralet stat {job.pid}" in refused.stderr
         unseen = stat("--json", prefix=nobody)
         assert str(job.pid) not in unseen.stdout
+
+
+CLAIM = """
+import os, struct, sys
+from tests.hostlib.test_stats import snapshot, with_checksum
+address, port = map(int, sys.argv[1:])
+false = bytearray(snapshot(lanes=1, pid=os.getpid())[16:])
+struct.pack_into("=II", false, 96, address, port)  # after the texts of the device's record
+for content in (with_checksum(bytes(false)), with_checksum(bytes(false)), snapshot(lanes=20_000, pid=os.getpid())):
+    os.write(os.memfd_create("paralet-stats"), content)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+"""Publishes two snapshots with this address and port, and one with 20,000 lanes."""
+
+
+def test_what_another_user_makes_up_costs_little_and_names_its_user() -> None:
+    """A user publishes the address and port of root's device twice, and 20,000 lanes."""
+    with running(*JOB):
+        (job,) = (process for process in shown() if process["uid"] == 0)
+        taken = job["devices"][0]
+        address = int.from_bytes(socket.inet_aton(taken["address"]), "big")
+        claim = [sys.executable, "-c", CLAIM, str(address), str(taken["udp_port"])]
+        with subprocess.Popen(
+            claim, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, user=65534, group=65534, extra_groups=[],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        ) as liar:  # fmt: skip
+            try:
+                assert liar.stdout is not None
+                assert liar.stdout.readline() == "ready\n"
+                done = stat("--prometheus")
+            finally:
+                liar.kill()
+    assert done.returncode == 0, done.stderr
+    series = [line.rpartition(" ")[0] for line in done.stdout.splitlines() if not line.startswith("#")]
+    assert max(Counter(series).values()) == 1
+    mine = [line for line in series if f'device="{taken["address"]}:{taken["udp_port"]}"' in line]
+    assert mine
+    assert all('uid="0"' in line for line in mine)
+    lanes = [line for line in series if line.startswith("paralet_lane_moves_total") and 'uid="65534"' in line]
+    assert 0 < len(lanes) <= Limits().process.lanes
+    assert f"process {liar.pid} of user 65534: it has more lanes" in done.stderr or "lanes are left out" in done.stderr
+    assert f"process {liar.pid} of user 65534 claims {taken['address']}:{taken['udp_port']}" in done.stderr
+    (left_out,) = re.findall(r"^paralet_stat_left_out (\S+)$", done.stdout, re.MULTILINE)
+    assert float(left_out) >= 2

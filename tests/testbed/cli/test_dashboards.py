@@ -23,10 +23,9 @@ import pytest
 import yaml
 
 from hostlib import Device
-from hostlib.stats import Process
 from testbed.cli.stat_prometheus import exposition
 from tests.testbed.cli.test_stat import PATH_CLIENT
-from tests.testbed.live.snapshots import device, lane
+from tests.testbed.live.snapshots import device, lane, survey
 
 FOLDER = Path(__file__).parents[3] / "dashboards"
 FETCHED = Path(__file__).parents[3] / "build" / "prometheus"
@@ -38,9 +37,9 @@ def exported() -> dict[str, set[str]]:
     """The labels of every exported metric, with those that Prometheus adds."""
     one = device(lane(0), path_client=PATH_CLIENT, line_rate_bps=10**9)
     labels: dict[str, set[str]] = {}
-    for line in exposition([Process(42, "train", (one,))]).splitlines():
+    for line in exposition(survey(one)).splitlines():
         if not line.startswith("#"):
-            name, inside = re.fullmatch(r"(\w+)\{(.*)\} \S+", line).groups()  # type: ignore[union-attr]
+            name, inside = re.fullmatch(r"(\w+)(?:\{(.*)\})? \S+", line).groups("")  # type: ignore[union-attr]
             labels[name] = {*re.findall(r'(\w+)="', inside), "instance", "job"}
     return labels
 

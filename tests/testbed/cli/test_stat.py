@@ -151,10 +151,11 @@ def test_the_exposition_has_every_counter_of_every_lane() -> None:
         device(lane(0), busy, line_rate_bps=25 * 10**9),
         device(lane(0), replace(lane(0), qpn=7), address="10.0.0.1", udp_port=40_000, guid="b"),
     )
-    text = exposition(survey.processes)
+    text = exposition(survey)
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     assert max(Counter((sample.name, *sorted(sample.labels.items())) for sample in samples).values()) == 1
     labels = {
+        "uid": "1000",
         "pid": "42",
         "device": "10.0.0.1:4791",
         "peer": "10.0.0.2",
@@ -179,8 +180,30 @@ def test_the_exposition_has_every_counter_of_every_lane() -> None:
     assert [s.value for s in of_device if s.name == "paralet_messages_send_bytes_total"] == [2]
 
 
+def test_no_two_time_series_have_the_same_labels() -> None:
+    twin = device(lane(0), lane(0, 7), lane(0))
+    members = (Member("eth0", "10.0.0.1", 4791), Member("eth0", "10.0.0.1", 4791))
+    survey = look(twin, twin, replace(twin, guid="another", members=members), replace(twin, interface="eth1"))
+    survey = replace(survey, processes=survey.processes * 2, left_out=("a sentence",))
+    text = exposition(survey)
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    assert max(Counter((sample.name, *sorted(sample.labels.items())) for sample in samples).values()) == 1
+    seen = {sample.labels["device"] for sample in samples if sample.name == "paralet_device_info"}
+    assert seen == {"10.0.0.1:4791#10.0.0.1", "10.0.0.1:4791#another"}
+    assert [sample.value for sample in samples if sample.name == "paralet_stat_left_out"] == [1]
+
+
+def test_other_users_devices_name_their_user() -> None:
+    survey = look(device(lane(0)))
+    (row,) = rows(drawn((survey, 0.0)), "policy")
+    assert row["uid"] == "1000"
+    own = replace(survey, processes=tuple(replace(process, uid=os.getuid()) for process in survey.processes))
+    (row,) = rows(drawn((own, 0.0)), "policy")
+    assert "uid" not in row
+
+
 def test_the_exposition_has_every_counter_of_the_path_client() -> None:
-    text = exposition(look(device(path_client=PATH_CLIENT), device(address="10.0.0.2")).processes)
+    text = exposition(look(device(path_client=PATH_CLIENT), device(address="10.0.0.2")))
     families = {family.name: family for family in text_string_to_metric_families(text)}
     for field in PathClient.__slots__[2:]:
         (sample,) = families[f"paralet_path_client_{field}"].samples
@@ -191,9 +214,9 @@ def test_the_exposition_has_every_counter_of_the_path_client() -> None:
 
 
 def test_every_metric_family_has_a_description() -> None:
-    text = exposition(look(device(lane(0), path_client=PATH_CLIENT)).processes)
+    text = exposition(look(device(lane(0), path_client=PATH_CLIENT)))
     told = Counter(tuple(line.split()[1:3]) for line in text.splitlines() if line.startswith("#"))
-    names = {line.partition("{")[0] for line in text.splitlines() if not line.startswith("#")}
+    names = {re.split("[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
     assert names
     for name in names:
         assert told["HELP", name] == told["TYPE", name] == 1

@@ -40,7 +40,7 @@ def device(*lanes: LaneSnapshot, time_s: float = 0.0, address: str = "10.0.0.1",
 
 def survey(*devices: DeviceSnapshot, pid: int = 42) -> Survey:
     """A survey that found these devices in one process."""
-    return Survey((Process(pid, "/usr/bin/python train.py", devices),), (), (), ())
+    return Survey((Process(pid, "/usr/bin/python train.py", devices, uid=1000),), (), (), ())
 
 
 def connection(to: DeviceSnapshot | str, number: int = 1, **changes: Any) -> ConnectionSnapshot:
