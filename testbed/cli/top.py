@@ -109,7 +109,8 @@ def top(
     if topology_file is not None or run_dir is not None:
         require("models", "the load of links")
     view, status = _watched(topology_file, hash_name, run_dir)
-    os.nice(19)  # the view takes what the watched processes leave of the processors
+    if serve is None:
+        os.nice(19)  # the view takes what the watched processes leave of the processors
     if json_lines or serve is not None:
         watch = _Watch(pids, view, None if counters_file is None else CountersInput(counters_file), status)
         if serve is not None:
@@ -235,4 +236,8 @@ def _serve(serve: str, watch: _Watch, interval_s: float) -> None:
     with listening:
         click.echo(printable(f"Serving http://{address}:{listening.server_port}/ until Ctrl-C."))
         sys.stdout.flush()
-        listening.serve_forever()
+        try:
+            listening.serve_forever()
+        except KeyboardInterrupt:
+            click.echo("paralet: interrupted", err=True)
+            os._exit(130)  # the interpreter's own end would take turns with the thread that looks, which hardly runs

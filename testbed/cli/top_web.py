@@ -2,14 +2,16 @@
 """The page of `paralet top --serve`, and the server that feeds it. Nothing is fetched from elsewhere."""
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
-from ipaddress import IPv4Address
 from typing import Any
+
+from testbed.cli.own_hosts import is_for
 
 _FILES = {
     "/": ("top_page.html", "text/html; charset=utf-8"),
@@ -31,7 +33,11 @@ _SOCKET_TIMEOUT_S = 30.0
 
 
 class Feed:
-    """Updates for the browsers that watch. `look` is called every `interval_s` seconds, and only while one watches."""
+    """Updates for the browsers that watch. `look` is called every `interval_s` seconds, and only while one watches.
+
+    The thread that looks takes what others leave of the processors. The process itself does not, or its end would wait
+    for a busy machine.
+    """
 
     def __init__(self, look: Callable[[], dict[str, Any]], interval_s: float) -> None:
         self._look, self._interval_s = look, interval_s
@@ -69,6 +75,7 @@ class Feed:
             yield text
 
     def _run(self) -> None:
+        os.nice(19)  # of this thread only: Linux keeps it by thread
         while True:
             with self._changed:
                 while not self._viewers:
@@ -84,19 +91,18 @@ class Feed:
 def server(address: str, port: int, feed: Feed) -> ThreadingHTTPServer:
     """A server of the page at this address; port 0 is any free one. Raises OSError.
 
-    On a loopback address it answers only requests that name a loopback host, so that a page from elsewhere cannot read
-    it under a name of its own (DNS rebinding).
+    It answers only requests that are for it (`own_hosts`).
     """
     files = {
         path: (resources.files(__package__).joinpath(name).read_bytes(), kind) for path, (name, kind) in _FILES.items()
     }
-    hosts = {address, "localhost", "127.0.0.1"} if IPv4Address(address).is_loopback else None
+    for_this_host = is_for(address)
 
     class Handler(BaseHTTPRequestHandler):
         timeout = _SOCKET_TIMEOUT_S
 
         def do_GET(self) -> None:
-            if hosts is not None and self.headers.get("Host", "").partition(":")[0] not in hosts:
+            if not for_this_host(self.headers.get("Host", "")):
                 self.send_error(HTTPStatus.FORBIDDEN, "The request names another host")
             elif self.path == "/updates":
                 self._follow()

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -288,6 +289,10 @@ def test_prometheus_is_served_until_interrupted(own_device: int) -> None:
                 r"Serving (http://127\.0\.0\.1:\d+/metrics) until Ctrl-C\.\n", server.stdout.readline()
             )
             assert address is not None
+            for host in ("evil.example", "evil.example:9464"):  # a name that somebody's DNS points here
+                request = urllib.request.Request(address[1], headers={"Host": host})
+                with pytest.raises(urllib.error.HTTPError, match="403"):
+                    urllib.request.urlopen(request, timeout=TIMEOUT_S)
             for _ in range(2):  # a survey for each request
                 with urllib.request.urlopen(address[1], timeout=TIMEOUT_S) as page:
                     families = {family.name: family for family in text_string_to_metric_families(page.read().decode())}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -182,6 +183,10 @@ def test_the_command_serves_until_it_is_interrupted() -> None:
             stream.request("GET", "/updates")
             told = json.loads(stream.getresponse().readline().removeprefix(b"data: "))
             assert told["totals"]["devices"] >= 0
+            tasks = Path("/proc", str(process.pid), "task")
+            nices = {int(one.name): os.getpriority(os.PRIO_PROCESS, int(one.name)) for one in tasks.iterdir()}
+            assert nices[process.pid] == os.getpriority(os.PRIO_PROCESS, 0), "Ctrl-C does not wait for a busy machine"
+            assert 19 in nices.values(), "the thread that looks takes what others leave"
         finally:
             process.send_signal(2)
             assert process.wait(60) == 130
