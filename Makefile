@@ -111,6 +111,10 @@ test-start: setup ## The README's start without root as written, in a copy of th
 test-wheel: setup ## Build the wheel and use it in an empty environment
 	@scripts/wheel.sh --test
 
+.PHONY: lock
+lock: ## Lock the versions and hashes of Python packages anew, after a change of pyproject.toml (docs/dependencies.md)
+	@scripts/lock.sh
+
 .PHONY: clean
 clean: ## Remove what was built; .venv and results/ stay
 	@rm -rf build dist .setup emul/bin hostlib/bin hostlib/_engine*.so nccl_net_plugin/bin nccl_net_plugin/lib testbed/nccl/cpu_device/lib *.egg-info .pytest_cache .hypothesis .import_linter_cache

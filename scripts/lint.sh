@@ -35,6 +35,7 @@ check ruff ruff check .
 check ruff-format ruff format --check .
 check mypy mypy
 check import-linter lint-imports
+check lock python scripts/locked.py check
 check shellcheck shellcheck "${shell[@]}"
 check clang-format clang-format-14 --dry-run --Werror "${native[@]}"
 check clang-tidy tidy

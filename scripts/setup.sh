@@ -68,18 +68,30 @@ debian_packages() {
     printf '%s' "${lacking[*]}" >.setup/lacking
 }
 
+# Whether the versions and hashes of requirements.lock are used: it is for Python 3.11. PARALET_UNLOCKED=1: never.
+is_locked() {
+    [[ -z "${PARALET_UNLOCKED:-}" && -f requirements.lock && "$("$python" --version)" == "Python 3.11."* ]]
+}
+
 python_environment() {
     local key stamp=.setup/python
-    key="$("$python" --version) $PWD $(cat pyproject.toml setup.py | sha256sum) $(echo */__init__.py)"
+    key="$("$python" --version) $PWD ${PARALET_UNLOCKED:-} $(cat pyproject.toml setup.py requirements.lock 2>/dev/null | sha256sum) $(echo */__init__.py)"
     [[ -x .venv/bin/paralet && "$(cat "$stamp" 2>/dev/null)" == "$key" ]] && return 0
     # --system-site-packages: mininet comes from Debian, not from PyPI.
     [[ -x .venv/bin/python ]] || step "making .venv" "$python" -m venv --system-site-packages .venv
     # --no-build-isolation keeps one pybind11, so that the CMake build tree is reused and not set up anew each time.
-    step "installing Python's build tools into .venv" \
-        .venv/bin/python -m pip install --quiet 'setuptools>=66.1' wheel 'pybind11>=3.0,<4'
-    native_engine # a step of its own, which the next one finds done
-    step "installing paralet and its Python packages into .venv" \
-        .venv/bin/python -m pip install --quiet --no-build-isolation --editable '.[dev]'
+    local install=(.venv/bin/python -m pip install --quiet)
+    if is_locked; then
+        step "installing the Python packages of requirements.lock into .venv" \
+            "${install[@]}" --require-hashes --only-binary :all: --requirement requirements.lock
+        native_engine # a step of its own, which the next one finds done
+        step "installing paralet into .venv" "${install[@]}" --no-deps --no-build-isolation --editable .
+    else
+        step "installing Python's build tools into .venv" "${install[@]}" 'setuptools>=66.1' wheel 'pybind11>=3.0,<4'
+        native_engine
+        step "installing paralet and its Python packages into .venv, which are not locked" \
+            "${install[@]}" --no-build-isolation --editable '.[dev]'
+    fi
     # Tests start many processes, as a user who cannot write what they compile.
     local packages=(*/__init__.py)
     quietly .venv/bin/python -m compileall -q "${packages[@]%/*}"

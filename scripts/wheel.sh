@@ -4,6 +4,8 @@
 # Builds a manylinux wheel into dist/. auditwheel adds libisal and checks that the wheel needs no other library beyond the
 # manylinux standard. The manylinux version follows from this machine's glibc: on Debian 12 it is 2.36 or older.
 #
+# Beside it dist/paralet.cdx.json lists what the wheel carries and what was locked: CycloneDX.
+#
 # usage: scripts/wheel.sh [--test]
 #   --test  also install the wheel into an empty environment, then one extra after the other, and use what each promises
 set -euo pipefail
@@ -31,7 +33,8 @@ quietly() {
 rm -rf build/wheel/plain dist build/lib.* build/bdist.*
 quietly python -m build --wheel --no-isolation --outdir build/wheel/plain
 quietly auditwheel repair --wheel-dir dist build/wheel/plain/*.whl
-echo "wheel: $(echo dist/*.whl)"
+quietly python scripts/bill_of_materials.py dist/*.whl dist/paralet.cdx.json
+echo "wheel: $(echo dist/*.whl), its bill of materials: dist/paralet.cdx.json"
 [[ ${1:-} == --test ]] || exit 0
 
 empty=$(mktemp -d)

@@ -23,7 +23,10 @@ def tree(tmp_path: Path) -> Path:
         shutil.copy(ROOT / name, tmp_path / name)
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\necho "called: $*"\ncase "$*" in *"${FAIL:-no such argument}"*) exit 1 ;; esac\n')
+    python.write_text(
+        '#!/bin/sh\necho "called: $*" | tee -a "$(dirname "$0")/calls"\n'
+        'case "$*" in *"${FAIL:-no such argument}"*) exit 1 ;; esac\n'
+    )
     python.chmod(0o755)
     return tmp_path
 
@@ -53,3 +56,15 @@ def test_a_step_that_fails_shows_its_output(tree: Path) -> None:
     assert done.returncode == 1
     assert "called: setup.py --quiet build_ext --inplace" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("setup: '.venv/bin/python setup.py")
+
+
+@pytest.mark.parametrize(("environment", "uses_lock"), [({}, True), ({"PARALET_UNLOCKED": "1"}, False)])
+def test_python_311_gets_what_the_lock_says(tree: Path, environment: dict[str, str], uses_lock: bool) -> None:
+    version = subprocess.run(["/usr/bin/python3", "--version"], capture_output=True, text=True, check=True).stdout
+    (tree / "requirements.lock").write_text("click==8.1.0\n")
+    done = set_up(tree, **environment)
+    assert done.returncode == 0, done.stderr
+    calls = (tree / ".venv" / "bin" / "calls").read_text()
+    expected = uses_lock and version.startswith("Python 3.11.")
+    assert ("--require-hashes --only-binary :all: --requirement requirements.lock" in calls) == expected
+    assert ("--editable .[dev]" in calls) != expected
