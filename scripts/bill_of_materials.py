@@ -11,7 +11,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-from cyclonedx.model import HashType
+from cyclonedx.model import HashAlgorithm, HashType
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot5
@@ -44,10 +44,11 @@ def bill_of_materials(wheel: Path, lock: str) -> str:
                         name=vendored["name"],
                         version=vendored["version"].lstrip(".") or None,
                         type=ComponentType.LIBRARY,
-                        hashes=[HashType.from_hashlib_alg("sha256", _sha256(files.read(name)))],
+                        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=_sha256(files.read(name)))],
                         description=f"in the wheel as {name}",
                     )
                 )
+    bom.register_dependency(bom.metadata.component, bom.components)
     return JsonV1Dot5(bom).output_as_string(indent=2)
 
 
