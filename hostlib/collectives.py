@@ -101,6 +101,14 @@ class Group:
         """Whether `close` was called."""
         return self._engine.closed
 
+    @property
+    def inherited(self) -> bool:
+        """Whether this process is a forked child of the one that made the group.
+
+        Every call on the group and its operations under way raises DeviceError then, but for `close`.
+        """
+        return self._engine.inherited
+
     def all_reduce(
         self,
         source: int,

@@ -231,6 +231,15 @@ class Device:
         """UDP port on which packets arrive: 4791, or another one when a process on this address already has 4791."""
         return self._engine.udp_port
 
+    @property
+    def inherited(self) -> bool:
+        """Whether this process is a forked child of the one that opened the device.
+
+        Every call on the device, its connections, listeners and requests under way raises DeviceError then, but for
+        ``close``, which forgets it here. The child may open devices of its own. It does not disturb its parent.
+        """
+        return self._engine.inherited
+
     def listen(self) -> _engine.Listener:
         """Open a listener. Its handle lets peers connect. Raises DeviceError when the device is closed."""
         return self._engine.listen()

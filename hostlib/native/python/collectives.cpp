@@ -56,6 +56,12 @@ struct PyOperation {
   std::shared_ptr<Group> group;
   std::shared_ptr<Operation> operation;
 
+  /// Throws DeviceError in a forked child, where an operation under way never ends.
+  [[nodiscard]] bool done() const {
+    if (operation->done()) return true;
+    group->check_owner();
+    return false;
+  }
   void wait(std::optional<double> timeout_s) const {
     const auto timeout = to_nanos(timeout_s);
     const Nanos start = now();
@@ -79,7 +85,7 @@ class PyGroup {
  public:
   PyGroup(const std::shared_ptr<Device>& device, int rank, int size) {
     const py::gil_scoped_release unlocked;
-    group_ = std::make_shared<Group>(device, rank, size);
+    group_ = std::shared_ptr<Group>(new Group(device, rank, size), DeleteInOwner{});
   }
   PyGroup(const PyGroup&) = delete;
   PyGroup& operator=(const PyGroup&) = delete;
@@ -148,17 +154,17 @@ IssueOptions options_of(std::optional<double> timeout_s, bool awaited, bool noti
 void bind_collectives(py::module_& m) {
   py::class_<PyOperation>(m, "Operation")
       .def_property_readonly("id", [](const PyOperation& o) { return o.operation->id; })
-      .def_property_readonly("done", [](const PyOperation& o) { return o.operation->done(); })
+      .def_property_readonly("done", [](const PyOperation& o) { return o.done(); })
       .def_property_readonly("error",
                              [](const PyOperation& o) -> std::optional<std::string> {
-                               if (!o.operation->done() || o.operation->state == Operation::State::kDone) {
+                               if (!o.done() || o.operation->state == Operation::State::kDone) {
                                  return std::nullopt;
                                }
                                return o.operation->error;
                              })
       .def_property_readonly("source",
                              [](const PyOperation& o) -> std::optional<int> {
-                               if (!o.operation->done() || o.operation->source < 0) return std::nullopt;
+                               if (!o.done() || o.operation->source < 0) return std::nullopt;
                                return o.operation->source;
                              })
       .def("wait", &PyOperation::wait, py::arg("timeout_s") = py::none());
@@ -179,6 +185,7 @@ void bind_collectives(py::module_& m) {
                                return error;
                              })
       .def_property_readonly("closed", [](const PyGroup& g) { return g.group().closed(); })
+      .def_property_readonly("inherited", [](const PyGroup& g) { return g.group().inherited(); })
       .def("all_reduce",
            [](const PyGroup& g, std::uint64_t source, std::uint64_t target, std::uint64_t count,
               const std::string& type, const std::string& op, Timeout timeout_s, bool awaited, bool notify) {

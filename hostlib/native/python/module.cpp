@@ -75,7 +75,7 @@ struct PyRegion {
       return !users.empty();
     }
     void close() {
-      if (in_use()) {
+      if (!device->inherited() && in_use()) {
         PyErr_SetString(PyExc_BufferError,
                         "requests on this memory region are pending: wait for them before closing it");
         throw py::error_already_set();
@@ -122,13 +122,19 @@ struct PyRequest {
 
   [[nodiscard]] Request::State state() const { return request->state.load(std::memory_order_acquire); }
   [[nodiscard]] bool finished() const { return state() != Request::State::kPending; }
+  /// Throws DeviceError in a forked child, where a request under way never ends.
+  void check_owner() const {
+    if (!finished()) device->check_owner();
+  }
   /// Requires the GIL. Releases the buffer when the request has finished.
   [[nodiscard]] bool done() const {
+    check_owner();
     if (!finished()) return false;
     hold->release();
     return true;
   }
   [[nodiscard]] std::uint64_t wait(std::optional<double> timeout_s) const {
+    check_owner();
     if (!wait_for(
             *device, [this] { return finished(); }, to_nanos(timeout_s))) {
       raise_timeout(request->kind == Request::Kind::kSend
@@ -159,6 +165,7 @@ class PyConnection {
 
   PyRequest transfer(Request::Kind kind, const py::object& target, std::int64_t tag) {
     if (tag < 0 || tag > UINT32_MAX) throw py::value_error("tag must be 0 to 4294967295");
+    device_->check_owner();
     prune(held_);
     auto request = std::make_shared<Request>();
     request->kind = kind;
@@ -239,6 +246,7 @@ class PyListener {
     return {reinterpret_cast<const char*>(listener_->handle.data()), listener_->handle.size()};
   }
   std::unique_ptr<PyConnection> accept(std::optional<double> timeout_s) {
+    device_->check_owner();
     std::shared_ptr<Connection> connection;
     const auto ready = [&] {
       connection = listener_->accept();
@@ -552,7 +560,7 @@ PYBIND11_MODULE(_engine, m) {
 
   py::class_<Device, std::shared_ptr<Device>>(m, "Device")
       .def(py::init([](const std::string& address, const py::dict& given) {
-             return std::make_shared<Device>(device_options(address, given));
+             return std::shared_ptr<Device>(new Device(device_options(address, given)), DeleteInOwner{});
            }),
            py::arg("address"), py::arg("options"))
       .def("close",
@@ -611,13 +619,15 @@ PYBIND11_MODULE(_engine, m) {
           py::arg("peer"), py::arg("lane"), py::arg("port"))
       .def("counters", &counters)
       .def_property_readonly("path_mtu", &Device::path_mtu)
-      .def_property_readonly("udp_port", &Device::udp_port);
+      .def_property_readonly("udp_port", &Device::udp_port)
+      .def_property_readonly("inherited", &Device::inherited);
 
   m.def(
       "wait_any",
       // A copy, because the caller's list may change while the GIL is released.
       [](const std::vector<PyRequest>& requests, std::optional<double> timeout_s) {
         if (requests.empty()) throw py::value_error("requests must not be empty");
+        for (const PyRequest& request : requests) request.check_owner();
         std::size_t found = 0;
         const auto ready = [&] {
           for (std::size_t i = 0; i < requests.size(); ++i) {

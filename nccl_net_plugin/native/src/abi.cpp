@@ -61,9 +61,12 @@ void require(const Pointers*... pointers) {
   if (missing) throw PluginError(ncclInvalidArgument, "a required pointer argument is NULL");
 }
 
+/// Throws DeviceError in a forked child of the process that opened the comm.
 DataComm& data_comm(void* comm) {
   require(comm);
-  return *static_cast<DataComm*>(comm);
+  auto& out = *static_cast<DataComm*>(comm);
+  out.device()->check_owner();
+  return out;
 }
 
 HandleBytes handle_bytes(void* handle) {
@@ -71,9 +74,13 @@ HandleBytes handle_bytes(void* handle) {
   return HandleBytes(static_cast<std::byte*>(handle), NCCL_NET_HANDLE_MAXSIZE);
 }
 
-ncclResult_t close_data(const char* call, void* comm) noexcept {
+/// Does nothing in a forked child of the process that opened the comm.
+template <typename Comm>
+ncclResult_t close(const char* call, void* comm) noexcept {
   return guarded(call, [&] {
-    const std::unique_ptr<DataComm> closing(&data_comm(comm));
+    require(comm);
+    auto* closing = static_cast<Comm*>(comm);
+    if (!closing->device()->inherited()) delete closing;  // NOLINT(cppcoreguidelines-owning-memory): NCCL's pointer
     return ncclSuccess;
   });
 }
@@ -195,22 +202,18 @@ ncclResult_t accept(void* listen_comm, void** comm) noexcept {
   return guarded("accept", [&] {
     require(listen_comm, comm);
     *comm = nullptr;
-    *comm = Core::accept(*static_cast<ListenComm*>(listen_comm)).release();
+    auto& listener = *static_cast<ListenComm*>(listen_comm);
+    listener.device()->check_owner();
+    *comm = Core::accept(listener).release();
     return ncclSuccess;
   });
 }
 
-ncclResult_t close_send(void* comm) noexcept { return close_data("closeSend", comm); }
+ncclResult_t close_send(void* comm) noexcept { return close<DataComm>("closeSend", comm); }
 
-ncclResult_t close_recv(void* comm) noexcept { return close_data("closeRecv", comm); }
+ncclResult_t close_recv(void* comm) noexcept { return close<DataComm>("closeRecv", comm); }
 
-ncclResult_t close_listen(void* comm) noexcept {
-  return guarded("closeListen", [&] {
-    require(comm);
-    const std::unique_ptr<ListenComm> closing(static_cast<ListenComm*>(comm));
-    return ncclSuccess;
-  });
-}
+ncclResult_t close_listen(void* comm) noexcept { return close<ListenComm>("closeListen", comm); }
 
 // -- memory ------------------------------------------------------------------------------------------------------
 
@@ -312,10 +315,11 @@ ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* memo
   return guarded("isend", [&] {
     require(request);
     *request = nullptr;
+    DataComm& sender = comm_for(DataComm::Direction::kSend, comm);
     const std::array transfers = {
         Transfer{.data = data, .bytes = size, .tag = tag, .memory = memory_of(memory), .profiled = profiled}};
     Operation* operation = nullptr;
-    const ncclResult_t result = comm_for(DataComm::Direction::kSend, comm).post(transfers, &operation);
+    const ncclResult_t result = sender.post(transfers, &operation);
     *request = operation;
     return result;
   });
@@ -332,6 +336,7 @@ ncclResult_t irecv(void* comm, int n, void** data, const Size* sizes, const int*
       throw PluginError(ncclInvalidArgument, "a group must have 1 to " + std::to_string(kMaxReceives) +
                                                  " receives, got " + std::to_string(n));
     }
+    DataComm& receiver = comm_for(DataComm::Direction::kReceive, comm);
     std::array<Transfer, kMaxReceives> transfers;
     const auto count = static_cast<std::size_t>(n);
     for (std::size_t i = 0; i < count; ++i) {
@@ -342,8 +347,7 @@ ncclResult_t irecv(void* comm, int n, void** data, const Size* sizes, const int*
                       .profiled = profiled != nullptr ? profiled[i] : nullptr};
     }
     Operation* operation = nullptr;
-    const ncclResult_t result =
-        comm_for(DataComm::Direction::kReceive, comm).post(std::span(transfers).first(count), &operation);
+    const ncclResult_t result = receiver.post(std::span(transfers).first(count), &operation);
     *request = operation;
     return result;
   });
@@ -356,13 +360,14 @@ ncclResult_t iflush(void* comm, int n, void** data, int* sizes, void** memories,
   return guarded("iflush", [&] {
     require(request);
     *request = nullptr;
+    DataComm& receiver = data_comm(comm);
     // Data in host memory is visible once the completion is. Data for a GPU may still be on its way over PCIe. All
     // messages of a group came through one NIC, so a flush of the last one covers the others.
     for (int i = n; i-- > 0;) {
       const Memory* memory = memories != nullptr ? memory_of(memories[i]) : nullptr;
       if (memory == nullptr || !memory->on_device || sizes[i] == 0) continue;
       Operation* operation = nullptr;
-      const ncclResult_t result = data_comm(comm).fence(*memory, data[i], &operation);
+      const ncclResult_t result = receiver.fence(*memory, data[i], &operation);
       *request = operation;
       return result;
     }
@@ -377,6 +382,7 @@ ncclResult_t test(void* request, int* done, int* sizes) noexcept {
     auto& operation = *static_cast<Operation*>(request);
     if (operation.count == 0)
       throw PluginError(ncclInvalidArgument, "test was called on a request that is already done");
+    operation.comm->device()->check_owner();
     bool finished = false;
     const std::size_t known = sizes != nullptr ? operation.count : 0;
     const ncclResult_t result = operation.comm->test(operation, &finished, std::span(sizes, known));

@@ -2,6 +2,7 @@
 #include "core.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
@@ -90,7 +91,12 @@ std::vector<Interface> find_interfaces(const Settings& settings, const std::vect
 }  // namespace
 
 Core& Core::instance() {
-  static auto* core = new Core;  // NOLINT(cppcoreguidelines-owning-memory): see the declaration
+  static std::atomic<Core*> current{new Core};
+  Core* core = current.load(std::memory_order_acquire);
+  if (!core->owner_.inherited()) return *core;
+  // A forked child begins anew: threads of its parent may have been changing the parent's.
+  auto own = std::unique_ptr<Core>(new Core);
+  if (current.compare_exchange_strong(core, own.get())) return *own.release();
   return *core;
 }
 
@@ -297,7 +303,7 @@ std::shared_ptr<Device> Core::open(int device, int traffic_class) {
   if (const auto known = chosen.devices.find(options.traffic_class); known != chosen.devices.end()) {
     return known->second;
   }
-  auto opened = std::make_shared<Device>(options);
+  auto opened = std::shared_ptr<Device>(new Device(options), DeleteInOwner{});
   chosen.devices.emplace(options.traffic_class, opened);
   for (const DeviceNic& each : opened->nics()) {
     const std::string text =

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/owner_process.hpp"
 #include "comm.hpp"
 #include "config.hpp"
 #include "devices.hpp"
@@ -21,7 +22,8 @@ namespace paralet::plugin {
 /// Calls throw PluginError or the engine's errors; abi.cpp turns them into results.
 class Core {
  public:
-  /// Never destroyed: versions 8 to 10 have no finalize, so the plugin's threads run until the process ends.
+  /// Never destroyed: versions 8 to 10 have no finalize, so the plugin's threads run until the process ends. A forked
+  /// child has its own.
   static Core& instance();
 
   /// Adds a user. The first one reads the configuration and looks for devices. `traffic_class` is the communicator's,
@@ -87,6 +89,7 @@ class Core {
   Context context_of(void* context);
   void check_running() const;
 
+  OwnerProcess owner_;
   std::mutex mutex_;
   bool forever_ = false;
   std::vector<std::unique_ptr<Context>> contexts_;

@@ -2,6 +2,7 @@
 // The plugin as a whole, called through the C boundary, on two addresses of the loopback interface. Time limits only
 // keep a failing test from hanging.
 #include <doctest/doctest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdarg>
@@ -18,6 +19,7 @@
 #include "base/interfaces.hpp"
 #include "core.hpp"
 #include "eventually.hpp"
+#include "log.hpp"
 #include "plugin_error.hpp"
 
 namespace paralet::plugin {
@@ -210,6 +212,69 @@ void exchange(const Pair& pair, std::size_t bytes) {
   CHECK(to == from);
   CHECK(abi::dereg_mr(pair.send.get(), source) == ncclSuccess);
   CHECK(abi::dereg_mr(pair.receive.get(), target) == ncclSuccess);
+}
+
+/// What a forked child finds; 0: all is as it should be. It may not use the log, whose mutex is the parent's.
+int child_of(const Pair& pair, ListenComm& listener, void* request, void* context) {
+  std::array<std::byte, 8> memory{};
+  void* data = memory.data();
+  std::size_t bytes = memory.size();
+  int tag = 0;
+  int done = 0;
+  void* out = nullptr;
+  if (abi::isend(pair.send.get(), data, bytes, tag, nullptr, nullptr, &out) != ncclSystemError) return 1;
+  if (abi::irecv(pair.receive.get(), 1, &data, &bytes, &tag, nullptr, nullptr, &out) != ncclSystemError) return 2;
+  if (abi::iflush(pair.receive.get(), 0, nullptr, nullptr, nullptr, &out) != ncclSystemError) return 3;
+  if (abi::test(request, &done, nullptr) != ncclSystemError || done != 0) return 4;
+  if (abi::reg_mr(pair.send.get(), data, bytes, NCCL_PTR_HOST, &out) != ncclSystemError) return 5;
+  if (abi::accept(&listener, &out) != ncclSystemError) return 6;
+  if (abi::devices(&done) != ncclInvalidUsage) return 7;
+  if (abi::finalize(context) != ncclInvalidArgument) return 8;
+  if (abi::close_send(pair.send.get()) != ncclSuccess || abi::close_recv(pair.receive.get()) != ncclSuccess) return 9;
+  if (abi::close_listen(&listener) != ncclSuccess) return 10;
+  void* own = nullptr;
+  if (abi::init(&own, nullptr, nullptr, nullptr) != ncclSuccess) return 11;
+  {
+    const auto own_listener = Core::instance().listen(own, 0);
+    exchange(connect(*own_listener, own), 10'000);
+  }
+  return abi::finalize(own) == ncclSuccess ? 0 : 12;
+}
+
+TEST_CASE("a forked child gets errors for its parent's comms and may open its own, and the parent goes on") {
+  void* context = nullptr;
+  const Variable addresses("PARALET_ADDRESSES", "127.0.0.1,127.0.0.2");
+  REQUIRE(abi::init(&context, nullptr, &Log::write, nullptr) == ncclSuccess);
+  {
+    const auto listener = Core::instance().listen(context, 0);
+    const Pair pair = connect(*listener, context);
+    std::array<std::byte, 8> memory{};
+    void* data = memory.data();
+    std::size_t bytes = memory.size();
+    int tag = 9;
+    void* receiving = nullptr;
+    REQUIRE(abi::irecv(pair.receive.get(), 1, &data, &bytes, &tag, nullptr, nullptr, &receiving) == ncclSuccess);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      ::alarm(60);  // a call that hangs ends the process
+      set_logger(nullptr);
+      ::_exit(child_of(pair, *listener, receiving, context));
+    }
+    int status = -1;
+    CHECK(eventually([&] { return ::waitpid(child, &status, WNOHANG) == child; }));
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    void* sending = nullptr;
+    REQUIRE(abi::isend(pair.send.get(), data, bytes, tag, nullptr, nullptr, &sending) == ncclSuccess);
+    int done = 0;
+    for (void* request : {receiving, sending}) {
+      CHECK(eventually([&] { return abi::test(request, &done, nullptr) != ncclSuccess || done == 1; }));
+    }
+    CHECK(done == 1);
+    exchange(pair, 10'000);
+  }
+  CHECK(abi::finalize(context) == ncclSuccess);
 }
 
 TEST_CASE("makeVDevice: a device of two others carries messages over both") {

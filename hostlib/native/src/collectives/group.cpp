@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/group.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
@@ -50,7 +48,7 @@ std::uint64_t bytes_of(std::uint64_t count, DataType type) {
 }  // namespace
 
 Group::Group(std::shared_ptr<Device> device, int rank, int size)
-    : device_(std::move(device)), place_{rank, size}, process_(::getpid()), scratch_(device_) {
+    : device_(std::move(device)), place_{rank, size}, scratch_(device_) {
   if (size < 1 || rank < 0 || rank >= size) {
     throw std::invalid_argument("rank " + std::to_string(rank) + " of a group of " + std::to_string(size) +
                                 " does not exist: ranks are 0 to size - 1");
@@ -63,7 +61,12 @@ Group::Group(std::shared_ptr<Device> device, int rank, int size)
 
 Group::~Group() { close(); }
 
+void Group::check_owner() const {
+  if (inherited()) throw DeviceError("the group is the parent process's: a forked child opens its own");
+}
+
 void Group::set_handles(std::vector<std::array<std::byte, handshake::kHandleBytes>> handles) {
+  check_owner();
   if (handles.size() != static_cast<std::size_t>(place_.size)) {
     throw std::invalid_argument("exchange must return the handles of all " + std::to_string(place_.size) +
                                 " ranks, not of " + std::to_string(handles.size()));
@@ -82,6 +85,7 @@ void Group::check_rank(int rank, const char* what) const {
 
 /// Operations run one after another, so one piece of memory serves all.
 Temporary Group::temporary() {
+  check_owner();
   const MutexLock lock(state_);
   if (!temporary_) {
     temporary_ = std::make_unique_for_overwrite<std::byte[]>(kTemporaryBytes);  // NOLINT(modernize-avoid-c-arrays)
@@ -90,6 +94,7 @@ Temporary Group::temporary() {
 }
 
 Group::Handle Group::issue(Kind kind, Job job, const IssueOptions& options) {
+  check_owner();
   auto operation = std::make_shared<Operation>();
   operation->id = next_id();
   operation->kind = kind;
@@ -510,12 +515,13 @@ bool Group::wait_until(Ready ready, Nanos until) {
 
 bool Group::wait(const Operation& operation, Nanos timeout) {
   if (operation.done()) return true;
-  if (inherited()) throw DeviceError("the group is the parent process's: a forked child opens its own");
+  check_owner();
   const Nanos t = now();
   return wait_until([&operation] { return operation.done(); }, timeout < kNever - t ? t + timeout : kNever);
 }
 
 std::vector<Group::Handle> Group::take_finished(Nanos timeout) {
+  check_owner();
   const Nanos start = now();
   const Nanos until = timeout < kNever - start ? start + timeout : kNever;
   const auto ready = [this] { return ended_any_ || closed_; };
@@ -554,13 +560,15 @@ void Group::run() {
 }
 
 std::string Group::error() const {
+  check_owner();
   const MutexLock lock(state_);
   return error_;
 }
 
-void Group::abort(const std::string& reason) { fail(Failure::kClosed, reason); }
-
-bool Group::inherited() const { return ::getpid() != process_; }
+void Group::abort(const std::string& reason) {
+  check_owner();
+  fail(Failure::kClosed, reason);
+}
 
 void Group::close() {
   if (closed_.exchange(true)) return;

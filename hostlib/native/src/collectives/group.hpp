@@ -22,6 +22,7 @@
 
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
+#include "base/owner_process.hpp"
 #include "base/signal.hpp"
 #include "collectives/execution.hpp"
 #include "collectives/links.hpp"
@@ -80,6 +81,11 @@ class Group {
   /// closed.
   std::vector<Handle> take_finished(Nanos timeout);
 
+  /// Whether this process is a forked child of the one that made the group: all calls but close throw DeviceError.
+  [[nodiscard]] bool inherited() const { return owner_.inherited(); }
+  /// Throws DeviceError in a forked child.
+  void check_owner() const;
+
   /// Why the group failed, empty while it works.
   [[nodiscard]] std::string error() const;
   [[nodiscard]] bool closed() const { return closed_.load(); }
@@ -127,7 +133,6 @@ class Group {
   void release() PARALET_RELEASE(executor_);
   void hand_over();
   void run();
-  [[nodiscard]] bool inherited() const;
 
   // What it does.
   bool advance() PARALET_REQUIRES(executor_);
@@ -147,7 +152,7 @@ class Group {
   const std::shared_ptr<Device> device_;
   const Place place_;
   const Limits limits_;
-  const int process_;
+  const OwnerProcess owner_;
   std::array<std::byte, handshake::kHandleBytes> handle_{};
 
   Mutex executor_;

@@ -2,7 +2,6 @@
 #include "engine/device.hpp"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -28,15 +27,7 @@ constexpr Nanos kQuietShare = 4;                   // a waiting device probes a 
 constexpr unsigned kEventsEvery = 64;              // rounds between two calls of look
 constexpr Nanos kPollInterval = 2 * kMicrosecond;  // longer than a pass of NCCL's proxy thread over its requests
 
-/// Forks between the first device and this process.
-std::atomic<unsigned> forks{0};
-
-unsigned count_forks() {
-  static const int registered =
-      ::pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
-  static_cast<void>(registered);
-  return forks.load(std::memory_order_relaxed);
-}
+constexpr const char* kInherited = "the device is the parent process's: a forked child opens its own";
 
 }  // namespace
 
@@ -50,7 +41,6 @@ Device::Device(const DeviceOptions& options) : Device(options, make_backend(opti
 
 Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
     : options_(options),
-      forks_(count_forks()),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       backend_(std::move(backend)),
       receive_buffers_(kReceiveBuffers * sizeof(AdvertisementBatch::bytes)) {
@@ -99,7 +89,7 @@ Device::~Device() { close(0); }
 // -- the progress lock -------------------------------------------------------------------------------------------
 
 Device::ProgressLockGuard::ProgressLockGuard(Device& device) : device_(device) {
-  if (device_.inherited()) throw DeviceError("the device is the parent process's: a forked child opens its own");
+  device_.check_owner();
   device_.waiting_.fetch_add(1, std::memory_order_relaxed);
   device_.progress_lock_.lock();
   device_.waiting_.fetch_sub(1, std::memory_order_relaxed);
@@ -130,7 +120,7 @@ void Device::release_progress_lock() {
 void Device::submit(const std::shared_ptr<Request>& request) {
   request->state.store(Request::State::kPending, std::memory_order_relaxed);
   if (closed()) {
-    report_failure(*request, Failure::kDevice, "the device is closed");
+    report_failure(*request, Failure::kDevice, inherited() ? kInherited : "the device is closed");
     return;
   }
   if (!register_ahead(*request)) return;
@@ -235,7 +225,9 @@ void Device::close(Nanos timeout) {
   completion_signal().notify();
 }
 
-bool Device::inherited() const { return forks.load(std::memory_order_relaxed) != forks_; }
+void Device::check_owner() const {
+  if (inherited()) throw DeviceError(kInherited);
+}
 
 /// Begins every public call that has waited for the lock. Throws DeviceError when the device is closed.
 void Device::begin_call() {
@@ -434,7 +426,7 @@ bool Device::set_port(const IpAddress& peer_address, unsigned lane, std::uint16_
 }
 
 DeviceCounters Device::counters() {
-  if (closed()) return {};
+  if (closed_) return {};
   const ProgressLockGuard guard(*this);
   begin_call();
   return collect();

@@ -44,6 +44,7 @@
 
 #include "backend/backend.hpp"
 #include "base/mutex.hpp"
+#include "base/owner_process.hpp"
 #include "base/ring.hpp"
 #include "base/signal.hpp"
 #include "base/worker.hpp"
@@ -306,8 +307,13 @@ class Device {
   ~Device();
   /// Closes every connection, waits up to `timeout` for the peers to agree, then stops. Pending requests fail.
   void close(Nanos timeout = 2 * kSecond);
-  /// True also in a forked child, which has no progress thread and must not touch the QPs: all calls do nothing there.
+  /// True also in a forked child.
   [[nodiscard]] bool closed() const { return closed_.load() || inherited(); }
+  /// Whether this process is a forked child of the one that opened the device. It has no progress thread and must not
+  /// touch the QPs: closing and deregistering do nothing there, requests fail, and all other calls throw DeviceError.
+  [[nodiscard]] bool inherited() const { return owner_.inherited(); }
+  /// Throws DeviceError in a forked child, for callers that would take a lock of their own or wait.
+  void check_owner() const;
 
   std::shared_ptr<Listener> listen();
   /// Closes the listener; accepted connections stay.
@@ -417,7 +423,6 @@ class Device {
   };
 
   // Any thread, without the lock.
-  [[nodiscard]] bool inherited() const;
   bool poll(Nanos now);
   void run();
   void wake() { polling_->wake(); }
@@ -626,7 +631,7 @@ class Device {
 
   // Constant once the device is open.
   DeviceOptions options_;
-  unsigned forks_;  ///< forks of the process before it was opened
+  OwnerProcess owner_;
   std::uint32_t path_mtu_ = 0;
   std::vector<DeviceNic> nics_;
   handshake::Guid guid_{};

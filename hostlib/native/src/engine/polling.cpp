@@ -24,6 +24,7 @@ void Polling::woken() {
 }
 
 void Polling::stop() {
+  if (owner_.inherited()) return;
   polled_at_.store(0, std::memory_order_seq_cst);
   if (!standing_back_.load(std::memory_order_seq_cst)) return;
   ++stopping_;

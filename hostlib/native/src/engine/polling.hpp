@@ -7,6 +7,7 @@
 
 #include "base/clock.hpp"
 #include "base/file_descriptor.hpp"
+#include "base/owner_process.hpp"
 
 namespace paralet {
 
@@ -46,6 +47,7 @@ class Polling : public std::enable_shared_from_this<Polling> {
   std::atomic<bool> closed_{false};
   std::atomic<unsigned> stopping_{0};  ///< threads in `stop` that may write to wake_
   FileDescriptor wake_;                ///< an eventfd
+  OwnerProcess owner_;
 };
 
 }  // namespace paralet

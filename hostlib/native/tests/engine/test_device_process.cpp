@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/errors.hpp"
 #include "base/file_descriptor.hpp"
 #include "engine/device_fixture.hpp"
 
@@ -87,18 +88,26 @@ TEST_CASE("a connection that arrives while no descriptor is free waits without u
   CHECK(open(connection));
 }
 
-TEST_CASE("a forked child may close a device while the parent goes on using it") {
+TEST_CASE("a forked child gets errors and may close a device, while the parent goes on using it") {
   DevicePair pair;
   const Joined joined(pair.a, pair.b);
   joined.check(1000);
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    const bool idle = pair.a.closed() && pair.a.counters().lanes.empty();
+    bool refused = pair.a.closed() && pair.a.inherited();
+    try {
+      static_cast<void>(pair.a.counters());
+      refused = false;
+    } catch (const DeviceError&) {
+    }
+    const auto message = submit(pair.a, joined.to, Request::Kind::kSend, Bytes(10));
+    refused = refused && message->state == State::kFailed &&
+              message->error == "the device is the parent process's: a forked child opens its own";
     pair.a.close_connection(joined.to);
     pair.a.close();
     pair.b.close();
-    ::_exit(idle ? 0 : 1);
+    ::_exit(refused ? 0 : 1);
   }
   int status = -1;
   const bool ended = eventually([&] { return ::waitpid(child, &status, WNOHANG) == child; });
