@@ -18,7 +18,8 @@ _users = 0
 def acquire() -> Device:
     """The device, opened by the first caller with the `PARALET_*` variables of that moment.
 
-    Raises ValueError for wrong variables and DeviceError when the device cannot be opened.
+    A forked child has a device of its own. Raises ValueError for wrong variables, and DeviceError when the device
+    cannot be opened.
     """
     global _device, _users
     with _lock:
@@ -28,14 +29,25 @@ def acquire() -> Device:
         return _device
 
 
-def release() -> None:
-    """Undo one `acquire`. The last one closes the device."""
+def release(device: Device) -> None:
+    """Undo one `acquire`, which returned this device. The last one closes it."""
     global _device, _users
     with _lock:
+        if device is not _device:
+            return  # that of the parent process
         _users -= 1
-        if _users == 0 and _device is not None:
-            _device.close()
+        if _users == 0:
+            device.close()
             _device = None
+
+
+def _leave_to_parent() -> None:
+    """In a forked child: another thread of the parent may have held the lock."""
+    global _lock, _device, _users
+    _lock, _device, _users = threading.Lock(), None, 0
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _open(environment: Mapping[str, str]) -> Device:

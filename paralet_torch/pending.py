@@ -53,14 +53,16 @@ class PendingWorks:
             self._works.pop(operation.id, None)
 
     def stop(self) -> None:
-        """Close the group: its works fail, and the thread ends."""
+        """Close the group: its works fail, and the thread ends. In a forked child there is neither."""
         self._group.close()
+        _open.discard(self)
+        if self._group.inherited:
+            return
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         for work in set(self._works.values()):
             work.finish()
         self._works.clear()
-        _open.discard(self)
 
     def _run(self) -> None:
         while not self._group.closed:

@@ -77,17 +77,17 @@ class ParaletProcessGroup(dist.ProcessGroup):
         self._coalesced: list[ParaletWork] | None = None
         self._shut = threading.Lock()
         self._open = True
-        device = devices.acquire()
+        self._device = devices.acquire()
         try:
             self._group = Group(
-                device,
+                self._device,
                 rank,
                 size,
-                functools.partial(self._exchange, device.address),
+                functools.partial(self._exchange, self._device.address),
                 timeout_s=timeout.total_seconds(),
             )
         except BaseException:
-            devices.release()
+            devices.release(self._device)
             raise
         self._pending = PendingWorks(self._group, name)
 
@@ -433,13 +433,13 @@ class ParaletProcessGroup(dist.ProcessGroup):
                 self._open = False
                 forget(self)
                 self._pending.stop()  # closes the group
-                devices.release()
+                devices.release(self._device)
 
     def abort(self) -> None:
         """Fail the operations under way, here and on the other ranks, and close the group."""
-        if self._open:
+        if self._open and not self._group.inherited:
             self._group.abort(f"{self!r} was aborted")
-            self.shutdown()
+        self.shutdown()
 
     # -- all operations ------------------------------------------------------------------------------------------
 
@@ -451,6 +451,10 @@ class ParaletProcessGroup(dist.ProcessGroup):
         """Start the steps as one work."""
         if not self._open:
             raise dist.DistBackendError(f"{self!r} is destroyed")
+        if self._group.inherited:  # before any lock, which a thread of the parent may have held
+            raise dist.DistBackendError(
+                f"{self!r} is the parent process's: a forked child destroys it and makes its own"
+            )
         limit_s = None if opts is None or opts.timeout < timedelta(0) else opts.timeout.total_seconds()
         # A caller that waits at once needs no thread to be woken. Sends and receives do not say whether theirs will.
         asynchronous = opts is None or opts.asyncOp or self._coalesced is not None

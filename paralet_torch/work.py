@@ -55,8 +55,9 @@ class ParaletWork(dist.Work):
         return cls("coalesced operations", operations, outputs, works, [work.check for work in works])
 
     def check(self) -> None:
-        """Take note of the end. Raises DistBackendError when it failed."""
-        self.finish()
+        """Take note of the end. Raises DistBackendError when it failed, and before the end."""
+        if not self.finish():
+            raise dist.DistBackendError(f"{self.title} is not complete")
         if self._error is not None:
             raise self._error
 
@@ -73,7 +74,7 @@ class ParaletWork(dist.Work):
             except TimeoutError as error:
                 raise dist.DistBackendError(f"{self.title} timed out: not done after {limit_s:g} s") from error
             except TransportError:
-                break  # finish() says it in torch's words
+                continue  # it failed, and so will the others: check() says it in torch's words
         self.check()
         return True
 
@@ -102,6 +103,7 @@ class ParaletWork(dist.Work):
         It is the result of a callback, because an exception of a callback is an error for C++ too. An exception that
         set_exception() sets is a value there, in which DistributedDataParallel would look for tensors and crash.
         """
+        self.finish()
         with self._lock:
             if self._future is not None:
                 return self._future
@@ -125,10 +127,16 @@ class ParaletWork(dist.Work):
         """Nothing to do for CPU tensors."""
 
     def finish(self) -> bool:
-        """Take note if all operations have ended, and complete the future. Returns whether they have."""
+        """Take note if all operations have ended, and complete the future. Returns whether they have.
+
+        Raises DistBackendError in a forked child, where an operation of the parent never ends.
+        """
         if not self._over:
-            if not all(operation.done for operation in self.operations):
-                return False
+            try:
+                if not all(operation.done for operation in self.operations):
+                    return False
+            except TransportError as error:
+                raise dist.DistBackendError(f"{self.title}: {error}") from error
             with self._lock:
                 if self._over:
                     return True

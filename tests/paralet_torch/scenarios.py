@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
+import signal
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from functools import reduce as fold
@@ -622,6 +626,79 @@ def functional_collectives() -> None:
     _same(part + 0, torch.full((2,), float(size)))
     swapped = functional.all_to_all_single(torch.arange(float(size)) + 10 * rank, None, None, group)
     _same(swapped + 0, torch.tensor([10.0 * other + rank for other in range(size)]))
+
+
+# -- fork --------------------------------------------------------------------------------------------------------
+
+
+def fork() -> dict[str, str] | None:
+    """Rank 0 forks while a receive of its is under way. Returns what the calls of its child raised or returned."""
+    rank, _ = _here()
+    store: Any = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait(["the child has ended"])
+        dist.send(torch.ones(4), 0)
+    heard = _with_a_child(store) if rank == 0 else None
+    total = torch.ones(3)
+    dist.all_reduce(total)
+    _same(total, torch.full((3,), float(dist.get_world_size())))
+    return heard
+
+
+def _with_a_child(store: Any) -> dict[str, str]:
+    received = torch.zeros(4)
+    pending = dist.irecv(received, 1)
+    assert pending is not None
+    reading, writing = os.pipe()
+    if (pid := os.fork()) == 0:
+        signal.alarm(60)  # a call that hangs ends the process
+        try:
+            os.write(writing, json.dumps(_of_a_child(pending)).encode())
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        sys.exit(0)  # the way of every program: objects end, exit handlers run
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        heard: dict[str, str] = json.loads(pipe.read() or "{}")
+    heard["status"] = str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    store.set("the child has ended", "")
+    assert pending.wait()
+    _same(received, torch.ones(4))
+    return heard
+
+
+def _of_a_child(pending: Any) -> dict[str, str]:
+    group: Any = dist.group.WORLD
+    calls: dict[str, Callable[[], Any]] = {
+        "all_reduce": lambda: dist.all_reduce(torch.ones(10)),
+        "all_reduce async": lambda: dist.all_reduce(torch.ones(10), async_op=True),
+        "sparse": lambda: dist.all_reduce(torch.sparse_coo_tensor([[0]], [1.0], (2,))),
+        "all_gather": lambda: dist.all_gather([torch.zeros(2)] * dist.get_world_size(), torch.ones(2)),
+        "broadcast": lambda: dist.broadcast(torch.zeros(2), 1),
+        "recv": lambda: dist.recv(torch.zeros(2), 1),
+        "send": lambda: dist.send(torch.zeros(2), 1),
+        "barrier": dist.barrier,
+        "object": lambda: dist.broadcast_object_list([None], 1),
+        "wait": pending.wait,
+        "is_completed": pending.is_completed,
+        "is_success": pending.is_success,
+        "exception": pending.exception,
+        "result": pending.result,
+        "get_future": pending.get_future,
+    }
+    heard = {}
+    for name, call in calls.items():
+        try:
+            heard[name] = f"returned {call()!r}"
+        except dist.DistBackendError as error:
+            heard[name] = str(error).replace(repr(group), "the group")
+    dist.destroy_process_group()
+    dist.init_process_group("paralet", store=dist.HashStore(), rank=0, world_size=1)
+    own = torch.ones(2)
+    dist.all_reduce(own)
+    heard["own"] = str(own.tolist())
+    return heard
 
 
 # -- failures ----------------------------------------------------------------------------------------------------
