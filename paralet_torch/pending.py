@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The works of a group that have not ended, and the thread that completes those that nobody waits for."""
+"""The works of a group that have not ended, and the thread that concludes those that nobody waits for."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Iterator
 
 from hostlib.collectives import Group
+from paralet_torch.callbacks import PATIENCE_S, CallbackThreads
 from paralet_torch.work import ParaletWork
 
 _MANY = 64
@@ -18,7 +19,8 @@ _MANY = 64
 class PendingWorks:
     """Keeps works, and with them the memory of their operations, until they have ended, also if the caller drops them.
 
-    A thread of its own, started with the first asynchronous work, moves their data and completes their futures.
+    A thread of its own, started with the first asynchronous work, moves their data and takes note of their ends. It
+    runs no code of others: `CallbackThreads` complete the futures, because that runs their callbacks.
     """
 
     def __init__(self, group: Group, name: str) -> None:
@@ -27,6 +29,7 @@ class PendingWorks:
         self._lock = threading.Lock()
         self._works: dict[int, ParaletWork] = {}  # by operation
         self._thread: threading.Thread | None = None
+        self._callbacks = CallbackThreads(f"paralet-{name}")
         _open.add(self)
 
     @contextlib.contextmanager
@@ -53,25 +56,32 @@ class PendingWorks:
             self._works.pop(operation.id, None)
 
     def stop(self) -> None:
-        """Close the group: its works fail, and the thread ends. In a forked child there is neither."""
+        """Close the group: its works fail, and the threads end. In a forked child there is neither."""
         self._group.close()
         _open.discard(self)
         if self._group.inherited:
             return
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
-        for work in set(self._works.values()):
-            work.finish()
+        works = set(self._works.values())
         self._works.clear()
+        for work in works:
+            self._conclude(work)
+        self._callbacks.stop()
 
     def _run(self) -> None:
         while not self._group.closed:
-            operations = self._group.take_finished()
+            operations = self._group.take_finished(PATIENCE_S if self._callbacks.waiting else None)
             with self._lock:
                 works = [self._works.pop(operation.id, None) for operation in operations]
             for work in works:
                 if work is not None:
-                    work.finish()
+                    self._conclude(work)
+            self._callbacks.relieve()
+
+    def _conclude(self, work: ParaletWork) -> None:
+        if work.conclude() and work.has_future:
+            self._callbacks.add(work.complete_future)
 
 
 _open: weakref.WeakSet[PendingWorks] = weakref.WeakSet()

@@ -111,7 +111,7 @@ class ParaletWork(dist.Work):
             future = self._future = ended.then(lambda _: self._outcome())
             over = self._over
         if over:
-            ended.set_result(None)
+            self.complete_future()
         return future
 
     def source_rank(self) -> int:
@@ -131,6 +131,13 @@ class ParaletWork(dist.Work):
 
         Raises DistBackendError in a forked child, where an operation of the parent never ends.
         """
+        if not self.conclude():
+            return False
+        self.complete_future()
+        return True
+
+    def conclude(self) -> bool:
+        """As `finish`, but leaves the future: this runs no callback."""
         if not self._over:
             try:
                 if not all(operation.done for operation in self.operations):
@@ -140,16 +147,27 @@ class ParaletWork(dist.Work):
             with self._lock:
                 if self._over:
                     return True
-                self._conclude()
+                self._settle_all()
                 self._over = True
-                ended = self._ended
             if self._on_end is not None:
                 self._on_end(self)
-            if ended is not None:
-                ended.set_result(None)  # runs callbacks, so without the lock
         return True
 
-    def _conclude(self) -> None:
+    @property
+    def has_future(self) -> bool:
+        """Whether somebody has asked for the future, and it is not complete."""
+        return self._ended is not None
+
+    def complete_future(self) -> None:
+        """Complete the future of a work that has ended. Its callbacks run on this thread."""
+        if self._ended is None:
+            return
+        with self._lock:
+            ended, self._ended = self._ended, None
+        if ended is not None:
+            ended.set_result(None)
+
+    def _settle_all(self) -> None:
         errors = [operation.error for operation in self.operations if operation.error is not None]
         if errors:
             self._error = dist.DistBackendError(f"{self.title} failed: {errors[0]}")

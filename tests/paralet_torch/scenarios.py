@@ -22,6 +22,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed import distributed_c10d as c10d
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
@@ -398,6 +399,47 @@ def completes_without_waiting() -> None:
     _same(whole[:, 1].contiguous(), torch.full((100,), float(sum(range(size)))))
 
 
+def nested_futures(depth: int) -> None:
+    """Each callback waits for the future of another all-reduce, whose callback does the same. All threads end again."""
+    _, size = _here()
+    before = threading.active_count()
+
+    def reduce_in(levels: int) -> Any:
+        work: Any = dist.all_reduce(torch.ones(100), async_op=True)
+        future = work.get_future()
+        return future.then(lambda _: reduce_in(levels - 1).wait()) if levels else future
+
+    (total,) = reduce_in(depth).wait()
+    _same(total, torch.full((100,), float(size)))
+    works: list[Any] = [dist.all_reduce(torch.ones(3), async_op=True) for _ in range(8)]
+    futures = [work.get_future() for work in works]
+    last = futures[0].then(lambda _: [future.then(lambda f: f.value()[0]) for future in futures[1:]])
+    for total in torch.futures.wait_all(last.wait()):
+        _same(total, torch.full((3,), float(size)))
+    while threading.active_count() > before + 8:
+        time.sleep(0.001)
+
+
+def callback_of_what_never_comes() -> list[str]:
+    """A callback waits for an operation that the others never issue: its time limit ends both."""
+    rank, size = _here()
+    group = dist.new_group(list(range(size)), timeout=timedelta(seconds=1))
+    work: Any = dist.all_reduce(torch.ones(2), group=group, async_op=True)
+    said = []
+    if rank == 0:
+        alone: Any = dist.all_reduce  # the others do not take part
+        chained = work.get_future().then(lambda _: alone(torch.ones(2), group=group, async_op=True).get_future().wait())
+        try:
+            chained.wait()
+        except RuntimeError as error:
+            said.append(str(error))
+    else:
+        work.wait()
+    dist.barrier()
+    dist.destroy_process_group(group)
+    return said
+
+
 def wait_with_a_limit() -> str:
     """Rank 0 receives what rank 1 sends only later: the first wait ends with an error, the second succeeds."""
     rank, _ = _here()
@@ -582,6 +624,15 @@ def ddp() -> list[float]:
         for output in outputs:
             _same(output, ours.detach())
     return got
+
+
+def ddp_with_power_sgd() -> list[float]:
+    """Gradients go through a communication hook of torch whose callbacks wait for further all-reduces."""
+    rank, size = _here()
+    model = DistributedDataParallel(_model())  # one bucket: the order of all operations is the same on all ranks
+    state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, min_compression_rate=0.1)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    return _train(model, rank, size)
 
 
 def fsdp() -> list[float]:

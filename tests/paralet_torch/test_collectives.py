@@ -81,7 +81,17 @@ def test_wrong_arguments_are_refused_with_a_sentence(three_ranks: Ranks) -> None
         ]
 
 
-@pytest.mark.parametrize("scenario", ["ddp", "fsdp"])
+def test_a_callback_may_wait_for_other_futures(three_ranks: Ranks) -> None:
+    three_ranks.run("nested_futures", 20)
+
+
+def test_a_callback_waits_no_longer_than_the_limit_of_the_group(three_ranks: Ranks) -> None:
+    said = three_ranks.run("callback_of_what_never_comes")[0]
+    assert len(said) == 1
+    assert "all_reduce did not finish within its timeout" in said[0]
+
+
+@pytest.mark.parametrize("scenario", ["ddp", "ddp_with_power_sgd", "fsdp"])
 def test_training_is_that_of_one_process(three_ranks: Ranks, scenario: str) -> None:
     losses = three_ranks.run(scenario)
     assert losses[0] == losses[1] == losses[2]
