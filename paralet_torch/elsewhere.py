@@ -16,6 +16,13 @@ from torch.distributed import distributed_c10d as c10d
 _groups: dict[Any, dist.ProcessGroup] = {}
 
 
+def devices_of(group: Any) -> list[torch.device]:
+    """The devices that `group` was given backends for, the CPU first."""
+    config = c10d._world.pg_backend_config.get(group)
+    others = c10d.BackendConfig(config).get_device_backend_map() if config else {}
+    return [torch.device("cpu"), *(torch.device(device) for device in others if device != "cpu")]
+
+
 def other_backends(group: Any, device: torch.device) -> dist.ProcessGroup:
     """A group of the same ranks with the backend that `group` was given for `device`.
 

@@ -21,8 +21,9 @@ from torch.distributed import distributed_c10d as c10d
 from hostlib import TransportError
 from hostlib.collectives import Group, Operation
 from paralet_torch import devices
-from paralet_torch.elsewhere import forget, other_backends
+from paralet_torch.elsewhere import devices_of, forget, other_backends
 from paralet_torch.memory import Staged, block_bytes, reduction, same_bytes, same_dtype, the_only
+from paralet_torch.monitored_barrier import monitored_barrier
 from paralet_torch.pending import PendingWorks
 from paralet_torch.rendezvous import exchange
 from paralet_torch.sparse import all_reduce_sparse
@@ -74,6 +75,7 @@ class ParaletProcessGroup(dist.ProcessGroup):
         self._store = store
         self._rank, self._size = rank, size
         self._sequence = 0
+        self._barriers = 0
         self._coalesced: list[ParaletWork] | None = None
         self._shut = threading.Lock()
         self._open = True
@@ -126,6 +128,36 @@ class ParaletProcessGroup(dist.ProcessGroup):
 
     def __repr__(self) -> str:
         return f"<{NAME} process group {self._name or 'without a name'}: rank {self._rank} of {self._size}>"
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """Devices that torch takes for those of the group's tensors."""
+        return devices_of(self)
+
+    def _get_backend(self, device: torch.device) -> Any:
+        """What runs operations of tensors on a device. For the CPU it is this group: torch has no class of back ends
+        that Python could implement. Raises ValueError when there is none.
+        """
+        if torch.device(device).type == "cpu":
+            return self
+        return other_backends(self, torch.device(device))._get_backend(device)
+
+    # What torch asks of a backend.
+    supports_splitting = False
+    supports_shrinking = False
+    supports_coalescing = True
+    supports_time_estimate = False
+
+    def name(self) -> str:
+        return NAME
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return False
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """The limit of later operations that have no limit of their own."""
+        self._timeout = timeout
+        self._group.timeout_s = timeout.total_seconds()
 
     def _set_sequence_number_for_group(self) -> None:
         self._sequence = 0
@@ -381,6 +413,14 @@ class ParaletProcessGroup(dist.ProcessGroup):
     def barrier(self, opts: Any = None, **options: Any) -> ParaletWork:
         opts = _options(c10d.BarrierOptions, opts, options)
         return self._submit("barrier", [_Step(self._group.barrier, [])], [], opts)
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """A barrier in which rank 0 names the first rank that does not come within `timeout`, or all of them.
+
+        Raises DistBackendError. torch.distributed.monitored_barrier calls it for Gloo only: call the group's.
+        """
+        self._barriers += 1
+        monitored_barrier(self, self._barriers, self._timeout if timeout is None else timeout, wait_all_ranks)
 
     # -- point to point ------------------------------------------------------------------------------------------
 

@@ -20,9 +20,11 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+import torch.distributed.checkpoint as checkpoint_
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+from torch.distributed.checkpoint import state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
@@ -661,6 +663,61 @@ def device_mesh_and_dtensor() -> None:
     summed: Any = sharded.sum()
     assert isinstance(summed, DTensor)
     _same(summed.full_tensor(), whole.sum())
+
+
+def checkpoint(folder: str) -> None:
+    """A sharded model is saved beside the training, and loaded."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    model = fully_shard(_model(), mesh=mesh)
+    saved = state_dict.get_model_state_dict(model)
+    checkpoint_.async_save(saved, checkpoint_id=folder).result()
+    other = fully_shard(torch.nn.Sequential(*(copy.deepcopy(layer) for layer in _model())), mesh=mesh)
+    for parameter in other.parameters():
+        torch.nn.init.zeros_(parameter)
+    loaded = state_dict.get_model_state_dict(other)
+    checkpoint_.load(loaded, checkpoint_id=folder)
+    for name, tensor in loaded.items():
+        _same(tensor.full_tensor(), dict(_model().named_parameters())[name].detach())
+
+
+def full_state_dict() -> None:
+    """Only rank 0 has the parameters of a sharded model, and then every rank has its shards."""
+    rank, size = _here()
+    model = fully_shard(_model(), mesh=init_device_mesh("cpu", (size,)))
+    full = {name: 2 * tensor.detach() for name, tensor in _model().named_parameters()}
+    how = state_dict.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    state_dict.set_model_state_dict(model, copy.deepcopy(full) if rank == 0 else {}, options=how)
+    for name, parameter in model.named_parameters():
+        _same(parameter.full_tensor().detach(), full[name])
+
+
+def backend_of_the_cpu() -> str:
+    """What torch asks of a group's backend. Returns why a group cannot be shrunk."""
+    group: Any = dist.group.WORLD
+    assert group._device_types == [torch.device("cpu")]
+    assert c10d._device_capability(group) == ["cpu"]
+    assert group._get_backend(torch.device("cpu")).name() == "paralet"
+    with pytest.raises(TypeError) as refused:
+        dist.shrink_group([dist.get_world_size() - 1])
+    return str(refused.value)
+
+
+def monitored_barrier() -> str:
+    """Rank 1 comes too late to the second of three."""
+    rank, _ = _here()
+    group: Any = dist.group.WORLD
+    said = ""
+    group.monitored_barrier(timedelta(seconds=60))
+    if rank == 1:
+        dist.barrier()
+    try:
+        group.monitored_barrier(timedelta(seconds=0.2), wait_all_ranks=True)
+    except RuntimeError as error:
+        said = str(error)
+    if rank != 1:
+        dist.barrier()
+    group.monitored_barrier(timedelta(seconds=60))
+    return said
 
 
 def functional_collectives() -> None:

@@ -32,6 +32,7 @@ SCENARIOS = [
     "sub_groups",
     "group_of_another_backend",
     "device_mesh_and_dtensor",
+    "full_state_dict",
     "functional_collectives",
 ]
 
@@ -51,6 +52,22 @@ def test_a_default_group_of_two_devices(tmp_path: Path) -> None:
 @pytest.mark.parametrize("operation", ["SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"])
 def test_all_reduce(three_ranks: Ranks, operation: str) -> None:
     three_ranks.run("all_reduce", operation)
+
+
+def test_checkpoint(three_ranks: Ranks, tmp_path: Path) -> None:
+    three_ranks.run("checkpoint", str(tmp_path))
+
+
+def test_a_group_has_a_backend_of_the_cpu(three_ranks: Ranks) -> None:
+    for said in three_ranks.run("backend_of_the_cpu"):
+        assert "does not support shrinking operations" in said
+
+
+def test_a_monitored_barrier_names_the_rank_that_does_not_come(three_ranks: Ranks) -> None:
+    said = three_ranks.run("monitored_barrier")
+    assert said[0] == "Rank 1 failed to pass monitoredBarrier in 200 ms"
+    for rank in (1, 2):
+        assert said[rank].startswith(f"Rank {rank} successfully reached monitoredBarrier, but received errors while")
 
 
 def test_objects(three_ranks: Ranks) -> None:
