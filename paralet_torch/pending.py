@@ -9,6 +9,8 @@ import threading
 import weakref
 from collections.abc import Iterator
 
+import torch.distributed as dist
+
 from hostlib.collectives import Group
 from paralet_torch.callbacks import PATIENCE_S, CallbackThreads
 from paralet_torch.work import ParaletWork
@@ -34,12 +36,22 @@ class PendingWorks:
 
     @contextlib.contextmanager
     def issuing(self, asynchronous: bool) -> Iterator[None]:
-        """Around issue and `add`, so that the thread meets no operation that it does not know."""
+        """Around issue and `add`, so that the thread meets no operation that it does not know.
+
+        Raises DistBackendError when the thread cannot be started.
+        """
         with self._lock:
-            yield
             if asynchronous and self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"paralet-{self._name}", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=f"paralet-{self._name}", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise dist.DistBackendError(
+                        "cannot start a thread: raise the limit of this user with `ulimit -u`, or that of the "
+                        "container (pids.max)"
+                    ) from error
+                self._thread = thread
+            yield
 
     def add(self, work: ParaletWork) -> None:
         """Keep a work. Call it within `issuing`."""

@@ -38,9 +38,9 @@ class Pair:
         return bytes(buffer)
 
 
-def join(one: Device, two: Device) -> Pair:
+def join(one: Device, two: Device, timeout_s: float = 10.0) -> Pair:
     listener = two.listen()
-    to = one.connect(listener.handle)
+    to = one.connect(listener.handle, timeout_s)
     return Pair(one, two, listener, to, listener.accept(DEADLINE_S))
 
 

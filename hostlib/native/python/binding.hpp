@@ -32,8 +32,8 @@ inline std::optional<Nanos> to_nanos(std::optional<double> seconds) {
   }
 }
 
-[[noreturn]] inline void raise_timeout(const char* what) {
-  PyErr_SetString(PyExc_TimeoutError, what);
+[[noreturn]] inline void raise_timeout(const std::string& what) {
+  PyErr_SetString(PyExc_TimeoutError, what.c_str());
   throw pybind11::error_already_set();
 }
 

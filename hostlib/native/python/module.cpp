@@ -13,6 +13,7 @@
 
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
+#include "base/limits.hpp"
 #include "base/signal.hpp"
 #include "engine/device.hpp"
 #include "engine/flowlet.hpp"
@@ -252,7 +253,8 @@ class PyListener {
       connection = listener_->accept();
       return connection != nullptr || device_->closed();
     };
-    if (!wait_for(*device_, ready, to_nanos(timeout_s))) raise_timeout("no peer connected within timeout_s");
+    if (!wait_for(*device_, ready, to_nanos(timeout_s)))
+      raise_timeout("no peer connected within timeout_s" + descriptor_shortage());
     if (!connection) throw DeviceError("the device is closed");
     return std::make_unique<PyConnection>(device_, connection);
   }
@@ -590,7 +592,10 @@ PYBIND11_MODULE(_engine, m) {
             auto out = std::make_unique<PyConnection>(d, connection);
             if (!wait_for(*d, ready, to_nanos(timeout_s))) {
               out->close();
-              raise_timeout("the peer did not answer within timeout_s");
+              const std::string shortage = descriptor_shortage();
+              raise_timeout("the peer did not answer within timeout_s" +
+                            (shortage.empty() ? "; its process may be stopped, or may open no more files (`ulimit -n`)"
+                                              : shortage));
             }
             if (connection->failure != Failure::kNone) raise(connection->failure, connection->error);
             return out;

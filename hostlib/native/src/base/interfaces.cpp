@@ -11,18 +11,20 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
-#include <system_error>
 
+#include "base/errors.hpp"
 #include "base/file_descriptor.hpp"
+#include "base/limits.hpp"
 #include "base/socket_address.hpp"
 
 namespace paralet {
 
 std::vector<Interface> interfaces() {
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) throw std::system_error(errno, std::generic_category(), "getifaddrs");
+  if (getifaddrs(&list) != 0) throw DeviceError("cannot list the network interfaces: " + error_text(errno));
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
   const FileDescriptor query(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!query.valid()) throw DeviceError("cannot list the network interfaces: " + error_text(errno));
   constexpr unsigned kWorking = IFF_UP | IFF_RUNNING;
   std::vector<Interface> found;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/limits.hpp"
 #include "base/mutex.hpp"
 
 namespace paralet {
@@ -14,7 +15,8 @@ namespace paralet {
 /// A thread that runs jobs one after another, in the order in which they were added.
 class Worker {
  public:
-  Worker() : thread_([this] { run(); }) {}
+  /// Throws DeviceError when the process may start no more threads.
+  Worker() : thread_(start_thread([this] { run(); })) {}
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
   /// Waits until all jobs have run.

@@ -12,6 +12,7 @@
 
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
+#include "base/limits.hpp"
 #include "base/socket_address.hpp"
 #include "wire/wire.hpp"
 
@@ -20,7 +21,7 @@ namespace {
 
 FileDescriptor tcp_socket(int family) {
   FileDescriptor fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) throw DeviceError(std::string("cannot open a TCP socket: ") + std::strerror(errno));
+  if (!fd.valid()) throw DeviceError("cannot open a TCP socket: " + error_text(errno));
   return fd;
 }
 

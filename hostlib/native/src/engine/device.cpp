@@ -12,6 +12,7 @@
 
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
+#include "base/limits.hpp"
 #include "base/random.hpp"
 #include "base/signal.hpp"
 #include "engine/adaptive_spin.hpp"
@@ -44,8 +45,7 @@ Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       backend_(std::move(backend)),
       receive_buffers_(kReceiveBuffers * sizeof(AdvertisementBatch::bytes)) {
-  if (polling_->wake_fd() < 0 || !epoll_.valid())
-    throw DeviceError(std::string("cannot watch sockets: ") + std::strerror(errno));
+  if (polling_->wake_fd() < 0 || !epoll_.valid()) throw DeviceError("cannot watch sockets: " + error_text(errno));
   const std::uint32_t largest = backend_->max_path_mtu();
   path_mtu_ = options.path_mtu.value_or(largest);
   if (path_mtu_ > largest) {
@@ -81,7 +81,7 @@ Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
     path_client_ = policy.get();
     policy_ = std::move(policy);
   }
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread([this] { run(); });
 }
 
 Device::~Device() { close(0); }

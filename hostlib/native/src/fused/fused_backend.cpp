@@ -10,6 +10,7 @@
 
 #include "base/errors.hpp"
 #include "base/fresh_name.hpp"
+#include "base/limits.hpp"
 
 namespace paralet {
 
@@ -24,7 +25,7 @@ FusedBackend::FusedBackend(std::vector<std::unique_ptr<Backend>> members)
     event.events = EPOLLIN;
     event.data.fd = member->event_fd();
     if (!events_.valid() || ::epoll_ctl(events_.get(), EPOLL_CTL_ADD, member->event_fd(), &event) != 0) {
-      throw DeviceError(std::string("cannot watch sockets: ") + std::strerror(errno));
+      throw DeviceError("cannot watch sockets: " + error_text(errno));
     }
   }
 }

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/limits.hpp"
 #include "base/log.hpp"
 #include "base/socket_address.hpp"
 
@@ -37,7 +38,7 @@ Client::Client(const Options& options, Hello hello, Mailbox& mailbox, std::funct
       backoff_(options.reconnect_least, options.reconnect_most, random_u32()),
       changed_at_(now()) {
   if (!options_.log) options_.log = log_to_standard_error;
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread([this] { run(); });
 }
 
 void Client::stop() {

@@ -16,6 +16,7 @@
 
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
+#include "base/limits.hpp"
 #include "wire/wire.hpp"
 
 #ifndef UDP_SEGMENT
@@ -36,7 +37,7 @@ namespace {
 
 FileDescriptor udp_socket(int family) {
   FileDescriptor fd(::socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) throw DeviceError(std::string("cannot open a UDP socket: ") + std::strerror(errno));
+  if (!fd.valid()) throw DeviceError("cannot open a UDP socket: " + error_text(errno));
   return fd;
 }
 

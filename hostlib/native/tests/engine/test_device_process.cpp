@@ -50,7 +50,8 @@ TEST_CASE("a process without free descriptors refuses peers, keeps its lanes' po
   const Joined joined(pair.a, pair.b);
   Device c(options(0x7F000003));
   const auto listener = c.listen();
-  const std::string error = "cannot open a UDP socket: Too many open files";
+  const std::string error =
+      "cannot open a UDP socket: Too many open files: raise the limit of this process with `ulimit -n`";
   {
     ExhaustedDescriptors exhausted;
     const std::uint16_t port = pair.a.counters().lanes[0].qp.port;
