@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/limits.hpp"
 
 namespace paralet::collectives {
 namespace {
@@ -56,7 +57,7 @@ Group::Group(std::shared_ptr<Device> device, int rank, int size)
   links_ = std::make_unique<Links>(device_, rank, size);
   handle_ = links_->handle();
   matched_.resize(static_cast<std::size_t>(size));
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread([this] { run(); });
 }
 
 Group::~Group() { close(); }
@@ -231,7 +232,8 @@ bool Group::advance() {
     }
     if (!messages_.empty()) any = advance_messages() || any;
   } catch (const LinkError& error) {
-    fail(error.failure, error.text);
+    const auto notice = error.failure == Failure::kClosed ? links_->notice() : std::nullopt;
+    fail(error.failure, notice.value_or(error.text));
     any = true;
   }
   return any;
@@ -317,6 +319,7 @@ void Group::close_links() {
     for (const Job& job : messages_) {
       if (job.message->request) requests.push_back(job.message->request);
     }
+    if (!closed_) links_->tell(error());
     links_->close(requests);
     links_closed_ = true;
   }
@@ -395,6 +398,7 @@ void Group::read_announcements() {
     auto& matched = matched_[static_cast<std::size_t>(rank)];
     try {
       while (const auto message = link.announcements().front()) {
+        if (const auto why = decode_notice(*message)) throw LinkError{Failure::kClosed, *why};
         const auto announcement = decode_announcement(*message);
         if (!announcement) throw LinkError{Failure::kTransport, "it sent a malformed announcement"};
         Matched& counts = matched[announcement->tag];

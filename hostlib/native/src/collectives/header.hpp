@@ -2,11 +2,15 @@
 // What the ranks of a group tell each other beside data. All numbers are big-endian.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "wire/wire.hpp"
 
@@ -52,7 +56,13 @@ struct Announcement {
   std::uint64_t bytes = 0;
 };
 
-inline constexpr std::uint32_t kMagic = 0x504c4331;  // "PLC1"
+/// In place of an announcement, before a rank closes its links: why its group has failed.
+struct Notice {
+  static constexpr std::size_t kMostBytes = 512;
+};
+
+inline constexpr std::uint32_t kMagic = 0x504c4331;        // "PLC1"
+inline constexpr std::uint32_t kNoticeMagic = 0x504c434e;  // "PLCN"
 
 inline std::array<std::byte, Hello::kBytes> encode(const Hello& hello) {
   std::array<std::byte, Hello::kBytes> out{};
@@ -102,6 +112,22 @@ inline std::array<std::byte, Announcement::kBytes> encode(const Announcement& an
 inline std::optional<Announcement> decode_announcement(std::span<const std::byte> bytes) {
   if (bytes.size() != Announcement::kBytes || wire::get_u32(bytes.data()) != kMagic) return std::nullopt;
   return Announcement{wire::get_u32(bytes.data() + 4), wire::get_u64(bytes.data() + 8)};
+}
+
+/// Cuts a longer text.
+inline std::vector<std::byte> encode_notice(std::string_view text) {
+  constexpr std::size_t kHead = 4;
+  text = text.substr(0, Notice::kMostBytes - kHead);
+  std::vector<std::byte> out(kHead + text.size());
+  wire::put_u32(out.data(), kNoticeMagic);
+  std::ranges::copy(std::as_bytes(std::span(text)), out.begin() + kHead);
+  return out;
+}
+
+/// The text.
+inline std::optional<std::string> decode_notice(std::span<const std::byte> bytes) {
+  if (bytes.size() < 4 || wire::get_u32(bytes.data()) != kNoticeMagic) return std::nullopt;
+  return std::string(reinterpret_cast<const char*>(bytes.data()) + 4, bytes.size() - 4);
 }
 
 }  // namespace paralet::collectives

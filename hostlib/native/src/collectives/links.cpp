@@ -9,13 +9,14 @@
 
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
+#include "base/limits.hpp"
 #include "base/signal.hpp"
 
 namespace paralet::collectives {
 namespace {
 
 constexpr Mailbox::Shape kMailShape{.slots = 16, .slot_bytes = Header::kBytes + Link::kMailBytes};
-constexpr Mailbox::Shape kAnnounceShape{.slots = 8, .slot_bytes = Announcement::kBytes};
+constexpr Mailbox::Shape kAnnounceShape{.slots = 8, .slot_bytes = Notice::kMostBytes};
 constexpr Nanos kGracefulClose = 1 * kSecond;
 
 std::shared_ptr<Request> new_request(Request::Kind kind, const std::shared_ptr<Connection>& connection,
@@ -155,7 +156,8 @@ bool Links::connected(const Connection& connection, int rank, Nanos since) const
     throw LinkError{Failure::kDevice, describe(rank, error.what())};
   }
   if (open()) return true;  // what was still unread said so
-  throw LinkError{Failure::kTransport, describe(rank, "it does not answer a connect within retry_time_s")};
+  throw LinkError{Failure::kTransport,
+                  describe(rank, "it does not answer a connect within retry_time_s" + descriptor_shortage())};
 }
 
 bool Links::advance() {
@@ -263,6 +265,31 @@ void Links::finish(int rank) {
                               link.memory_.get() + kMailShape.bytes(), link.rkey_, kMailShape.bytes());
 }
 
+void Links::tell(const std::string& why) {
+  for (Link& link : links_) {
+    if (!link.open()) continue;
+    try {
+      static_cast<void>(link.announcements().send(encode_notice(why), {}));
+    } catch (const LinkError&) {  // NOLINT(bugprone-empty-catch): that rank has left
+    }
+  }
+}
+
+std::optional<std::string> Links::notice() {
+  for (int rank = 0; rank < size_; ++rank) {
+    Link& link = known(rank);
+    if (!link.open()) continue;
+    try {
+      while (const auto message = link.announcements().front()) {
+        if (const auto text = decode_notice(*message)) return describe(rank, "its group failed: " + *text);
+        link.announcements().pop();
+      }
+    } catch (const LinkError&) {  // NOLINT(bugprone-empty-catch): it left without a notice
+    }
+  }
+  return std::nullopt;
+}
+
 void Links::close(const std::vector<std::shared_ptr<Request>>& requests) {
   std::vector<std::shared_ptr<Connection>> open;
   for (const Link& link : links_) {
@@ -288,9 +315,14 @@ void Links::close(const std::vector<std::shared_ptr<Request>>& requests) {
     for (const auto& request : requests) {
       if (request->connection == connection && pending(*request)) own.push_back(request);
     }
-    waiting.emplace_back([device = device_, connection, own = std::move(own)] {
+    const auto close_one = [device = device_, connection, own = std::move(own)] {
       static_cast<void>(device->close_and_wait(connection, own, Device::Closing::kBothSides));
-    });
+    };
+    try {
+      waiting.push_back(start_thread(close_one));
+    } catch (const DeviceError&) {  // one after another, then
+      close_one();
+    }
   }
   for (std::thread& thread : waiting) thread.join();
 }

@@ -108,6 +108,10 @@ class Links {
   [[nodiscard]] Link& known(int rank) { return links_[static_cast<std::size_t>(rank)]; }
   /// Accepts connections and follows those that are being made. True when anything changed. Throws LinkError.
   bool advance();
+  /// Tells all ranks why this one is about to close.
+  void tell(const std::string& why);
+  /// Why another rank has closed, if one has said so. Drops announcements.
+  std::optional<std::string> notice();
   /// Closes all connections and waits until the engine uses no memory of `requests`, and the peers know that everything
   /// has arrived. Peers that do not answer are given up (Device::close_and_wait).
   void close(const std::vector<std::shared_ptr<Request>>& requests);
