@@ -8,6 +8,7 @@ the variables of `paralet plugin --parameters` hold for every program.
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 import socket
 import warnings
@@ -20,6 +21,8 @@ from typing import Any
 from hostlib import _engine
 from hostlib.device import Faults, local_interfaces
 from netmodel.printable import printable
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["PLUGIN_ONLY", "Parameters", "names", "read_parameters"]
 
@@ -44,12 +47,13 @@ class Parameters:
     interfaces: str = ""
     """Value of PARALET_IFNAME: prefixes of names, after ``=`` exact names, after ``^`` prefixes to leave out."""
 
-    def candidates(self, local: Sequence[tuple[str, str, int]] | None = None) -> list[str]:
+    def candidates(self, local: Sequence[tuple[str, str, int]] | None = None, family: int | None = None) -> list[str]:
         """Addresses that may be used, of `local` (name, address, MTU; default: this network namespace's interfaces).
 
-        The order is that of PARALET_ADDRESSES, or of the interfaces. With neither variable, these are the addresses of
-        all interfaces but those of Docker, loopback and libvirt, or, where there is no other, these. Raises ValueError
-        when a variable is set and fits no interface.
+        The order is that of PARALET_ADDRESSES, or of the interfaces, each with the address that reaches farthest
+        (docs/plugin.md). With neither variable, these are the addresses of all interfaces but those of Docker,
+        loopback and libvirt, or, where there is no other, these. `family`, 4 or 6, is the version of IP that they have
+        where an interface offers it. Raises ValueError when a variable is set and fits no interface.
         """
         local = local_interfaces() if local is None else local
         if self.addresses:
@@ -59,12 +63,12 @@ class Parameters:
                     raise ValueError(f"no network interface has the address {address} of PARALET_ADDRESSES")
             return list(self.addresses)
         if self.interfaces:
-            found = _admitted(local, self.interfaces)
+            found = _admitted(local, self.interfaces, family)
             if not found:
                 raise ValueError(f"no network interface with an IP address fits PARALET_IFNAME={self.interfaces}")
             return found
         for names_ in ("^docker,lo,virbr", "docker", "lo", "virbr"):
-            if found := _admitted(local, names_):
+            if found := _admitted(local, names_, family):
                 return found
         raise ValueError("this machine has no network interface with an IP address")
 
@@ -73,17 +77,17 @@ class Parameters:
 
         With PARALET_ADDRESSES or PARALET_IFNAME it is number `index` of the candidates, modulo their number: so the
         processes of a host spread over its NICs. Without, it is the address that the kernel would use towards the host
-        `peer`, or the first candidate if `peer` is None or has no address. Raises ValueError as `candidates` does.
+        `peer`, or the first candidate if `peer` is None or has no address. The family is that of the way to `peer`.
+        The logger of this module notes the choice at level INFO. Raises ValueError as `candidates` does.
         """
-        if peer and not self.addresses and not self.interfaces:
-            try:
-                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-                    probe.connect((peer, 9))  # sends nothing
-                    return str(probe.getsockname()[0])
-            except OSError:
-                pass  # a name that does not resolve, or no route
-        found = self.candidates()
-        return found[index % len(found)]
+        towards = _towards(peer) if peer else None
+        if towards is not None and not self.addresses and not self.interfaces:
+            _log.info("address %s: it is on the way to %s", towards, peer)
+            return towards
+        found = self.candidates(family=None if towards is None else ip_address(towards).version)
+        chosen = found[index % len(found)]
+        _log.info("address %s, number %d of %s", chosen, index % len(found), ", ".join(found))
+        return chosen
 
 
 def names() -> list[str]:
@@ -231,19 +235,55 @@ def _faults(text: str) -> Faults:
     return Faults(**values)
 
 
-def _admitted(local: Sequence[tuple[str, str, int]], names_: str) -> list[str]:
-    """The first address of every interface that a filter admits. ``eth0:1`` is another address of eth0.
+def _towards(peer: str) -> str | None:
+    """The address of this host that the kernel would use towards a host; None without one that a device can have."""
+    try:
+        found = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)
+    except OSError:
+        return None  # a name that does not resolve
+    for family, kind, _, _, address in found:
+        try:
+            with socket.socket(family, kind) as probe:
+                probe.connect(address)  # sends nothing
+                own = str(probe.getsockname()[0])
+        except OSError:
+            continue  # no route, or a family that this host has not
+        if not ip_address(own).is_link_local or ip_address(own).version == 4:
+            return own
+    return None
 
-    IPv6 addresses count only where no such interface has an IPv4 address.
+
+def _scope(address: str) -> int:
+    """How far packets to an address come: 0 for everywhere, 1 for its link, 2 for its host."""
+    parsed = ip_address(address)
+    return 2 if parsed.is_loopback else int(parsed.is_link_local)
+
+
+def _admitted(local: Sequence[tuple[str, str, int]], names_: str, family: int | None = None) -> list[str]:
+    """Of every interface that a filter admits the address that reaches farthest. ``eth0:1`` is one of eth0.
+
+    All have one family: `family` where there is such an address, else that of the address that reaches farthest, IPv4
+    before IPv6.
     """
     exclude, names_ = names_.startswith("^"), names_.removeprefix("^")
     exact, names_ = names_.startswith("="), names_.removeprefix("=")
     listed = [word.partition(":")[0] for word in names_.split(",") if word.partition(":")[0]]
-    out: dict[str, str] = {}
+    admitted = []
     for label, address, _ in local:
         name = label.partition(":")[0]
         matches = name in listed if exact else any(name.startswith(word) for word in listed)
         if matches != exclude:
-            out.setdefault(name, address)
-    ipv4 = [address for address in out.values() if ip_address(address).version == 4]
-    return ipv4 or list(out.values())
+            admitted.append((name, address))
+    versions = {ip_address(address).version for _, address in admitted}
+    if family not in versions:
+        farthest = min((address for _, address in admitted), key=_reach, default=None)
+        family = None if farthest is None else ip_address(farthest).version
+    out: dict[str, str] = {}
+    for name, address in admitted:
+        if ip_address(address).version == family:
+            out[name] = min(out.get(name, address), address, key=_scope)  # of equals the first
+    return list(out.values())
+
+
+def _reach(address: str) -> tuple[int, int]:
+    return _scope(address), ip_address(address).version

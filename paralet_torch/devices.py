@@ -7,6 +7,8 @@ import os
 import threading
 from collections.abc import Mapping
 
+import torch.distributed as dist
+
 from hostlib import Device
 from hostlib.parameters import read_parameters
 
@@ -15,8 +17,11 @@ _device: Device | None = None
 _users = 0
 
 
-def acquire() -> Device:
+def acquire(store: dist.Store) -> Device:
     """The device, opened by the first caller with the `PARALET_*` variables of that moment.
+
+    Without `PARALET_IFNAME` and `PARALET_ADDRESSES` the ranks use the network on which they found each other: that of
+    the `store`, or of `MASTER_ADDR`.
 
     A forked child has a device of its own. Raises ValueError for wrong variables, and DeviceError when the device
     cannot be opened.
@@ -24,7 +29,7 @@ def acquire() -> Device:
     global _device, _users
     with _lock:
         if _device is None:
-            _device = _open(os.environ)
+            _device = _open(os.environ, master_of(store, os.environ))
         _users += 1
         return _device
 
@@ -50,9 +55,15 @@ def _leave_to_parent() -> None:
 os.register_at_fork(after_in_child=_leave_to_parent)
 
 
-def _open(environment: Mapping[str, str]) -> Device:
+def master_of(store: dist.Store, environment: Mapping[str, str]) -> str | None:
+    """The host on which the ranks meet: that of a TCPStore, as init_method="tcp://.." makes one, or MASTER_ADDR."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    return store.host if isinstance(store, dist.TCPStore) else environment.get("MASTER_ADDR")
+
+
+def _open(environment: Mapping[str, str], master: str | None) -> Device:
     parameters = read_parameters(environment)
     local_rank = environment.get("LOCAL_RANK", "")
-    # Without PARALET_IFNAME and PARALET_ADDRESSES the ranks use the network on which they found each other.
-    address = parameters.address(environment.get("MASTER_ADDR"), int(local_rank) if local_rank.isdecimal() else 0)
+    address = parameters.address(master, int(local_rank) if local_rank.isdecimal() else 0)
     return Device(address, **parameters.options)

@@ -79,7 +79,7 @@ class ParaletProcessGroup(dist.ProcessGroup):
         self._coalesced: list[ParaletWork] | None = None
         self._shut = threading.Lock()
         self._open = True
-        self._device = devices.acquire()
+        self._device = devices.acquire(store)
         try:
             self._group = Group(
                 self._device,

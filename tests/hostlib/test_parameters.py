@@ -13,6 +13,13 @@ from hostlib.parameters import Parameters, names, read_parameters
 
 LOCAL = [("lo", "127.0.0.1", 65536), ("docker0", "172.17.0.1", 1500), ("eth0", "10.0.0.1", 1500)]
 RAILS = [*LOCAL, ("eth1", "10.0.1.1", 1500), ("eth1:2", "10.0.9.1", 1500), ("eth10", "10.0.2.1", 1500)]
+ROUTED = [
+    ("lo", "127.0.0.1", 65536),
+    ("lo", "10.8.0.1", 65536),
+    ("eth0", "169.254.7.7", 1500),
+    ("eth0", "fd00::5", 1500),
+]
+"""A host with a routed address on its loopback interface."""
 
 
 def test_the_variables_are_those_of_the_plugin() -> None:
@@ -130,6 +137,9 @@ def test_a_misspelled_name_is_a_warning() -> None:
         ({"PARALET_IFNAME": "^eth1,lo"}, RAILS, ["172.17.0.1", "10.0.0.1"]),
         ({"PARALET_ADDRESSES": "10.0.1.1, 10.0.0.1"}, RAILS, ["10.0.1.1", "10.0.0.1"]),
         ({"PARALET_ADDRESSES": "127.0.0.7"}, LOCAL, ["127.0.0.7"]),
+        ({"PARALET_IFNAME": "lo"}, ROUTED, ["10.8.0.1"]),
+        ({"PARALET_IFNAME": "eth0"}, ROUTED, ["fd00::5"]),
+        ({"PARALET_IFNAME": "lo,eth0"}, ROUTED, ["10.8.0.1", "169.254.7.7"]),
     ],
 )
 def test_candidates(variables: dict[str, str], local: list[tuple[str, str, int]], expected: list[str]) -> None:
@@ -145,6 +155,26 @@ def test_a_choice_that_fits_nothing_is_an_error(variables: dict[str, str]) -> No
 def test_interfaces_and_addresses_exclude_each_other() -> None:
     with pytest.raises(ValueError, match="exclude each other"):
         read_parameters({"PARALET_IFNAME": "lo", "PARALET_ADDRESSES": "127.0.0.1"})
+
+
+@pytest.mark.parametrize(("family", "expected"), [(4, ["10.0.0.5"]), (6, ["fd00::5"]), (None, ["10.0.0.5"])])
+def test_an_interface_with_both_families_has_that_of_the_way_to_the_peer(
+    family: int | None, expected: list[str]
+) -> None:
+    local = [("eth0", "10.0.0.5", 1500), ("eth0", "10.0.0.6", 1500), ("eth0", "fd00::5", 1500)]
+    assert Parameters(interfaces="eth0").candidates(local, family) == expected
+    assert Parameters().candidates(local, family) == expected
+    assert Parameters().candidates(local[:1], family) == ["10.0.0.5"]
+
+
+def test_the_family_of_the_way_to_the_peer_decides(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "hostlib.parameters"):
+        assert Parameters().address("::1") == "::1"
+        assert Parameters().address("127.0.0.1") == "127.0.0.1"
+    assert caplog.messages == [
+        "address ::1: it is on the way to ::1",
+        "address 127.0.0.1: it is on the way to 127.0.0.1",
+    ]
 
 
 def test_address_of_a_process() -> None:
