@@ -25,7 +25,7 @@ from paralet_torch.elsewhere import devices_of, forget, other_backends
 from paralet_torch.memory import Staged, block_bytes, reduction, same_bytes, same_dtype, the_only
 from paralet_torch.monitored_barrier import monitored_barrier
 from paralet_torch.pending import PendingWorks
-from paralet_torch.rendezvous import exchange
+from paralet_torch.rendezvous import check_addresses, exchange
 from paralet_torch.sparse import all_reduce_sparse
 from paralet_torch.work import ParaletWork
 
@@ -95,15 +95,11 @@ class ParaletProcessGroup(dist.ProcessGroup):
 
     def _exchange(self, address: str, handle: bytes) -> list[bytes]:
         """Publish this rank's handle and address. Returns the handles of all ranks."""
-        values = exchange(self._store, self._rank, self._size, handle.hex() + address, self._timeout)
-        addresses = [value[2 * _HANDLE_BYTES :] for value in values]
-        here = address.startswith("127.")
-        for rank, other in enumerate(addresses):
-            if other.startswith("127.") != here:
-                raise ValueError(
-                    f"rank {self._rank} uses the address {address} and rank {rank} {other}, which cannot reach each "
-                    "other: choose the network of all ranks with PARALET_IFNAME"
-                )
+
+        def check(values: list[str]) -> None:
+            check_addresses(self._rank, [value[2 * _HANDLE_BYTES :] for value in values])
+
+        values = exchange(self._store, self._rank, self._size, handle.hex() + address, self._timeout, check)
         return [bytes.fromhex(value[: 2 * _HANDLE_BYTES]) for value in values]
 
     # -- what torch asks about a group ---------------------------------------------------------------------------
