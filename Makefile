@@ -77,8 +77,9 @@ torch: setup ## Install PyTorch for CPUs into .venv, for backend paralet of torc
 	@scripts/setup-torch.sh
 
 .PHONY: test-torch
-test-torch: torch ## PyTorch's own tests of a backend, over paralet (minutes; ARGS=-v names each)
+test-torch: torch ## PyTorch's own tests of a backend, and cases of FSDP2, meshes, checkpoints (minutes; ARGS=-v names each)
 	@BACKEND=paralet PYTHONPATH=. $(PY) tests/paralet_torch/pytorch_suite.py $(ARGS)
+	@BACKEND=paralet PYTHONPATH=. $(PY) tests/paralet_torch/composed_suite.py $(ARGS)
 
 .PHONY: softroce
 softroce: setup ## Fetch what a guest with the kernel's SoftRoCE needs (root; docs/softroce.md)

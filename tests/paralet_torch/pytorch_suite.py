@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 import unittest
+from datetime import timedelta
 from typing import Any
 
 BACKEND = os.environ.setdefault("BACKEND", "paralet")
@@ -54,6 +55,14 @@ def run_over(backend: str) -> None:
     make_default, make = dist.init_process_group, dist.new_group
     dist.init_process_group = lambda *words, **options: make_default(*words, **options | {"backend": backend})
     dist.new_group = lambda *words, **options: make(*words, **options | {"backend": backend})
+    dist.monitored_barrier = monitored_barrier
+
+
+def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+    """That of the group: torch's own admits only Gloo."""
+    if group != dist.GroupMember.NON_GROUP_MEMBER:
+        limit = timedelta(seconds=timeout) if isinstance(timeout, float) else timeout
+        (group or dist.group.WORLD).monitored_barrier(limit, wait_all_ranks)
 
 
 if "OVER" in os.environ:
