@@ -71,7 +71,7 @@ def device_seed(seed: int, rank: int) -> int:
 def drawn_ports(seed: int, lanes: int) -> list[int]:
     """The ports that a device with that seed draws for its lanes.
 
-    SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), as in hostlib/native/src/engine/path_policy.cpp.
+    SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), as in hostlib/native/src/paths/ecmp.cpp.
     """
     ports, state = [], seed
     for _ in range(lanes):

@@ -39,7 +39,7 @@ class Rule:
 
 
 RULES: dict[PolicyName, Rule] = {
-    # hostlib/native/src/engine/path_policy: three bad flowlets in succession, of four round trips each (4 BDP / m at
+    # hostlib/native/src/paths/adaptive: three bad flowlets in succession, of four round trips each (4 BDP / m at
     # 1 / m of the line rate), compared with the peer's best lane; four recycled ports.
     "adaptive": Rule(round_trips=12, alone=False, memory=4),
     # REPS (Bonato et al., arXiv 2407.21625): the entropy of an acknowledgement without a mark is used again; a marked

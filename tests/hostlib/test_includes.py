@@ -20,8 +20,11 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {"base", "wire", "backend", "paths", "path_client"},
     "collectives": {"base", "wire", "engine"},
 }
-# The only file that knows the implementations of `Backend`.
-FACTORY = "engine/backend_factory.cpp"
+# The only files that know the implementations of `Backend` and of `PathPolicy`.
+BACKENDS = "engine/backend_factory.cpp"
+POLICIES = "engine/policy_factory.cpp"
+# What the rest of the engine may include of the folders of policies: the interface, and the options of the service.
+OF_POLICIES = {"paths/path_policy.hpp", "paths/path_client_counters.hpp", "path_client/options.hpp"}
 
 
 def test_every_folder_has_a_rule() -> None:
@@ -45,7 +48,7 @@ def test_folders_include_only_folders_below_them() -> None:
         name = path.relative_to(SOURCES).as_posix()
         folder = name.split("/")[0]
         allowed = ALLOWED[folder] | {folder}
-        if name == FACTORY:
+        if name == BACKENDS:
             allowed |= {"soft", "verbs", "fused"}
         wrong += [
             f"{name}: {included}"
@@ -53,6 +56,17 @@ def test_folders_include_only_folders_below_them() -> None:
             if included.split("/")[0] not in allowed
         ]
     assert not wrong, "a folder may include only what ALLOWED names"
+
+
+def test_only_the_factory_knows_the_policies() -> None:
+    wrong = [
+        f"{path.relative_to(SOURCES)}: {included}"
+        for path in sources()
+        if path.parent.name == "engine" and path.relative_to(SOURCES).as_posix() != POLICIES
+        for included in INCLUDE.findall(path.read_text())
+        if included.split("/")[0] in {"paths", "path_client"} and included not in OF_POLICIES
+    ]
+    assert not wrong, f"the engine uses a policy through its interface; only {POLICIES} makes one"
 
 
 def sources() -> list[Path]:

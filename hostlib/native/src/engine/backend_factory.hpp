@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "backend/backend.hpp"
-#include "engine/device.hpp"
+#include "engine/options.hpp"
 
 namespace paralet {
 

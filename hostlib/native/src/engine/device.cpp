@@ -17,6 +17,7 @@
 #include "base/signal.hpp"
 #include "engine/adaptive_spin.hpp"
 #include "engine/backend_factory.hpp"
+#include "engine/policy_factory.hpp"
 
 namespace paralet {
 namespace {
@@ -72,15 +73,9 @@ Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
   for (std::size_t i = 0; i < kReceiveBuffers; ++i) post_receive_buffer(i);
   watch(polling_->wake_fd(), false);
   watch(backend_->event_fd(), false);
-  policy_ = make_policy(options.policy);
-  if (options.policy.kind == PolicyKind::kController) {
-    path_client::Options client = options.policy.path_client;
-    if (!client.thresholds.rtt_floor) client.thresholds.rtt_floor = 4 * target_queue(options);
-    auto policy = std::make_unique<ControllerPolicy>(client, PeerName(options.address, udp_port()),
-                                                     options.policy.lanes, std::move(policy_), [this] { wake(); });
-    path_client_ = policy.get();
-    policy_ = std::move(policy);
-  }
+  policy_ = open_policy(options, PeerName(options.address, udp_port()), [this] { wake(); });
+  watches_lanes_ = policy_->watches_lanes();
+  follows_traffic_ = policy_->follows_traffic();
   thread_ = start_thread([this] { run(); });
 }
 
@@ -175,7 +170,12 @@ void Device::close(Nanos timeout) {
     static_cast<void>(memory_thread_.release());
     return;
   }
-  if (path_client_ != nullptr) path_client_->stop();
+  PathPolicy* policy = nullptr;
+  {
+    const ProgressLockGuard guard(*this);
+    policy = policy_.get();
+  }
+  policy->stop();  // without the lock: it may wait for the policy's own thread
   {
     const ProgressLockGuard guard(*this);
     begin_call();
@@ -259,7 +259,7 @@ void Device::poll_for(const void* request) {
 bool Device::step(Nanos t) {
   if (rounds_++ % kEventsEvery == 0) look();
   start_submitted();
-  if (path_client_ != nullptr && path_client_->news()) apply_assignments();
+  if (policy_->news()) take_news();
   bool any = backend_->progress(t, completions_);
   for (std::size_t i = 0; i < completions_.size(); ++i) on_completion(completions_[i]);
   completions_.clear();
@@ -294,8 +294,7 @@ void Device::look() {
 
 Nanos Device::next_deadline(Nanos t) const {
   if (!advertising_.empty()) return t;
-  const Nanos paced = path_client_ != nullptr ? path_client_->deadline() : kNever;
-  return std::min({backend_->deadline(t), next_housekeeping_, paced});
+  return std::min({backend_->deadline(t), next_housekeeping_, policy_->deadline()});
 }
 
 // -- the progress thread -----------------------------------------------------------------------------------------
@@ -366,7 +365,7 @@ void Device::housekeeping(Nanos t) {
       const bool goes =
           has_other_path(*peer, member) && !peer->fusion->members[member].delivers() && past_timeout(lane.qp.qpn);
       if (!goes && backend_->statistics(lane.qp.qpn).counters.timeouts > lane.timeouts_seen) consult_policy(*peer, i);
-      if (path_client_ != nullptr && lane.moving_to && silent(lane)) leave_dead_path(*peer, i);
+      if (lane.moving_to && policy_->resends_at_once() && silent(lane)) leave_dead_path(*peer, i);
     }
     if (peer->fusion && peer->ready()) watch_members(*peer, t);
     if (peer->dead()) continue;
@@ -385,14 +384,14 @@ void Device::housekeeping(Nanos t) {
     for (const Door& door : doors_) watch(door.socket.get(), false);
   }
   std::erase_if(incoming_, [t](const Incoming& incoming) { return t >= incoming.until; });
-  if (path_client_ != nullptr) update_path_client(t);
+  if (follows_traffic_) report_traffic(t);
   reap_peers(t);
   if (live_counters_.due(t)) publish_counters(t);
   if (!busy && t >= next_release_) {
     release_spare();
     next_release_ = t + kReleaseSpare;
   }
-  busy = busy || (path_client_ != nullptr && path_client_->busy());
+  busy = busy || policy_->busy();
   next_housekeeping_ = t + (busy ? kHousekeeping : 20 * kHousekeeping);
 }
 
@@ -459,7 +458,7 @@ DeviceCounters Device::collect() const {
   out.discards = backend_->discards();
   out.connections = connections_.size();
   out.peers = peers_.size();
-  if (path_client_ != nullptr) out.path_client = path_client_->counters();
+  out.path_client = policy_->counters();
   return out;
 }
 

@@ -54,10 +54,9 @@
 #include "engine/handshake.hpp"
 #include "engine/live_counters.hpp"
 #include "engine/options.hpp"
-#include "engine/path_policy.hpp"
 #include "engine/polling.hpp"
 #include "engine/request.hpp"
-#include "path_client/policy.hpp"
+#include "paths/path_policy.hpp"
 
 namespace paralet {
 
@@ -476,8 +475,8 @@ class Device {
   [[nodiscard]] std::uint64_t flowlet_size(const Peer& peer) const PARALET_REQUIRES(progress_lock_);
   void consult_policy(Peer& peer, unsigned lane, unsigned unheard = 0) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] bool silent(const Lane& lane) const PARALET_REQUIRES(progress_lock_);
-  void apply_assignments() PARALET_REQUIRES(progress_lock_);
-  void update_path_client(Nanos now) PARALET_REQUIRES(progress_lock_);
+  void take_news() PARALET_REQUIRES(progress_lock_);
+  void report_traffic(Nanos now) PARALET_REQUIRES(progress_lock_);
   void on_completion(const Completion& completion) PARALET_REQUIRES(progress_lock_);
   void fail_lane(Peer& peer, unsigned lane, const Completion& why) PARALET_REQUIRES(progress_lock_);
   void on_sent(Peer& peer, unsigned lane, const Completion& completion) PARALET_REQUIRES(progress_lock_);
@@ -635,8 +634,9 @@ class Device {
   std::uint32_t path_mtu_ = 0;
   std::vector<DeviceNic> nics_;
   handshake::Guid guid_{};
-  ControllerPolicy* path_client_ = nullptr;  ///< `policy_`, if it is this one
-  Backend* registrar_ = nullptr;             ///< `backend_`, if any thread may register memory with it
+  bool watches_lanes_ = false;    ///< PathPolicy::watches_lanes
+  bool follows_traffic_ = false;  ///< PathPolicy::follows_traffic
+  Backend* registrar_ = nullptr;  ///< `backend_`, if any thread may register memory with it
   std::shared_ptr<Polling> polling_ = std::make_shared<Polling>();
   FileDescriptor epoll_;  ///< what the progress thread sleeps on
 

@@ -392,7 +392,7 @@ void Device::start_message(const std::shared_ptr<Request>& request, const handsh
     post_flowlet(lane_for_small(peer), *request, peer.path_mtu);
   } else {
     peer.sending.push_back(request.get());
-    if (path_client_ != nullptr) path_client_->started(peer.name(), request->length, now());
+    if (follows_traffic_) policy_->started(peer.name(), request->length, now());
   }
 }
 
@@ -478,21 +478,19 @@ Lane& Device::lane_for_small(Peer& peer) {
 /// Lanes pull waiting flowlets: the oldest message of a peer first, round robin over peers. True when any was posted.
 bool Device::pump(Nanos t) {
   bool any = false;
-  if (path_client_ != nullptr) path_client_->begin_round();
+  if (follows_traffic_) policy_->begin_round();
   // Ends when a whole round over the peers posted nothing.
   for (std::size_t passed = 0; passed < peers_.size(); ++pumped_) {
     if (pumped_ >= peers_.size()) pumped_ = 0;
     Peer& peer = *peers_[pumped_];
     ++passed;
     if (peer.sending.empty()) continue;
-    if (path_client_ != nullptr && !path_client_->may_send(peer.name(), t)) continue;
+    if (follows_traffic_ && !policy_->may_send(peer.name(), t)) continue;
     if (!backend_->wants_work(t)) return any;  // this peer is the next
     Lane* lane = pick_lane(peer, false);
     if (lane == nullptr) continue;
     Request& request = *peer.sending.front();
-    if (path_client_ != nullptr) {
-      path_client_->sent(peer.name(), request.flowlets->length(request.next_flowlet), peer.path_mtu);
-    }
+    if (follows_traffic_) policy_->sent(peer.name(), request.flowlets->length(request.next_flowlet), peer.path_mtu);
     post_flowlet(*lane, request, peer.path_mtu);
     if (request.next_flowlet == request.flowlets->count) peer.sending.pop_front();
     any = true;
@@ -504,7 +502,7 @@ bool Device::pump(Nanos t) {
 /// Asks the path policy whether the lane should change its port. `unheard`: acknowledgements of this lane that the peer
 /// seems not to have received; they count as timeouts.
 void Device::consult_policy(Peer& peer, unsigned index, unsigned unheard) {
-  if (options_.policy.kind != PolicyKind::kAdaptive && path_client_ == nullptr) return;
+  if (!watches_lanes_) return;
   Lane& lane = peer.lanes[index];
   const QpStatistics statistics = backend_->statistics(lane.qp.qpn);
   const std::uint64_t timeouts = statistics.counters.timeouts - lane.timeouts_seen + unheard;
@@ -540,18 +538,16 @@ bool Device::silent(const Lane& lane) const {
   return backend_->estimate(lane.qp.qpn).smoothed_rtt > std::max(kRoundTrips * usual, kLeastSilence);
 }
 
-// -- policy `controller` ------------------------------------------------------------------------------------------
-
-/// Moves lanes to the ports that the path service has assigned: idle lanes now, others between flowlets. A lane on a
-/// dead path moves at once and retransmits.
-void Device::apply_assignments() {
-  if (!path_client_->take()) return;
+/// Moves lanes to the ports that the policy has news of: idle lanes now, others between flowlets. A lane on a dead path
+/// moves at once and retransmits.
+void Device::take_news() {
+  if (!policy_->take()) return;
   for (const auto& peer : peers_) {
-    if (!peer->ready() || !path_client_->changed(peer->name())) continue;
-    const bool cut = path_client_->cut(peer->name());
+    if (!peer->ready() || !policy_->changed(peer->name())) continue;
+    const bool cut = policy_->cut(peer->name());
     for (unsigned i = 0; i < peer->lanes.size(); ++i) {
       Lane& lane = peer->lanes[i];
-      const std::uint16_t port = path_client_->port(peer->name(), i);
+      const std::uint16_t port = policy_->port(peer->name(), i);
       lane.moving_to.reset();
       const bool elsewhere = port != lane.heading();
       const bool lost = lane.outstanding > 0 && (cut || (elsewhere && silent(lane)));
@@ -566,10 +562,10 @@ void Device::apply_assignments() {
 }
 
 /// Reports the state of each peer's lanes to the policy.
-void Device::update_path_client(Nanos t) {
+void Device::report_traffic(Nanos t) {
   for (const auto& peer : peers_) {
     if (!peer->ready()) continue;
-    path_client::PeerView view{.busy = !peer->sending.empty()};
+    PeerView view{.busy = !peer->sending.empty()};
     Nanos sum = 0;
     Nanos count = 0;
     for (const Lane& lane : peer->lanes) {
@@ -580,9 +576,9 @@ void Device::update_path_client(Nanos t) {
       count += statistics.smoothed_rtt > 0 ? 1 : 0;
     }
     view.rtt = count > 0 ? sum / count : 0;
-    path_client_->observe(peer->name(), view);
+    policy_->observe(peer->name(), view);
   }
-  path_client_->tick(t);
+  policy_->tick(t);
 }
 
 // -- completions -------------------------------------------------------------------------------------------------
@@ -674,7 +670,7 @@ void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
   --lane.outstanding;
   lane.outstanding_bytes -= bytes;
   ++lane.flowlets;
-  if (path_client_ != nullptr) path_client_->delivered(peer.name(), bytes, now());
+  if (follows_traffic_) policy_->delivered(peer.name(), bytes, now());
   --request.posted;
   ++request.finished;
   if (request.trace) request.trace->end(completion.qpn, now());

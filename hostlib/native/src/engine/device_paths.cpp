@@ -53,8 +53,8 @@ void Device::move_lane(Peer& peer, unsigned index) {
   }
   if (fixed && peer.ready() && port >= wire::kFirstEntropyPort) {
     renew_lane(peer, index, port, member_of(lane.qp.qpn));
-  } else if (path_client_ != nullptr) {
-    path_client_->could_not_bind();
+  } else {
+    policy_->port_refused();
   }
 }
 
@@ -66,20 +66,19 @@ void Device::on_port_changed(Peer& peer, unsigned index, const Completion& compl
   if (completion.status == Status::kSuccess) {
     lane.port = static_cast<std::uint16_t>(completion.imm);
     ++lane.moves;
-  } else if (path_client_ != nullptr) {
-    path_client_->could_not_bind();
+  } else {
+    policy_->port_refused();
   }
   if (lane.moving_to && may_move(lane)) move_lane(peer, index);
 }
 
 /// Moves a lane off a dead path, to its new port if it has one. Packets in flight were lost with the path, so order
-/// does not matter, and with policy `controller` they are retransmitted at once: the backed-off timeout belongs to the
-/// old path.
+/// does not matter. Where the policy says so they are retransmitted at once: the backed-off timeout belongs to the old
+/// path.
 void Device::leave_dead_path(Peer& peer, unsigned index) {
   const Lane& lane = peer.lanes[index];
   if (lane.moving_to) move_lane(peer, index);
-  // `adaptive` moves at the first timeout, which may be spurious: there only the oldest packet is retransmitted.
-  if (path_client_ != nullptr) backend_->path_changed(lane.qp.qpn, now());
+  if (policy_->resends_at_once()) backend_->path_changed(lane.qp.qpn, now());
 }
 
 /// Asks the peer for a renewal of the lane, on this member.
@@ -94,8 +93,8 @@ void Device::renew_lane(Peer& peer, unsigned index, std::uint16_t port, unsigned
       fail_peer(peer, Failure::kDevice,
                 "lane " + std::to_string(index) + " to " + format_address(peer.address) +
                     ": the RDMA device ended its queue pair and has no other");
-    } else if (path_client_ != nullptr) {
-      path_client_->could_not_bind();
+    } else {
+      policy_->port_refused();
     }
   });
 }
@@ -197,7 +196,7 @@ void Device::on(Peer& peer, const handshake::NewQp& frame) {
     }
     drop_qp(lane->renewal->qp.qpn);
     lane->renewal.reset();
-    if (path_client_ != nullptr) path_client_->could_not_bind();
+    policy_->port_refused();
     return;
   }
   if (asked && member == member_of(lane->renewal->qp.qpn)) {

@@ -323,6 +323,20 @@ std::uint16_t parse_source_port(const std::string& text, const std::string& peer
 
 }  // namespace
 
+const char* to_string(PolicyKind kind) {
+  switch (kind) {
+    case PolicyKind::kEcmp:
+      return "ecmp";
+    case PolicyKind::kPinned:
+      return "pinned";
+    case PolicyKind::kAdaptive:
+      return "adaptive";
+    case PolicyKind::kController:
+      return "controller";
+  }
+  return "unknown";
+}
+
 const char* to_string(BackendKind kind) { return kind == BackendKind::kSoft ? "soft" : "verbs"; }
 
 const char* to_string(OptionType type) {

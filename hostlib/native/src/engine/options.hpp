@@ -19,7 +19,7 @@
 #include "base/clock.hpp"
 #include "base/ip_address.hpp"
 #include "base/log.hpp"
-#include "engine/path_policy.hpp"
+#include "engine/policy_options.hpp"
 
 namespace paralet {
 

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "path_client/messages.hpp"
+#include "paths/path_policy.hpp"
 
 namespace paralet::path_client {
 
@@ -22,13 +23,6 @@ class Rhythm {
  private:
   std::array<Nanos, 4> starts_{};
   std::size_t count_ = 0;
-};
-
-/// Summary of the lanes to one peer.
-struct PeerView {
-  bool busy = false;  ///< data is in flight or waits to be sent
-  Nanos rtt = 0;      ///< mean of the lanes' smoothed round trips, 0: unknown
-  std::uint64_t retransmits = 0;
 };
 
 class Elephants {

@@ -228,24 +228,24 @@ void ControllerPolicy::tick(Nanos now) {
   }
 }
 
-PathClientCounters ControllerPolicy::counters() const {
+std::optional<PathClientCounters> ControllerPolicy::counters() const {
   const path_client::ClientCounters client = client_.counters();
-  return {.connected = client.connected,
-          .since = client.since,
-          .connections = client.connections,
-          .announced = elephants_.announced(),
-          .assigned = client.assigned,
-          .ecmp_starts = ecmp_starts_,
-          .released = elephants_.released(),
-          .announces = client.announces,
-          .assigns = client.assigns,
-          .pushes = client.pushes,
-          .stale = client.stale,
-          .invalid = client.invalid,
-          .dropped = elephants_.dropped(),
-          .reverted = reverted_,
-          .unbound = unbound_,
-          .elephants = elephants_.open()};
+  return PathClientCounters{.connected = client.connected,
+                            .since = client.since,
+                            .connections = client.connections,
+                            .announced = elephants_.announced(),
+                            .assigned = client.assigned,
+                            .ecmp_starts = ecmp_starts_,
+                            .released = elephants_.released(),
+                            .announces = client.announces,
+                            .assigns = client.assigns,
+                            .pushes = client.pushes,
+                            .stale = client.stale,
+                            .invalid = client.invalid,
+                            .dropped = elephants_.dropped(),
+                            .reverted = reverted_,
+                            .unbound = unbound_,
+                            .elephants = elephants_.open()};
 }
 
 }  // namespace paralet

@@ -21,75 +21,51 @@
 
 namespace paralet {
 
-struct PathClientCounters {
-  bool connected = false;
-  Nanos since = 0;                ///< when `connected` changed last
-  std::uint64_t connections = 0;  ///< with the service, so far
-  // Elephants, each counted once.
-  std::uint64_t announced = 0;
-  std::uint64_t assigned = 0;     ///< of those announced: got ports, in time or later
-  std::uint64_t ecmp_starts = 0;  ///< started on ECMP: their ports came later, or never
-  std::uint64_t released = 0;     ///< ended
-  // Messages.
-  std::uint64_t announces = 0;  ///< announcements sent, growth and repetition after a reconnect included
-  std::uint64_t assigns = 0;    ///< assignments accepted
-  std::uint64_t pushes = 0;     ///< of these, those that answered no announcement
-  std::uint64_t stale = 0;      ///< assignments that came too late
-  std::uint64_t invalid = 0;    ///< invalid messages
-  std::uint64_t dropped = 0;    ///< events lost because the queue to the client was full
-  std::uint64_t reverted = 0;   ///< times that a lane left its assigned port because the path was bad
-  std::uint64_t unbound = 0;    ///< moves to ports that another program holds
-  std::size_t elephants = 0;    ///< open now
-};
-
 class ControllerPolicy final : public PathPolicy {
  public:
   /// `wake` makes the data path look for updates; any thread may call it. Throws DeviceError for invalid options.
   ControllerPolicy(const path_client::Options& options, PeerName device, unsigned lanes,
                    std::unique_ptr<PathPolicy> fallback, std::function<void()> wake);
   /// Ends the client's thread. Assignments stay.
-  void stop() { client_.stop(); }
+  void stop() override { client_.stop(); }
 
-  // -- PathPolicy -------------------------------------------------------------------------------------------------
+  // -- ports ------------------------------------------------------------------------------------------------------
   /// The assigned port, or that of the fallback policy.
   std::uint16_t port(PeerName peer, unsigned lane) override;
   std::optional<std::uint16_t> alternative(PeerName peer, unsigned lane) override;
   /// False for an assigned port: the planner knows nothing of another.
   [[nodiscard]] bool takes_other(PeerName peer, unsigned lane, std::uint16_t port) const override;
+  void port_refused() override { ++unbound_; }
+  [[nodiscard]] bool watches_lanes() const override { return true; }
   /// A port of the fallback policy when the lane's assigned path is bad. The lane returns with the next assignment, or
   /// to try again: after 0.2 seconds, then twice as long each time, up to 10 seconds.
   std::optional<std::uint16_t> after_flowlet(const LaneView& lane, Nanos now) override;
+  /// It leaves a path at a second timeout without a finished flowlet between, or because the service says so.
+  [[nodiscard]] bool resends_at_once() const override { return true; }
 
   // -- assignments ------------------------------------------------------------------------------------------------
-  /// Whether take() may find a new table: one load.
-  [[nodiscard]] bool news() const { return mailbox_.has_update(); }
-  /// Takes the newest assignments. True when lanes may have to move: those of peers for which `changed` is true.
-  bool take();
-  [[nodiscard]] bool changed(PeerName peer) const;
-  /// A lane could not bind its assigned port.
-  void could_not_bind() { ++unbound_; }
-  /// For a peer that is `changed`: whether its old path is known to be dead.
-  [[nodiscard]] bool cut(PeerName peer) const;
+  [[nodiscard]] bool news() const override { return mailbox_.has_update(); }
+  /// Takes the newest assignments.
+  bool take() override;
+  [[nodiscard]] bool changed(PeerName peer) const override;
+  [[nodiscard]] bool cut(PeerName peer) const override;
 
   // -- sending ----------------------------------------------------------------------------------------------------
-  /// A message that may belong to an elephant (no mouse) may be sent from now on.
-  void started(PeerName peer, std::uint64_t bytes, Nanos now);
-  void delivered(PeerName peer, std::uint64_t bytes, Nanos now) { elephants_.delivered(peer, bytes, now); }
-  /// Begins a round of may_send calls over all peers.
-  void begin_round() { blocked_until_ = kNever; }
-  /// Whether flowlets may be sent to this peer: not while its elephant waits for ports, nor above its rate.
-  bool may_send(PeerName peer, Nanos now);
-  /// A flowlet was sent.
-  void sent(PeerName peer, std::uint64_t bytes, std::uint32_t path_mtu);
-  /// When the first of the peers that were blocked in this round may send, kNever when there is none.
-  [[nodiscard]] Nanos deadline() const { return blocked_until_; }
+  [[nodiscard]] bool follows_traffic() const override { return true; }
+  void started(PeerName peer, std::uint64_t bytes, Nanos now) override;
+  void delivered(PeerName peer, std::uint64_t bytes, Nanos now) override { elephants_.delivered(peer, bytes, now); }
+  void begin_round() override { blocked_until_ = kNever; }
+  /// Not while the peer's elephant waits for ports, nor above its rate.
+  bool may_send(PeerName peer, Nanos now) override;
+  void sent(PeerName peer, std::uint64_t bytes, std::uint32_t path_mtu) override;
+  [[nodiscard]] Nanos deadline() const override { return blocked_until_; }
 
   // -- periodic work ----------------------------------------------------------------------------------------------
-  void observe(PeerName peer, const path_client::PeerView& view) { elephants_.observe(peer, view); }
-  void tick(Nanos now);
-  /// Whether tick has to be called soon.
-  [[nodiscard]] bool busy() const { return elephants_.open() > 0; }
-  [[nodiscard]] PathClientCounters counters() const;
+  void observe(PeerName peer, const PeerView& view) override { elephants_.observe(peer, view); }
+  void tick(Nanos now) override;
+  /// While an elephant is open.
+  [[nodiscard]] bool busy() const override { return elephants_.open() > 0; }
+  [[nodiscard]] std::optional<PathClientCounters> counters() const override;
 
  private:
   /// A lane that has an assigned port.

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/errors.hpp"
-#include "engine/path_policy.hpp"
+#include "engine/policy_factory.hpp"
 
 namespace paralet {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
-#include "engine/path_policy.hpp"
+#include "engine/policy_factory.hpp"
 #include "fake_path_service.hpp"
 #include "path_client/policy.hpp"
 
@@ -90,7 +90,7 @@ TEST_CASE("controller: ports follow the assignments, and lanes beyond m reuse th
   service.disconnect();
   host.until([&] { return host.on_ecmp(); });
   CHECK(host.policy->changed(kOther));  // all assignments are void
-  CHECK(!host.policy->counters().connected);
+  CHECK(!host.policy->counters()->connected);
 }
 
 TEST_CASE("controller: without an update there is nothing to take") {
@@ -154,7 +154,7 @@ TEST_CASE("controller: a lane leaves a path that is slow, silent or lossy, and t
   CHECK(*port != kAssigned[1]);
   CHECK(host.policy->port(kRemote, 1) == *port);
   CHECK(host.policy->port(kRemote, 0) == kAssigned[0]);
-  CHECK(host.policy->counters().reverted == 1);
+  CHECK(host.policy->counters()->reverted == 1);
   const auto report = service.receive();
   CHECK(report["type"] == "report");
   CHECK(report["id"] == id);
@@ -179,7 +179,7 @@ TEST_CASE("controller: a lane leaves a path that is slow, silent or lossy, and t
     bad.port = *other;
     CHECK(service.receive()["type"] == "report");
   }
-  CHECK(host.policy->counters().reverted == 8);
+  CHECK(host.policy->counters()->reverted == 8);
   // An assignment for another peer has no effect, one for this peer has.
   const int took = host.took;
   service.assign(kOther, kReassigned);
@@ -194,7 +194,7 @@ TEST_CASE("controller: a lane on ECMP does not leave its port") {
   Host host(service);
   const LaneView silent{.peer = kRemote, .lane = 0, .port = host.policy->port(kRemote, 0), .timeouts = 5};
   CHECK(!host.policy->after_flowlet(silent, now()));
-  CHECK(host.policy->counters().reverted == 0);
+  CHECK(host.policy->counters()->reverted == 0);
 }
 
 TEST_CASE("controller: a new elephant waits for its ports up to assign_wait") {
@@ -211,7 +211,7 @@ TEST_CASE("controller: a new elephant waits for its ports up to assign_wait") {
   CHECK(!host.policy->may_send(kRemote, t));
   CHECK(host.policy->may_send(kOther, t));
   CHECK(host.policy->deadline() == t + 100 * kSecond);
-  CHECK(host.policy->counters().ecmp_starts == 1);  // that of the other peer
+  CHECK(host.policy->counters()->ecmp_starts == 1);  // that of the other peer
   std::uint64_t starts = 2;
   SUBCASE("answered") {
     service.assign(kRemote, kAssigned, {{"id", service.receive()["id"]}});
@@ -223,8 +223,8 @@ TEST_CASE("controller: a new elephant waits for its ports up to assign_wait") {
   host.until([&] { return host.policy->may_send(kRemote, t); });
   host.policy->begin_round();
   CHECK(host.policy->deadline() == kNever);
-  CHECK(host.policy->counters().ecmp_starts == starts);
-  CHECK(host.policy->counters().announced == 2);
+  CHECK(host.policy->counters()->ecmp_starts == starts);
+  CHECK(host.policy->counters()->announced == 2);
 }
 
 TEST_CASE("controller: the rate limit holds on average, headers included") {
@@ -274,7 +274,7 @@ TEST_CASE("controller: elephants announced while disconnected are announced on t
     service.welcome();
     CHECK(service.receive() == first);
   }
-  CHECK(host.policy->counters().connections == 11);
+  CHECK(host.policy->counters()->connections == 11);
 }
 
 TEST_CASE("controller: garbage ends the connection, not the client, and is logged once") {
@@ -288,7 +288,7 @@ TEST_CASE("controller: garbage ends the connection, not the client, and is logge
   service.welcome();
   service.assign(kRemote, kAssigned);
   host.until_on(kAssigned);
-  CHECK(host.policy->counters().invalid == 4);
+  CHECK(host.policy->counters()->invalid == 4);
   const std::lock_guard lock(host.mutex);
   CHECK(host.log.size() == 1);
 }
@@ -303,7 +303,7 @@ TEST_CASE("controller: a partial line is handled when the rest arrives") {
   service.send_raw(line.substr(20) + "\n{\"type\":");
   host.until_on(kAssigned);
   service.send_raw("\"pong\"}\n");
-  CHECK(host.policy->counters().invalid == 0);
+  CHECK(host.policy->counters()->invalid == 0);
 }
 
 TEST_CASE("controller: events and assignments pass concurrently") {
@@ -322,7 +322,7 @@ TEST_CASE("controller: events and assignments pass concurrently") {
   speaker.join();
   host.until_on(kAssigned);
   // Every elephant was announced, except those that found the queue full.
-  const std::uint64_t announced = 2000 - host.policy->counters().dropped;
+  const std::uint64_t announced = 2000 - host.policy->counters()->dropped;
   for (std::uint64_t i = 0; i < announced; ++i) CHECK(service.receive()["type"] == "announce");
 }
 

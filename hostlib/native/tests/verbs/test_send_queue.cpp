@@ -11,7 +11,7 @@
 
 #include "base/random.hpp"
 #include "engine/lane_times.hpp"
-#include "engine/path_policy.hpp"
+#include "engine/policy_factory.hpp"
 #include "verbs/memory.hpp"
 #include "verbs/send_queue.hpp"
 

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The path policies that need no path service: ECMP, pinned and adaptive.
+// Which path policy a device has.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/ip_address.hpp"
 #include "path_client/options.hpp"
-#include "paths/path_policy.hpp"
 
 namespace paralet {
 
@@ -26,8 +24,5 @@ struct PolicyOptions {
   std::map<IpAddress, std::vector<std::uint16_t>> ports;
   path_client::Options path_client;  ///< for kController
 };
-
-/// For kController this is the fallback, ECMP. Throws DeviceError for invalid options.
-std::unique_ptr<PathPolicy> make_policy(const PolicyOptions& options);
 
 }  // namespace paralet
