@@ -2,6 +2,7 @@
 """The folders of the native engine include only what lies below them."""
 
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parents[2] / "hostlib" / "native" / "src"
@@ -56,6 +57,16 @@ def test_folders_include_only_folders_below_them() -> None:
             if included.split("/")[0] not in allowed
         ]
     assert not wrong, "a folder may include only what ALLOWED names"
+
+
+def test_modules_include_each_other_one_way_only() -> None:
+    """A module is a header and the source of the same name."""
+    modules: dict[str, set[str]] = {}
+    for path in sources():
+        module = path.relative_to(SOURCES).with_suffix("").as_posix()
+        included = {name.rpartition(".")[0] for name in INCLUDE.findall(path.read_text())}
+        modules.setdefault(module, set()).update(included - {module})
+    TopologicalSorter(modules).prepare()  # raises CycleError, which names the modules
 
 
 def test_only_the_factory_knows_the_policies() -> None:

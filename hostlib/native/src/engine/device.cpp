@@ -406,7 +406,7 @@ bool Device::awaits(const Peer& peer) const {
 /// Frees the memory of empty queues: of many peers few are busy at a time.
 void Device::release_spare() {
   for (const auto& peer : peers_) peer->sending.release();
-  for (const auto& [id, connection] : connections_) connection->advertisements.release();
+  for (const auto& [id, connection] : connections_) connection->advertised.release();
 }
 
 // -- calls from any thread ---------------------------------------------------------------------------------------

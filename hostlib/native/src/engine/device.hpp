@@ -50,233 +50,17 @@
 #include "base/worker.hpp"
 #include "engine/backlog.hpp"
 #include "engine/channel.hpp"
+#include "engine/counters.hpp"
 #include "engine/fusion.hpp"
 #include "engine/handshake.hpp"
 #include "engine/live_counters.hpp"
 #include "engine/options.hpp"
+#include "engine/peer.hpp"
 #include "engine/polling.hpp"
 #include "engine/request.hpp"
 #include "paths/path_policy.hpp"
 
 namespace paralet {
-
-/// Counters of one lane towards one peer.
-struct LaneCounters {
-  IpAddress peer;
-  unsigned lane = 0;
-  unsigned member = 0;  ///< of a fused device
-  std::uint32_t qpn = 0;
-  PortMethod method = PortMethod::kSocket;
-  std::uint64_t flowlets = 0;  ///< finished
-  std::uint64_t moves = 0;     ///< changes of the source port
-  QpStatistics qp;
-  unsigned unfinished = 0;              ///< work posted and not finished: flowlets, receive advertisements, pings
-  std::uint64_t outstanding_bytes = 0;  ///< of posted flowlets
-  Nanos waiting_since = 0;  ///< since when nothing of the posted work was acknowledged; 0: nothing is posted
-};
-
-/// A connection with something under way. The oldest messages are the first 8 of their list.
-struct ConnectionCounters {
-  handshake::Guid peer_guid{};
-  IpAddress peer;
-  std::uint16_t peer_port = 0;  ///< UDP port on which the peer receives; 0: not known yet
-  std::uint32_t id = 0;         ///< this side's name for the connection
-  std::uint32_t remote_id = 0;  ///< the peer's name for it; 0: not known yet
-  Connection::State state = Connection::State::kConnecting;
-  std::uint32_t send_tag = 0;          ///< of the oldest send without a receive
-  std::uint32_t advertised_tag = 0;    ///< of the oldest advertised receive without a send
-  std::uint32_t receive_tag = 0;       ///< of the oldest open receive
-  std::size_t sends = 0;               ///< without a receive
-  std::size_t advertisements = 0;      ///< receives of the peer without a send
-  std::size_t early = 0;               ///< advertisements that arrived before an earlier one
-  std::size_t in_flight = 0;           ///< sends with a receive
-  std::uint64_t posted = 0;            ///< flowlets of the oldest sends in flight on lanes
-  std::uint64_t unposted = 0;          ///< flowlets of the oldest sends in flight that no lane has taken
-  std::uint64_t unfinished_bytes = 0;  ///< of the oldest sends in flight
-  std::size_t receives = 0;            ///< open
-  std::uint64_t arrived_bytes = 0;     ///< of the oldest open receives
-  Nanos progressed_at = 0;             ///< when a message last moved, to the precision of the snapshots
-  Nanos heard_at = 0;                  ///< when something last came from the peer, 0: never
-};
-
-/// Finished requests. Bytes are message bytes: retransmissions do not count.
-struct MessageCounters {
-  std::uint64_t sends = 0;
-  std::uint64_t send_bytes = 0;
-  std::uint64_t receives = 0;
-  std::uint64_t receive_bytes = 0;
-  std::uint64_t failed = 0;
-};
-
-struct DeviceCounters {
-  std::vector<LaneCounters> lanes;
-  MessageCounters messages;
-  Discards discards;
-  std::size_t connections = 0;
-  std::size_t peers = 0;
-  std::optional<PathClientCounters> path_client;  ///< only with policy `controller`
-  std::vector<ConnectionCounters> under_way;      ///< in snapshots only
-  std::size_t under_way_omitted = 0;              ///< connections beyond kMostUnderWay
-};
-
-/// Replacement of a lane's QP by a fresh one. A lane changes its port this way where a QP's source port is fixed.
-/// Posted work stays on the old QP, which is destroyed when neither side has work left on it. docs/protocol.md,
-/// section 5.
-struct Renewal {
-  enum class State : std::uint8_t {
-    kAsked,        ///< our fresh QP exists and the peer knows it; the peer's is unknown. The lane posts on the old QP
-    kConnected,    ///< our fresh QP is connected to the peer's. The lane posts on the old QP
-    kDraining,     ///< both ends are connected. The lane posts on the fresh QP; both sides finish work on the old one
-    kDrained,      ///< we have no work left on the old QP, the peer has
-    kPeerDrained,  ///< the peer has no work left on the old QP, we have
-    kFinished,     ///< neither has: the next housekeeping destroys the old QP
-  };
-  enum class Event : std::uint8_t {
-    kConnected,      ///< we connected our fresh QP
-    kPeerConnected,  ///< the peer said QpReady
-    kDrained,        ///< our last work on the old QP finished
-    kPeerDrained,    ///< the peer said QpDrained
-  };
-
-  Nanos begun = now();
-  State state = State::kAsked;
-  QpIdentity qp;                         ///< the fresh QP until kDraining, then the old one
-  std::uint16_t port = 0;                ///< source port of the fresh QP
-  unsigned unfinished = 0;               ///< work posted on the old QP, from kDraining on
-  bool setting_up = false;               ///< the set-up thread creates or connects the fresh QP
-  bool crossed = false;                  ///< the peer's request for another member has come
-  bool refused = false;                  ///< we could not connect it: ends with what the peer sent before it knew
-  std::vector<handshake::Frame> held;    ///< frames about the lane that came meanwhile
-  std::optional<handshake::NewQp> next;  ///< the peer's next renewal: it destroyed its old QP before us
-  // The old QP is on a dead path: both ends are stopped, and what did not arrive is posted on the fresh QP.
-  bool stopping = false;                       ///< our end is stopped, or about to be
-  std::optional<std::uint32_t> arrived_here;   ///< messages on the old QP, once our end is stopped
-  std::optional<std::uint32_t> arrived_there;  ///< the same of the peer's end
-  bool resolved = false;                       ///< both are known, and nothing is posted on the old QP any more
-
-  /// The only place that changes `state`. Returns false, and changes nothing, if the event cannot happen in this state.
-  bool on(Event event);
-  /// Whether the lane posts on the fresh QP.
-  [[nodiscard]] bool switched() const { return state >= State::kDraining; }
-  /// Whether we have said that our work on the old QP is finished.
-  [[nodiscard]] bool drained() const { return state == State::kDrained || state == State::kFinished; }
-};
-
-/// A lane towards one peer. The fields that pick_lane reads of every lane come first, in one cache line.
-struct alignas(64) Lane {
-  std::optional<std::uint16_t> moving_to;    ///< the next source port: no new flowlets until the lane has it
-  std::optional<std::uint16_t> changing_to;  ///< the source port that the back end is giving the QP; no new flowlets
-  unsigned outstanding = 0;                  ///< flowlets posted and not finished
-  unsigned unfinished = 0;                   ///< work posted and not finished: flowlets and receive advertisements
-  unsigned unfinished_seen = 0;              ///< by sample_progress
-  std::uint16_t port = 0;
-  bool shunned = false;  ///< its member of a fused device may have failed: other lanes are preferred
-  bool broken = false;   ///< `qp` is broken: a renewal replaces it
-  std::uint64_t outstanding_bytes = 0;
-  PathEstimate rested;  ///< the estimate when the last work finished, valid until more is posted
-
-  std::unique_ptr<Renewal> renewal;  ///< behind a pointer, as few lanes have one and idle lanes should be small
-  QpIdentity qp;
-  std::uint64_t flowlets = 0;
-  std::uint32_t moves = 0;
-  unsigned breaks = 0;  ///< times in a row that the NIC ended a QP of the lane before any request succeeded
-  std::uint64_t timeouts_seen = 0;
-  std::unique_ptr<QpCounters> former;   ///< sums over the lane's former QPs
-  std::uint64_t acknowledged_seen = 0;  ///< packets and flowlets, by sample_progress
-  Nanos waiting_since = 0;              ///< LaneCounters::waiting_since, by sample_progress
-
-  /// The source port after the change or renewal in progress, if any.
-  [[nodiscard]] std::uint16_t heading() const {
-    return renewal && !renewal->switched() ? renewal->port : changing_to.value_or(port);
-  }
-  /// Whether large flowlets should wait until the lane has another source port.
-  [[nodiscard]] bool leaving() const { return moving_to || changing_to || shunned; }
-};
-static_assert(sizeof(Lane) == 128);  // two cache lines: a process may have tens of thousands of lanes
-
-/// Receive advertisements that go to a peer in one SEND, and the memory of its payload.
-struct AdvertisementBatch {
-  static constexpr std::size_t kMaxAdvertisements = 12;
-  std::array<std::byte, kMaxAdvertisements * handshake::kAdvertisementBytes> bytes;
-  std::uint32_t count = 0;
-  std::uint32_t each = handshake::kAdvertisementBytes;  ///< bytes of an advertisement
-  Lane* lane = nullptr;                                 ///< the lane that carries it; nullptr when it is not posted
-  bool repeated = false;                                ///< sent again on another lane, because this one is silent
-  bool registers = false;                               ///< `bytes` is to be registered and is not yet
-  std::uint32_t memory = 0;                             ///< registration of `bytes`, 0: none
-};
-
-/// Another device that this one shares QPs with, and the TCP channel that keeps the two in step.
-struct Peer {
-  enum class State : std::uint8_t {
-    kConnecting,  ///< QPs exist; the other side's are unknown
-    kReady,       ///< QPs are connected
-    kDead,        ///< given up or closed: nothing may use it; the next housekeeping removes it
-  };
-
-  /// What waits until QPs are set up.
-  struct Opening {
-    std::vector<handshake::Frame> held;                ///< frames that came while `setting_up`
-    std::vector<std::shared_ptr<Connection>> waiting;  ///< connecting sides that wait for kReady
-  };
-
-  State state = State::kConnecting;
-  handshake::Guid device{};
-  IpAddress address;
-  std::uint16_t udp_port = 0;                 ///< where it receives packets; known in kReady
-  std::uint16_t max_ip_id = kDefaultMaxIpId;  ///< highest IPv4 identification of its packets
-  bool initiator = false;                     ///< we connected to it
-  bool heard = false;                         ///< something came from it since the last housekeeping
-  bool advertisements_urgent = false;         ///< the sender may be waiting for `gathering`
-  bool setting_up = false;                    ///< the set-up thread creates or connects the QPs of all lanes
-  unsigned setups = 0;                        ///< jobs of the set-up and the memory thread that use this object
-  std::unique_ptr<Channel> channel;           ///< nullptr between fused devices
-  std::unique_ptr<Fusion> fusion;             ///< where both devices are fused, alike
-  std::unique_ptr<Opening> opening;           ///< behind a pointer, as only a peer that is being set up has one
-  std::uint32_t path_mtu = 0;
-  std::uint32_t next_lane = 0;   ///< pick_lane starts here
-  std::uint32_t small_left = 0;  ///< messages until another lane is chosen for small ones
-  std::uint32_t connections = 0;
-  std::vector<Lane> lanes;
-  Lane* small_lane = nullptr;               ///< small messages share it, so that one ACK covers several
-  Nanos small_rtt = 0;                      ///< round trip of small_lane when it was chosen
-  AdvertisementBatch* gathering = nullptr;  ///< advertisements that wait to be sent together
-  Nanos advertisements_since = 0;           ///< age of `gathering`
-  std::vector<std::shared_ptr<AdvertisementBatch>> batches;
-  std::vector<AdvertisementBatch*> spare_batches;
-  Ring<Request*> sending;       ///< messages with flowlets to post, oldest first
-  std::vector<Request*> slots;  ///< receives by slot
-  std::vector<std::uint16_t> free_slots;
-  Nanos idle_since = 0;   ///< when the last connection closed
-  Nanos quiet_since = 0;  ///< when it was last heard, or pinged
-  Nanos heard_at = 0;     ///< when housekeeping last saw `heard`
-
-  /// What waits for this peer; made where there is none.
-  Opening& until_set_up() {
-    if (!opening) opening = std::make_unique<Opening>();
-    return *opening;
-  }
-  /// One, or between fused devices one per member; nullptr: not open.
-  [[nodiscard]] std::span<std::unique_ptr<Channel>> channels() {
-    return fusion ? std::span(fusion->channels) : std::span(&channel, 1);
-  }
-  /// The channel over which it is set up.
-  [[nodiscard]] Channel& first_channel() { return *channels()[fusion ? fusion->start.member : 0]; }
-  /// The member on which a lane starts.
-  [[nodiscard]] unsigned first_member(std::size_t lane) const { return fusion ? fusion->first_member(lane) : 0; }
-  /// Before the QPs are set up: both devices are fused.
-  Fusion& fuse(unsigned members, const Fusion::Start& start) {
-    fusion = std::make_unique<Fusion>();
-    fusion->start = start;
-    fusion->members.resize(members);
-    fusion->channels.resize(members);
-    fusion->channels[start.member] = std::move(channel);
-    return *fusion;
-  }
-  [[nodiscard]] bool ready() const { return state == State::kReady; }
-  [[nodiscard]] bool dead() const { return state == State::kDead; }
-  [[nodiscard]] PeerName name() const { return {address, udp_port}; }
-};
 
 /// Where connections to a device arrive. Any thread.
 class Listener {
@@ -292,6 +76,17 @@ class Listener {
   Mutex mutex_;
   Backlog backlog_ PARALET_GUARDED_BY(mutex_);
   bool told_ PARALET_GUARDED_BY(mutex_) = false;  ///< the user, that a host has too many in it
+};
+
+/// What LaneChoice asks of the back end.
+class LaneEstimates {
+ public:
+  explicit LaneEstimates(const Backend& backend) : backend_(backend) {}
+  [[nodiscard]] PathEstimate estimate(const Lane& lane) const { return backend_.estimate(lane.qp.qpn); }
+  [[nodiscard]] static Nanos now() { return paralet::now(); }
+
+ private:
+  const Backend& backend_;
 };
 
 class Device {
@@ -470,8 +265,7 @@ class Device {
   void post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) PARALET_REQUIRES(progress_lock_);
   bool pump(Nanos now) PARALET_REQUIRES(progress_lock_);
   void post(Lane& lane, const WorkRequest& work) PARALET_REQUIRES(progress_lock_);
-  [[nodiscard]] Lane* pick_lane(Peer& peer, bool any_depth) PARALET_REQUIRES(progress_lock_);
-  [[nodiscard]] Lane& lane_for_small(Peer& peer) PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] LaneEstimates measured() const PARALET_REQUIRES(progress_lock_) { return LaneEstimates(*backend_); }
   [[nodiscard]] std::uint64_t flowlet_size(const Peer& peer) const PARALET_REQUIRES(progress_lock_);
   void consult_policy(Peer& peer, unsigned lane, unsigned unheard = 0) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] bool silent(const Lane& lane) const PARALET_REQUIRES(progress_lock_);

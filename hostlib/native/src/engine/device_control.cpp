@@ -569,7 +569,7 @@ void Device::on(Peer& peer, const handshake::Closed& frame) {
 
 void Device::on(Peer& peer, const handshake::Overrun& frame) {
   const auto connection = find_connection(peer, frame.connection);
-  Request* request = frame.slot < peer.slots.size() ? peer.slots[frame.slot] : nullptr;
+  Request* request = peer.slots.at(frame.slot);
   if (!connection || request == nullptr || request->connection != connection) return;
   const auto keep = connection->receives.remove(*request);
   release_receive(*request);

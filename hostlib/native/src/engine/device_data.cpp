@@ -14,11 +14,8 @@
 namespace paralet {
 namespace {
 
-constexpr std::size_t kMaxSlots = 65536;               // open receives per peer: slots have 16 bits
-constexpr std::size_t kMaxOpenAdvertisements = 65536;  // of a peer on one connection
 constexpr std::size_t kEnoughAdvertised = 4;  // open receives; advertisements of more may wait to be sent together
 constexpr Nanos kAdvertisementDelay = 100 * kMicrosecond;
-constexpr Nanos kAssumedRtt = 1 * kMillisecond;
 constexpr Nanos kLeastSilence = 5 * kMillisecond;  // shorter silence may be scheduling delay
 
 // Cookies of posted work are pointers to requests, or to advertisement batches if marked kBatch. 0: the completion
@@ -116,7 +113,7 @@ void Device::start(std::shared_ptr<Request> request) {
     start_receive(request);
   } else {
     connection.sends.push_back(std::move(request));
-    if (!connection.advertisements.empty()) match(connection);
+    if (!connection.advertised.empty()) match(connection);
   }
 }
 
@@ -149,18 +146,12 @@ void Device::on_fenced(const Completion& completion) {
 void Device::start_receive(const std::shared_ptr<Request>& request) {
   Connection& connection = *request->connection;
   Peer& peer = *connection.peer;
-  if (peer.free_slots.empty()) {
-    if (peer.slots.size() == kMaxSlots) {
-      fail(*request, Failure::kDevice, "more than 65536 receives are open towards one peer");
-      return;
-    }
-    peer.free_slots.push_back(static_cast<std::uint16_t>(peer.slots.size()));
-    peer.slots.push_back(nullptr);
+  if (peer.slots.full()) {
+    fail(*request, Failure::kDevice, "more than 65536 receives are open towards one peer");
+    return;
   }
   if (request->rkey == 0 && registrar_ == nullptr && !register_temporarily(*request, *backend_)) return;
-  request->slot = peer.free_slots.back();
-  peer.free_slots.pop_back();
-  peer.slots[request->slot] = request.get();
+  request->slot = peer.slots.take(*request);
   request->arrived = 0;
   request->arrived_bytes = 0;
 
@@ -198,7 +189,7 @@ void Device::start_receive(const std::shared_ptr<Request>& request) {
 void Device::send_advertisements(Peer& peer) {
   std::erase(advertising_, &peer);
   AdvertisementBatch* batch = std::exchange(peer.gathering, nullptr);  // comes back with the completion
-  post_advertisements(lane_for_small(peer), *batch);
+  post_advertisements(peer.choice.for_small(peer.lanes, peer.path_mtu, measured()), *batch);
 }
 
 void Device::post_advertisements(Lane& lane, AdvertisementBatch& batch) {
@@ -221,7 +212,7 @@ void Device::repeat_advertisements(Peer& peer) {
   for (std::size_t i = 0; i < peer.batches.size(); ++i) {
     AdvertisementBatch& batch = *peer.batches[i];
     if (batch.lane == nullptr || batch.repeated || !silent(*batch.lane)) continue;
-    Lane& other = *pick_lane(peer, true);
+    Lane& other = peer.choice.for_urgent(peer.lanes, peer.path_mtu, measured());
     if (silent(other)) return;
     AdvertisementBatch& copy = spare_batch(peer);
     copy.bytes = batch.bytes;
@@ -253,7 +244,9 @@ void Device::address_again(std::vector<WorkRequest>& works, unsigned member) con
 
 /// Checks that a quiet peer is alive with a WRITE of no bytes. It needs no receive; a peer that does not acknowledge it
 /// is given up after retry_time, as for data.
-void Device::ping(Peer& peer) { post(*pick_lane(peer, true), {.kind = WorkKind::kWrite}); }
+void Device::ping(Peer& peer) {
+  post(peer.choice.for_urgent(peer.lanes, peer.path_mtu, measured()), {.kind = WorkKind::kWrite});
+}
 
 AdvertisementBatch& Device::spare_batch(Peer& peer) {
   if (peer.spare_batches.empty()) {
@@ -282,8 +275,7 @@ bool Device::flush(Nanos t) {
 
 void Device::release_receive(Request& request) {
   Peer& peer = *request.connection->peer;
-  peer.slots[request.slot] = nullptr;
-  peer.free_slots.push_back(request.slot);
+  peer.slots.release(request.slot);
   const std::uint32_t rkey = request.registration();
   if (!retired(rkey) || awaited(rkey)) return;
   std::erase(retired_, rkey);
@@ -312,24 +304,15 @@ void Device::add_advertisement(Peer& peer, const handshake::Advertisement& adver
   // Not an error: the advertisement and our close may cross.
   if (found == connections_.end() || found->second->peer != &peer) return;
   Connection& connection = *found->second;
-  if (connection.early_advertisements.size() + connection.advertisements.size() >= kMaxOpenAdvertisements) {
-    fail_peer(peer, Failure::kTransport, "the peer advertised more than 65536 receives on one connection");
-    return;
-  }
-  // A copy: repeat_advertisements.
-  if (static_cast<std::int32_t>(advertisement.sequence - connection.expected_sequence) < 0) return;
-  if (advertisement.sequence != connection.expected_sequence) {
-    connection.early_advertisements.emplace(advertisement.sequence, advertisement);
-    return;
-  }
-  connection.advertisements.push_back(advertisement);
-  ++connection.expected_sequence;
-  while (!connection.early_advertisements.empty()) {
-    const auto next = connection.early_advertisements.find(connection.expected_sequence);
-    if (next == connection.early_advertisements.end()) break;
-    connection.advertisements.push_back(next->second);
-    connection.early_advertisements.erase(next);
-    ++connection.expected_sequence;
+  switch (connection.advertised.add(advertisement)) {
+    case AdvertisedReceives::Verdict::kTooMany:
+      fail_peer(peer, Failure::kTransport, "the peer advertised more than 65536 receives on one connection");
+      return;
+    case AdvertisedReceives::Verdict::kCopy:  // repeat_advertisements
+    case AdvertisedReceives::Verdict::kEarly:
+      return;
+    case AdvertisedReceives::Verdict::kTaken:
+      break;
   }
   if (!connection.sends.empty()) match(connection);
 }
@@ -338,14 +321,11 @@ void Device::add_advertisement(Peer& peer, const handshake::Advertisement& adver
 void Device::match(Connection& connection) {
   if (connection.state != Connection::State::kOpen || connection.peer_quiet) return;
   Request* next = nullptr;
-  for (Request* send = connection.sends.front(); send != nullptr && !connection.advertisements.empty(); send = next) {
+  for (Request* send = connection.sends.front(); send != nullptr && !connection.advertised.empty(); send = next) {
     next = send->next;
-    std::size_t i = 0;
-    while (i < connection.advertisements.size() && connection.advertisements[i].tag != send->tag) ++i;
-    if (i == connection.advertisements.size()) continue;
-    const handshake::Advertisement target = connection.advertisements[i];
-    connection.advertisements.erase(i);
-    start_message(connection.sends.remove(*send), target);
+    if (const auto target = connection.advertised.take(send->tag)) {
+      start_message(connection.sends.remove(*send), *target);
+    }
   }
 }
 
@@ -389,7 +369,7 @@ void Device::start_message(const std::shared_ptr<Request>& request, const handsh
   connection.in_flight.push_back(request);
   if (mouse) {
     // Small messages do not wait behind the flowlets of large ones.
-    post_flowlet(lane_for_small(peer), *request, peer.path_mtu);
+    post_flowlet(peer.choice.for_small(peer.lanes, peer.path_mtu, measured()), *request, peer.path_mtu);
   } else {
     peer.sending.push_back(request.get());
     if (follows_traffic_) policy_->started(peer.name(), request->length, now());
@@ -433,48 +413,6 @@ void Device::post(Lane& lane, const WorkRequest& work) {
   backend_->post(lane.qp.qpn, work);
 }
 
-/// The lane that would finish a flowlet first by its round trip and window. Ties go to the lane with fewer outstanding
-/// bytes, then round robin. nullptr when every lane has kDepth flowlets; `any_depth` ignores that limit.
-Lane* Device::pick_lane(Peer& peer, bool any_depth) {
-  // Two flowlets keep a lane busy while the first one's acknowledgement travels, as S is four times its share of the
-  // BDP. Where the BDP was underestimated, a lane that has sent everything pulls more.
-  constexpr unsigned kDepth = 2;
-  constexpr Nanos kLastChoice = 1000 * kSecond;
-  const Nanos t = now();
-  Lane* best = nullptr;
-  std::pair<Nanos, std::uint64_t> least;
-  for (std::size_t i = 0; i < peer.lanes.size(); ++i) {
-    Lane& lane = peer.lanes[(peer.next_lane + i) % peer.lanes.size()];
-    // Most lanes are idle where there are many. Their estimate is in the Lane, which saves the cache misses of the QP.
-    PathEstimate path = lane.unfinished > 0 ? backend_->estimate(lane.qp.qpn) : lane.rested;
-    if (lane.unfinished == 0 && t >= path.fresh_until) path.smoothed_rtt = 0;
-    if (!any_depth && (lane.leaving() || (lane.outstanding >= kDepth && !path.hungry))) continue;
-    const double packets = static_cast<double>(lane.outstanding_bytes) / peer.path_mtu + 1.0;
-    const double delay = static_cast<double>(path.smoothed_rtt) * std::max(1.0, packets / path.window);
-    const std::pair cost(static_cast<Nanos>(delay) + (lane.shunned ? kLastChoice : 0), lane.outstanding_bytes);
-    if (best != nullptr && cost >= least) continue;
-    best = &lane;
-    least = cost;
-    if (least == std::pair<Nanos, std::uint64_t>()) break;  // idle and without a sample: no lane costs less
-  }
-  if (best != nullptr) peer.next_lane = static_cast<std::uint32_t>(best - peer.lanes.data()) + 1;
-  return best;
-}
-
-/// Consecutive small messages share a lane while its round trip is good, so that one ACK covers several.
-Lane& Device::lane_for_small(Peer& peer) {
-  constexpr unsigned kStay = 32;
-  const bool stay = peer.small_left > 0 && !peer.small_lane->leaving() && peer.small_lane->outstanding < kStay &&
-                    backend_->estimate(peer.small_lane->qp.qpn).smoothed_rtt <= 2 * peer.small_rtt;
-  if (!stay) {
-    peer.small_lane = pick_lane(peer, true);
-    peer.small_left = kStay;
-    peer.small_rtt = std::max(backend_->estimate(peer.small_lane->qp.qpn).smoothed_rtt, kAssumedRtt);
-  }
-  --peer.small_left;
-  return *peer.small_lane;
-}
-
 /// Lanes pull waiting flowlets: the oldest message of a peer first, round robin over peers. True when any was posted.
 bool Device::pump(Nanos t) {
   bool any = false;
@@ -487,7 +425,7 @@ bool Device::pump(Nanos t) {
     if (peer.sending.empty()) continue;
     if (follows_traffic_ && !policy_->may_send(peer.name(), t)) continue;
     if (!backend_->wants_work(t)) return any;  // this peer is the next
-    Lane* lane = pick_lane(peer, false);
+    Lane* lane = peer.choice.for_flowlet(peer.lanes, peer.path_mtu, measured());
     if (lane == nullptr) continue;
     Request& request = *peer.sending.front();
     if (follows_traffic_) policy_->sent(peer.name(), request.flowlets->length(request.next_flowlet), peer.path_mtu);
@@ -695,7 +633,7 @@ void Device::on_received_send(Peer& peer, unsigned lane, std::span<const std::by
 
 void Device::on_flowlet_arrived(Peer& peer, unsigned lane, std::uint32_t slot, std::uint32_t count,
                                 std::uint32_t bytes) {
-  Request* request = slot < peer.slots.size() ? peer.slots[slot] : nullptr;
+  Request* request = peer.slots.at(slot);
   if (request == nullptr || count == 0) {
     fail_peer(peer, Failure::kTransport, "the peer sent a flowlet for a receive that is not open");
     return;

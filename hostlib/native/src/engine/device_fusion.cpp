@@ -275,7 +275,7 @@ void Device::leave_member(Peer& peer, unsigned member, const std::string& why, b
   for (Lane& lane : peer.lanes) {
     if (member_of(lane.qp.qpn) == member) lane.shunned = true;
   }
-  peer.small_left = 0;
+  peer.choice.leave_small();
   if (tell) move_lanes(peer);  // otherwise the peer moves them, and housekeeping moves the rest
 }
 

@@ -244,11 +244,7 @@ std::vector<Device::MemoryUser> Device::users_of(std::uint32_t rkey) const {
 
 /// Whether a receive into the region is open.
 bool Device::awaited(std::uint32_t rkey) const {
-  return std::ranges::any_of(peers_, [rkey](const auto& peer) {
-    return !peer->dead() && std::ranges::any_of(peer->slots, [rkey](const Request* request) {
-      return request != nullptr && request->registration() == rkey;
-    });
-  });
+  return std::ranges::any_of(peers_, [rkey](const auto& peer) { return !peer->dead() && peer->slots.awaits(rkey); });
 }
 
 /// Returns memory in `retired_` to its owner while messages may still arrive for it: the backend drops their data.

@@ -141,25 +141,6 @@ void Device::replace_broken_qp(Peer& peer, unsigned index) {
              peer.fusion ? peer.fusion->other(member) : member);
 }
 
-bool Renewal::on(Event event) {
-  const auto change = [this](State from, State to) {
-    if (state != from) return false;
-    state = to;
-    return true;
-  };
-  switch (event) {
-    case Event::kConnected:
-      return change(State::kAsked, State::kConnected);
-    case Event::kPeerConnected:
-      return change(State::kConnected, State::kDraining);
-    case Event::kDrained:
-      return change(State::kDraining, State::kDrained) || change(State::kPeerDrained, State::kFinished);
-    case Event::kPeerDrained:
-      return change(State::kDraining, State::kPeerDrained) || change(State::kDrained, State::kFinished);
-  }
-  return false;
-}
-
 /// The peer's fresh QP, as its own request or as the answer to ours. Two requests that cross answer each other.
 void Device::on(Peer& peer, const handshake::NewQp& frame) {
   Lane* lane = peer.ready() && frame.lane < peer.lanes.size() ? &peer.lanes[frame.lane] : nullptr;

@@ -37,7 +37,7 @@ bool Device::under_way(const Connection& connection) {
 /// New sends and receives of this side do not count as progress: the oldest may still wait.
 Connection::Progress Device::progress_of(const Connection& connection) {
   const auto size = [](const auto& list) { return static_cast<std::uint32_t>(list.size()); };
-  const std::uint32_t matched = connection.expected_sequence - size(connection.advertisements);
+  const std::uint32_t matched = connection.advertised.taken();
   Connection::Progress out{.sent = matched - size(connection.in_flight),
                            .matched = matched,
                            .received = connection.next_sequence - size(connection.receives),
@@ -81,8 +81,8 @@ ConnectionCounters Device::counters_of(const Connection& connection) {
                          .remote_id = connection.remote_id,
                          .state = connection.state,
                          .sends = connection.sends.size(),
-                         .advertisements = connection.advertisements.size(),
-                         .early = connection.early_advertisements.size(),
+                         .advertisements = connection.advertised.size(),
+                         .early = connection.advertised.early(),
                          .in_flight = connection.in_flight.size(),
                          .receives = connection.receives.size(),
                          .progressed_at = connection.progressed_at};
@@ -92,7 +92,7 @@ ConnectionCounters Device::counters_of(const Connection& connection) {
     out.heard_at = peer->heard_at;
   }
   if (const Request* send = connection.sends.front(); send != nullptr) out.send_tag = send->tag;
-  if (out.advertisements > 0) out.advertised_tag = connection.advertisements[0].tag;
+  if (out.advertisements > 0) out.advertised_tag = connection.advertised.oldest_tag();
   if (const Request* receive = connection.receives.front(); receive != nullptr) out.receive_tag = receive->tag;
   for_oldest(connection.in_flight, [&out](const Request& send) {
     out.posted += send.posted;

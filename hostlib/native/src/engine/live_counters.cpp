@@ -16,7 +16,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "engine/device.hpp"
+#include "engine/counters.hpp"
 
 namespace paralet {
 namespace {

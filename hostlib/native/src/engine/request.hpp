@@ -7,14 +7,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "base/ip_address.hpp"
-#include "base/ring.hpp"
+#include "engine/advertised_receives.hpp"
 #include "engine/flowlet.hpp"
 #include "engine/flowlet_trace.hpp"
 #include "engine/fusion.hpp"
@@ -141,11 +140,9 @@ struct Connection {
   std::string overrun;              ///< the last message that was longer than its receive, as a sentence; empty: none
   bool reply_closed = false;        ///< the peer waits for our Closed
   std::uint32_t next_sequence = 0;  ///< of our receive advertisements
-  std::uint32_t expected_sequence = 0;                                     ///< of the peer's receive advertisements
-  std::map<std::uint32_t, handshake::Advertisement> early_advertisements;  ///< arrived out of order, by sequence number
-  Ring<handshake::Advertisement> advertisements;  ///< the peer's receives that no send has been matched with yet
-  RequestList sends;                              ///< not matched with a receive yet
-  RequestList in_flight;                          ///< matched sends
+  AdvertisedReceives advertised;
+  RequestList sends;      ///< not matched with a receive yet
+  RequestList in_flight;  ///< matched sends
   RequestList receives;
   Progress progress;        ///< at the last sample
   Nanos progressed_at = 0;  ///< the sample that last saw progress, or the begin of the wait; 0: nothing is under way

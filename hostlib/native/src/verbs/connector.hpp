@@ -8,8 +8,8 @@
 
 #include "backend/backend.hpp"
 #include "verbs/port.hpp"
-#include "verbs/verbs_backend.hpp"
 #include "verbs/verbs_library.hpp"
+#include "verbs/verbs_options.hpp"
 
 namespace paralet::verbs {
 

@@ -6,9 +6,10 @@
 #include <optional>
 #include <string>
 
+#include "backend/backend.hpp"
 #include "base/ip_address.hpp"
-#include "verbs/verbs_backend.hpp"
 #include "verbs/verbs_library.hpp"
+#include "verbs/verbs_options.hpp"
 
 namespace paralet::verbs {
 

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which lane of a peer takes a flowlet or a small message. Lanes and measurements in, a lane out: no device, no
+// sockets.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "backend/backend.hpp"
+#include "base/clock.hpp"
+#include "engine/lane.hpp"
+
+namespace paralet {
+
+/// What is measured of lanes: the estimate of a lane with work posted, and the time.
+template <typename T>
+concept Measurements = requires(const T& measured, const Lane& lane) {
+  { measured.estimate(lane) } -> std::same_as<PathEstimate>;
+  { measured.now() } -> std::same_as<Nanos>;
+};
+
+/// The choice of lanes towards one peer. The lanes are the same in every call.
+class LaneChoice {
+ public:
+  /// Two flowlets keep a lane busy while the first one's acknowledgement travels, as S is four times its share of the
+  /// BDP. Where the BDP was underestimated, a lane that has sent everything takes more.
+  static constexpr unsigned kDepth = 2;
+  /// Small messages that share a lane, one after another or at once.
+  static constexpr unsigned kStay = 32;
+  /// Round trip of a lane without a sample, for `for_small`.
+  static constexpr Nanos kAssumedRtt = 1 * kMillisecond;
+
+  /// The lane for the next flowlet: the cheapest that is neither about to change its port nor full. nullptr where all
+  /// are; flowlets wait then.
+  template <Measurements M>
+  Lane* for_flowlet(std::span<Lane> lanes, std::uint32_t path_mtu, const M& measured) {
+    return cheapest(lanes, path_mtu, measured, [](const Lane& lane, const PathEstimate& path) {
+      return !lane.leaving() && (lane.outstanding < kDepth || path.hungry);
+    });
+  }
+  /// The lane for what must not wait: the cheapest of all `lanes`, of which there is at least one.
+  template <Measurements M>
+  Lane& for_urgent(std::span<Lane> lanes, std::uint32_t path_mtu, const M& measured) {
+    return *cheapest(lanes, path_mtu, measured,
+                     [](const Lane& /*lane*/, const PathEstimate& /*path*/) { return true; });
+  }
+  /// The lane for a small message. Consecutive ones share a lane while its round trip is good, so that one ACK covers
+  /// several.
+  template <Measurements M>
+  Lane& for_small(std::span<Lane> lanes, std::uint32_t path_mtu, const M& measured) {
+    const bool stays = small_left_ > 0 && !small_->leaving() && small_->outstanding < kStay &&
+                       measured.estimate(*small_).smoothed_rtt <= 2 * small_rtt_;
+    if (!stays) {
+      small_ = &for_urgent(lanes, path_mtu, measured);
+      small_left_ = kStay;
+      small_rtt_ = std::max(measured.estimate(*small_).smoothed_rtt, kAssumedRtt);
+    }
+    --small_left_;
+    return *small_;
+  }
+  /// The next small message chooses anew.
+  void leave_small() { small_left_ = 0; }
+
+ private:
+  /// The lane that would finish a flowlet first by its round trip and window. Ties go to the lane with fewer
+  /// outstanding bytes, then round robin.
+  template <Measurements M, typename Allowed>
+  Lane* cheapest(std::span<Lane> lanes, std::uint32_t path_mtu, const M& measured, Allowed allowed) {
+    constexpr Nanos kLastChoice = 1000 * kSecond;
+    const Nanos t = measured.now();
+    Lane* best = nullptr;
+    std::pair<Nanos, std::uint64_t> least;
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+      Lane& lane = lanes[(next_ + i) % lanes.size()];
+      // Most lanes are idle where there are many. Their estimate is in the Lane, which saves the cache misses of the
+      // QP.
+      PathEstimate path = lane.unfinished > 0 ? measured.estimate(lane) : lane.rested;
+      if (lane.unfinished == 0 && t >= path.fresh_until) path.smoothed_rtt = 0;
+      if (!allowed(lane, path)) continue;
+      const double packets = static_cast<double>(lane.outstanding_bytes) / path_mtu + 1.0;
+      const double delay = static_cast<double>(path.smoothed_rtt) * std::max(1.0, packets / path.window);
+      const std::pair cost(static_cast<Nanos>(delay) + (lane.shunned ? kLastChoice : 0), lane.outstanding_bytes);
+      if (best != nullptr && cost >= least) continue;
+      best = &lane;
+      least = cost;
+      if (least == std::pair<Nanos, std::uint64_t>()) break;  // idle and without a sample: no lane costs less
+    }
+    if (best != nullptr) next_ = static_cast<std::uint32_t>(best - lanes.data()) + 1;
+    return best;
+  }
+
+  std::uint32_t next_ = 0;  ///< the lane at which the search starts
+  std::uint32_t small_left_ = 0;
+  Lane* small_ = nullptr;
+  Nanos small_rtt_ = 0;  ///< of `small_` when it was chosen
+};
+
+}  // namespace paralet
