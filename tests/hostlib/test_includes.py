@@ -26,6 +26,8 @@ BACKENDS = "engine/backend_factory.cpp"
 POLICIES = "engine/policy_factory.cpp"
 # What the rest of the engine may include of the folders of policies: the interface, and the options of the service.
 OF_POLICIES = {"paths/path_policy.hpp", "paths/path_client_counters.hpp", "path_client/options.hpp"}
+# Makes the implementations of the interface in its own header, which include that header.
+MAKER = "soft/congestion_control.cpp"
 
 
 def test_every_folder_has_a_rule() -> None:
@@ -63,6 +65,8 @@ def test_modules_include_each_other_one_way_only() -> None:
     """A module is a header and the source of the same name."""
     modules: dict[str, set[str]] = {}
     for path in sources():
+        if path.relative_to(SOURCES).as_posix() == MAKER:
+            continue
         module = path.relative_to(SOURCES).with_suffix("").as_posix()
         included = {name.rpartition(".")[0] for name in INCLUDE.findall(path.read_text())}
         modules.setdefault(module, set()).update(included - {module})

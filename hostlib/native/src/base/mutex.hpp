@@ -25,8 +25,8 @@
 /// Functions that return with the mutex locked, or unlocked; without an argument it is the object itself.
 #define PARALET_ACQUIRE(...) PARALET_THREAD_SAFETY(acquire_capability(__VA_ARGS__))
 #define PARALET_RELEASE(...) PARALET_THREAD_SAFETY(release_capability(__VA_ARGS__))
-/// A function that returns `success` if it has locked the mutex.
-#define PARALET_TRY_ACQUIRE(success) PARALET_THREAD_SAFETY(try_acquire_capability(success))
+/// A function that returns the first argument if it has locked the mutex; without a second one it is the object itself.
+#define PARALET_TRY_ACQUIRE(...) PARALET_THREAD_SAFETY(try_acquire_capability(__VA_ARGS__))
 /// After this function the analysis takes the mutex as held.
 #define PARALET_ASSERT_CAPABILITY() PARALET_THREAD_SAFETY(assert_capability(this))
 

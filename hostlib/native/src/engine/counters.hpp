@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device counts, for callers and for the snapshots of live counters.
+// What a device is and counts, for callers and for the snapshots of live counters.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,13 @@
 #include "paths/path_client_counters.hpp"
 
 namespace paralet {
+
+/// A NIC of a device: its interface, its address, and the UDP port on which it receives packets.
+struct DeviceNic {
+  std::string interface;
+  IpAddress address;
+  std::uint16_t udp_port = 0;
+};
 
 /// Counters of one lane towards one peer.
 struct LaneCounters {

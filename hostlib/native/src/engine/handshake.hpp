@@ -98,7 +98,7 @@ struct Overrun {
   std::uint16_t slot = 0;
   std::uint64_t message_bytes = 0;
 };
-/// The sender's fresh QP for a lane whose QP is renewed because its source port is fixed (device_paths.cpp). The answer
+/// The sender's fresh QP for a lane whose QP is renewed because its source port is fixed (renewals.hpp). The answer
 /// is a NewQp too; QPN 0 in it means that the NIC has no more QPs.
 struct NewQp {
   std::uint16_t lane = 0;

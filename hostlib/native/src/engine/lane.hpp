@@ -17,7 +17,7 @@ struct alignas(64) Lane {
   std::optional<std::uint16_t> changing_to;  ///< the source port that the back end is giving the QP; no new flowlets
   unsigned outstanding = 0;                  ///< flowlets posted and not finished
   unsigned unfinished = 0;                   ///< work posted and not finished: flowlets and receive advertisements
-  unsigned unfinished_seen = 0;              ///< by sample_progress
+  unsigned unfinished_seen = 0;              ///< by Observation
   std::uint16_t port = 0;
   bool shunned = false;  ///< its member of a fused device may have failed: other lanes are preferred
   bool broken = false;   ///< `qp` is broken: a renewal replaces it
@@ -31,8 +31,8 @@ struct alignas(64) Lane {
   unsigned breaks = 0;  ///< times in a row that the NIC ended a QP of the lane before any request succeeded
   std::uint64_t timeouts_seen = 0;
   std::unique_ptr<QpCounters> former;   ///< sums over the lane's former QPs
-  std::uint64_t acknowledged_seen = 0;  ///< packets and flowlets, by sample_progress
-  Nanos waiting_since = 0;              ///< LaneCounters::waiting_since, by sample_progress
+  std::uint64_t acknowledged_seen = 0;  ///< packets and flowlets, by Observation
+  Nanos waiting_since = 0;              ///< LaneCounters::waiting_since, by Observation
 
   /// The source port after the change or renewal in progress, if any.
   [[nodiscard]] std::uint16_t heading() const {

@@ -12,18 +12,9 @@
 
 #include "base/clock.hpp"
 #include "base/file_descriptor.hpp"
-#include "base/ip_address.hpp"
+#include "engine/counters.hpp"
 
 namespace paralet {
-
-struct DeviceCounters;
-
-/// A NIC of a device: its interface, its address, and the UDP port on which it receives packets.
-struct DeviceNic {
-  std::string interface;
-  IpAddress address;
-  std::uint16_t udp_port = 0;
-};
 
 /// Properties of a device that do not change while it is open.
 struct DeviceIdentity {

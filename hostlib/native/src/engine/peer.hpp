@@ -99,6 +99,16 @@ struct Peer {
     fusion->channels[start.member] = std::move(channel);
     return *fusion;
   }
+  /// Whether a welcome fits the handle and our hello.
+  [[nodiscard]] bool fits(const handshake::Endpoint& remote) const;
+  void take_members(const handshake::Endpoint& remote);
+  /// A QP of the peer, at the address of its member.
+  [[nodiscard]] RemoteQp remote_qp(const QpIdentity& qp, const Ece& ece) const;
+  /// The QPs are connected. Lanes of other members wait until a channel from the member's address shows that it is the
+  /// peer's, and that the path works.
+  void begin_fusion();
+  /// Whether lanes can go over another member than this one.
+  [[nodiscard]] bool has_other_path(unsigned member) const;
   [[nodiscard]] bool ready() const { return state == State::kReady; }
   [[nodiscard]] bool dead() const { return state == State::kDead; }
   [[nodiscard]] PeerName name() const { return {address, udp_port}; }

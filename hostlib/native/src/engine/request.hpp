@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/ip_address.hpp"
 #include "engine/advertised_receives.hpp"
@@ -98,6 +99,14 @@ class RequestList {
     --size_;
     return std::move(r.self);
   }
+  /// Those that use this registration of the caller's.
+  [[nodiscard]] std::vector<std::shared_ptr<Request>> with_registration(std::uint32_t rkey) const {
+    std::vector<std::shared_ptr<Request>> out;
+    for (const Request* request = first_; request != nullptr; request = request->next) {
+      if (request->rkey == rkey) out.push_back(request->self);
+    }
+    return out;
+  }
 
  private:
   Request* first_ = nullptr;
@@ -108,7 +117,7 @@ class RequestList {
 /// A stream of messages between two devices. Within a tag, the k-th send meets the k-th receive. A connection owns no
 /// QP: its messages use the QPs of its peer.
 struct Connection {
-  /// What changes when messages move; Device::sample_progress compares it.
+  /// What changes when messages move; Observation compares it.
   struct Progress {
     std::uint64_t flowlets = 0;  ///< finished and arrived ones of the oldest messages
     std::uint32_t sent = 0;      ///< sends finished, modulo 2^32
@@ -127,7 +136,18 @@ struct Connection {
   std::atomic<bool> given_up{false};
 
  private:
-  friend class Device;  // only while its progress lock is held
+  // The engine's parts, only while its progress lock is held.
+  friend class Advertisements;
+  friend class Closes;
+  friend class Connections;
+  friend class Device;
+  friend class Front;
+  friend class MemoryReturn;
+  friend class Observation;
+  friend class PeerEnds;
+  friend struct Peers;
+  friend class Receives;
+  friend class Sends;
   std::uint32_t id = 0;
   std::uint32_t remote_id = 0;  ///< the peer's name for it
   Peer* peer = nullptr;

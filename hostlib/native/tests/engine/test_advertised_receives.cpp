@@ -14,7 +14,7 @@
 namespace paralet {
 namespace {
 
-using Verdict = AdvertisedReceives::Verdict;
+using ReceiveVerdict = AdvertisedReceives::Verdict;
 
 handshake::Advertisement advertisement(std::uint32_t sequence, std::uint32_t tag = 0) {
   return {.sequence = sequence, .tag = tag, .length = 100 + sequence};
@@ -29,7 +29,7 @@ TEST_CASE("advertised receives: nothing is there at first") {
 
 TEST_CASE("advertised receives: taken in the order of their sequence numbers") {
   AdvertisedReceives receives;
-  for (std::uint32_t i = 0; i < 3; ++i) REQUIRE(receives.add(advertisement(i)) == Verdict::kTaken);
+  for (std::uint32_t i = 0; i < 3; ++i) REQUIRE(receives.add(advertisement(i)) == ReceiveVerdict::kTaken);
   CHECK(receives.size() == 3);
   for (std::uint32_t i = 0; i < 3; ++i) {
     const auto taken = receives.take(0);
@@ -43,12 +43,12 @@ TEST_CASE("advertised receives: taken in the order of their sequence numbers") {
 
 TEST_CASE("advertised receives: an early one waits for those before it") {
   AdvertisedReceives receives;
-  CHECK(receives.add(advertisement(2)) == Verdict::kEarly);
-  CHECK(receives.add(advertisement(1)) == Verdict::kEarly);
+  CHECK(receives.add(advertisement(2)) == ReceiveVerdict::kEarly);
+  CHECK(receives.add(advertisement(1)) == ReceiveVerdict::kEarly);
   CHECK(receives.empty());
   CHECK(receives.early() == 2);
   CHECK_FALSE(receives.take(0));
-  CHECK(receives.add(advertisement(0)) == Verdict::kTaken);
+  CHECK(receives.add(advertisement(0)) == ReceiveVerdict::kTaken);
   CHECK(receives.early() == 0);
   CHECK(receives.size() == 3);
   for (std::uint32_t i = 0; i < 3; ++i) CHECK(receives.take(0)->sequence == i);
@@ -56,23 +56,23 @@ TEST_CASE("advertised receives: an early one waits for those before it") {
 
 TEST_CASE("advertised receives: a gap keeps back only what follows it") {
   AdvertisedReceives receives;
-  CHECK(receives.add(advertisement(0)) == Verdict::kTaken);
-  CHECK(receives.add(advertisement(2)) == Verdict::kEarly);
-  CHECK(receives.add(advertisement(4)) == Verdict::kEarly);
+  CHECK(receives.add(advertisement(0)) == ReceiveVerdict::kTaken);
+  CHECK(receives.add(advertisement(2)) == ReceiveVerdict::kEarly);
+  CHECK(receives.add(advertisement(4)) == ReceiveVerdict::kEarly);
   CHECK(receives.size() == 1);
-  CHECK(receives.add(advertisement(1)) == Verdict::kTaken);
+  CHECK(receives.add(advertisement(1)) == ReceiveVerdict::kTaken);
   CHECK(receives.size() == 3);
   CHECK(receives.early() == 1);
 }
 
 TEST_CASE("advertised receives: a copy changes nothing") {
   AdvertisedReceives receives;
-  REQUIRE(receives.add(advertisement(0)) == Verdict::kTaken);
-  REQUIRE(receives.add(advertisement(2)) == Verdict::kEarly);
-  CHECK(receives.add(advertisement(0)) == Verdict::kCopy);
-  CHECK(receives.add(advertisement(2)) == Verdict::kCopy);
+  REQUIRE(receives.add(advertisement(0)) == ReceiveVerdict::kTaken);
+  REQUIRE(receives.add(advertisement(2)) == ReceiveVerdict::kEarly);
+  CHECK(receives.add(advertisement(0)) == ReceiveVerdict::kCopy);
+  CHECK(receives.add(advertisement(2)) == ReceiveVerdict::kCopy);
   REQUIRE(receives.take(0));
-  CHECK(receives.add(advertisement(0)) == Verdict::kCopy);  // one that a send has met
+  CHECK(receives.add(advertisement(0)) == ReceiveVerdict::kCopy);  // one that a send has met
   CHECK(receives.size() == 0);
   CHECK(receives.early() == 1);
 }
@@ -80,7 +80,7 @@ TEST_CASE("advertised receives: a copy changes nothing") {
 TEST_CASE("advertised receives: a tag takes the oldest of its own") {
   AdvertisedReceives receives;
   for (const auto& [sequence, tag] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{{0, 7}, {1, 8}, {2, 7}}) {
-    REQUIRE(receives.add(advertisement(sequence, tag)) == Verdict::kTaken);
+    REQUIRE(receives.add(advertisement(sequence, tag)) == ReceiveVerdict::kTaken);
   }
   CHECK(receives.oldest_tag() == 7);
   CHECK_FALSE(receives.take(9));
@@ -93,21 +93,21 @@ TEST_CASE("advertised receives: a tag takes the oldest of its own") {
 TEST_CASE("advertised receives: of all sequence numbers, one half lies ahead and the other is past") {
   AdvertisedReceives receives;
   std::uint32_t next = 0;
-  for (; next < 100; ++next) REQUIRE(receives.add(advertisement(next)) == Verdict::kTaken);
-  CHECK(receives.add(advertisement(next + 0x7FFFFFFF)) == Verdict::kEarly);
-  CHECK(receives.add(advertisement(next + 0x80000000)) == Verdict::kCopy);
+  for (; next < 100; ++next) REQUIRE(receives.add(advertisement(next)) == ReceiveVerdict::kTaken);
+  CHECK(receives.add(advertisement(next + 0x7FFFFFFF)) == ReceiveVerdict::kEarly);
+  CHECK(receives.add(advertisement(next + 0x80000000)) == ReceiveVerdict::kCopy);
 }
 
 TEST_CASE("advertised receives: no more than kMost are kept, early ones included") {
   AdvertisedReceives receives;
   for (std::uint32_t i = 0; i < AdvertisedReceives::kMost; ++i) {
-    REQUIRE(receives.add(advertisement(i < 1000 ? i : i + 1)) != Verdict::kTooMany);  // number 1000 is missing
+    REQUIRE(receives.add(advertisement(i < 1000 ? i : i + 1)) != ReceiveVerdict::kTooMany);  // number 1000 is missing
   }
   CHECK(receives.size() == 1000);
   CHECK(receives.early() == AdvertisedReceives::kMost - 1000);
-  CHECK(receives.add(advertisement(1000)) == Verdict::kTooMany);
+  CHECK(receives.add(advertisement(1000)) == ReceiveVerdict::kTooMany);
   REQUIRE(receives.take(0));
-  CHECK(receives.add(advertisement(1000)) == Verdict::kTaken);
+  CHECK(receives.add(advertisement(1000)) == ReceiveVerdict::kTaken);
 }
 
 TEST_CASE("advertised receives: random order and copies: each tag gets its receives in order") {
@@ -128,9 +128,9 @@ TEST_CASE("advertised receives: random order and copies: each tag gets its recei
     std::map<std::uint32_t, std::vector<std::uint32_t>> met;
     unsigned first_copies = 0;
     for (const auto& one : sent) {
-      const Verdict verdict = receives.add(one);
-      REQUIRE(verdict != Verdict::kTooMany);
-      first_copies += verdict != Verdict::kCopy ? 1 : 0;
+      const ReceiveVerdict verdict = receives.add(one);
+      REQUIRE(verdict != ReceiveVerdict::kTooMany);
+      first_copies += verdict != ReceiveVerdict::kCopy ? 1 : 0;
       const auto tag = static_cast<std::uint32_t>(random.below(3));  // sends come meanwhile
       if (const auto taken = receives.take(tag)) met[tag].push_back(taken->sequence);
     }

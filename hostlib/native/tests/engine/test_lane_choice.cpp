@@ -16,12 +16,12 @@
 namespace paralet {
 namespace {
 
-constexpr std::uint32_t kMtu = 1000;
-constexpr Nanos kT = 5 * kSecond;
-constexpr Nanos kRtt = 100 * kMicrosecond;
+constexpr std::uint32_t kLaneMtu = 1000;
+constexpr Nanos kChoiceTime = 5 * kSecond;
+constexpr Nanos kLaneRtt = 100 * kMicrosecond;
 
 /// Measurements by QP number. Lanes without an entry have no sample.
-struct Measured {
+struct MeasuredLanes {
   [[nodiscard]] PathEstimate estimate(const Lane& lane) const {
     ++asked;
     const auto found = paths.find(lane.qp.qpn);
@@ -30,29 +30,29 @@ struct Measured {
   [[nodiscard]] Nanos now() const { return time; }
 
   std::map<std::uint32_t, PathEstimate> paths;
-  Nanos time = kT;
+  Nanos time = kChoiceTime;
   mutable unsigned asked = 0;  ///< calls of `estimate`
 };
 
 /// Lanes towards one peer, their measurements and the choice between them.
-struct Scene {
-  explicit Scene(std::size_t count) : lanes(count) {
+struct LaneScene {
+  explicit LaneScene(std::size_t count) : lanes(count) {
     for (std::size_t i = 0; i < count; ++i) lanes[i].qp.qpn = static_cast<std::uint32_t>(i);
   }
   /// The index of the lane for a flowlet, -1: none.
   int flowlet() {
-    const Lane* lane = choice.for_flowlet(lanes, kMtu, measured);
+    const Lane* lane = choice.for_flowlet(lanes, kLaneMtu, measured);
     return lane != nullptr ? static_cast<int>(lane - lanes.data()) : -1;
   }
-  int urgent() { return static_cast<int>(&choice.for_urgent(lanes, kMtu, measured) - lanes.data()); }
-  int small() { return static_cast<int>(&choice.for_small(lanes, kMtu, measured) - lanes.data()); }
+  int urgent() { return static_cast<int>(&choice.for_urgent(lanes, kLaneMtu, measured) - lanes.data()); }
+  int small() { return static_cast<int>(&choice.for_small(lanes, kLaneMtu, measured) - lanes.data()); }
   /// Posts a flowlet on the lane.
-  void post(std::size_t i, std::uint64_t bytes = 4 * kMtu) {
+  void post(std::size_t i, std::uint64_t bytes = 4 * kLaneMtu) {
     ++lanes[i].outstanding;
     ++lanes[i].unfinished;
     lanes[i].outstanding_bytes += bytes;
   }
-  void finish(std::size_t i, std::uint64_t bytes = 4 * kMtu) {
+  void finish(std::size_t i, std::uint64_t bytes = 4 * kLaneMtu) {
     --lanes[i].outstanding;
     lanes[i].outstanding_bytes -= bytes;
     if (--lanes[i].unfinished == 0) lanes[i].rested = measured.estimate(lanes[i]);
@@ -60,19 +60,19 @@ struct Scene {
   PathEstimate& path(std::size_t i) { return measured.paths[static_cast<std::uint32_t>(i)]; }
 
   std::vector<Lane> lanes;
-  Measured measured;
+  MeasuredLanes measured;
   LaneChoice choice;
 };
 
 // -- flowlets ------------------------------------------------------------------------------------------------------
 
 TEST_CASE("lane choice: idle lanes without a sample take turns") {
-  Scene scene(3);
+  LaneScene scene(3);
   for (const int expected : {0, 1, 2, 0, 1, 2}) CHECK(scene.flowlet() == expected);
 }
 
 TEST_CASE("lane choice: a peer with one lane uses it until it is full") {
-  Scene scene(1);
+  LaneScene scene(1);
   for (unsigned i = 0; i < LaneChoice::kDepth; ++i) {
     REQUIRE(scene.flowlet() == 0);
     scene.post(0);
@@ -83,7 +83,7 @@ TEST_CASE("lane choice: a peer with one lane uses it until it is full") {
 }
 
 TEST_CASE("lane choice: every lane takes kDepth flowlets, and then they wait") {
-  Scene scene(4);
+  LaneScene scene(4);
   std::vector<unsigned> taken(4);
   for (int lane = scene.flowlet(); lane >= 0; lane = scene.flowlet()) {
     ++taken[static_cast<std::size_t>(lane)];
@@ -94,7 +94,7 @@ TEST_CASE("lane choice: every lane takes kDepth flowlets, and then they wait") {
 }
 
 TEST_CASE("lane choice: a full lane that has sent everything takes more") {
-  Scene scene(2);
+  LaneScene scene(2);
   for (const std::size_t i : {0U, 0U, 1U, 1U}) scene.post(i);
   REQUIRE(scene.flowlet() == -1);
   scene.path(1).hungry = true;
@@ -102,7 +102,7 @@ TEST_CASE("lane choice: a full lane that has sent everything takes more") {
 }
 
 TEST_CASE("lane choice: no flowlets for a lane that is about to have another port, or that is shunned") {
-  Scene scene(2);
+  LaneScene scene(2);
   Lane& lane = scene.lanes[0];
   SUBCASE("it waits to move") { lane.moving_to = 50000; }
   SUBCASE("the back end changes its port") { lane.changing_to = 50000; }
@@ -119,45 +119,45 @@ TEST_CASE("lane choice: no flowlets for a lane that is about to have another por
 }
 
 TEST_CASE("lane choice: the shorter round trip is preferred") {
-  Scene scene(3);
+  LaneScene scene(3);
   for (const std::size_t i : {0U, 1U, 2U}) {
     scene.post(i);
-    scene.path(i) = {.smoothed_rtt = kRtt * static_cast<Nanos>(3 - i), .window = 100};
+    scene.path(i) = {.smoothed_rtt = kLaneRtt * static_cast<Nanos>(3 - i), .window = 100};
   }
   CHECK(scene.flowlet() == 2);
 }
 
 TEST_CASE("lane choice: what does not fit the window takes further round trips") {
-  Scene scene(2);
-  scene.post(0, 40 * kMtu);
-  scene.post(1, 10 * kMtu);
-  scene.path(0) = {.smoothed_rtt = kRtt, .window = 10};      // 41 packets: 4.1 round trips
-  scene.path(1) = {.smoothed_rtt = 3 * kRtt, .window = 11};  // 11 packets: one
+  LaneScene scene(2);
+  scene.post(0, 40 * kLaneMtu);
+  scene.post(1, 10 * kLaneMtu);
+  scene.path(0) = {.smoothed_rtt = kLaneRtt, .window = 10};      // 41 packets: 4.1 round trips
+  scene.path(1) = {.smoothed_rtt = 3 * kLaneRtt, .window = 11};  // 11 packets: one
   CHECK(scene.flowlet() == 1);
   scene.path(0).window = 20;  // 2.05 round trips
   CHECK(scene.flowlet() == 0);
 }
 
 TEST_CASE("lane choice: of equal round trips, the lane with fewer bytes under way") {
-  Scene scene(3);
-  for (const std::size_t i : {0U, 1U, 2U}) scene.path(i) = {.smoothed_rtt = kRtt, .window = 100};
-  scene.post(0, 3 * kMtu);
-  scene.post(1, 1 * kMtu);
-  scene.post(2, 2 * kMtu);
+  LaneScene scene(3);
+  for (const std::size_t i : {0U, 1U, 2U}) scene.path(i) = {.smoothed_rtt = kLaneRtt, .window = 100};
+  scene.post(0, 3 * kLaneMtu);
+  scene.post(1, 1 * kLaneMtu);
+  scene.post(2, 2 * kLaneMtu);
   CHECK(scene.flowlet() == 1);
 }
 
 TEST_CASE("lane choice: equal lanes are chosen in turn, also where the search begins in the middle") {
-  Scene scene(4);
+  LaneScene scene(4);
   for (const std::size_t i : {0U, 1U, 2U, 3U}) {
     scene.post(i);
-    scene.path(i) = {.smoothed_rtt = kRtt, .window = 100};
+    scene.path(i) = {.smoothed_rtt = kLaneRtt, .window = 100};
   }
   for (const int expected : {0, 1, 2, 3, 0}) CHECK(scene.flowlet() == expected);
 }
 
 TEST_CASE("lane choice: a failed search does not change whose turn it is") {
-  Scene scene(3);
+  LaneScene scene(3);
   CHECK(scene.flowlet() == 0);
   for (Lane& lane : scene.lanes) lane.moving_to = 50000;
   CHECK(scene.flowlet() == -1);
@@ -166,30 +166,30 @@ TEST_CASE("lane choice: a failed search does not change whose turn it is") {
 }
 
 TEST_CASE("lane choice: idle lanes cost no look at the back end") {
-  Scene scene(64);
-  for (Lane& lane : scene.lanes) lane.rested = {.smoothed_rtt = kRtt, .window = 10};
+  LaneScene scene(64);
+  for (Lane& lane : scene.lanes) lane.rested = {.smoothed_rtt = kLaneRtt, .window = 10};
   scene.post(5);
   scene.flowlet();
   CHECK(scene.measured.asked == 1);
 }
 
 TEST_CASE("lane choice: an idle lane has the estimate of its last work until that is stale") {
-  Scene scene(2);
-  scene.lanes[0].rested = {.smoothed_rtt = kRtt, .fresh_until = kT + 1, .window = 10};
-  scene.lanes[1].rested = {.smoothed_rtt = 2 * kRtt, .fresh_until = kT + 10, .window = 10};
+  LaneScene scene(2);
+  scene.lanes[0].rested = {.smoothed_rtt = kLaneRtt, .fresh_until = kChoiceTime + 1, .window = 10};
+  scene.lanes[1].rested = {.smoothed_rtt = 2 * kLaneRtt, .fresh_until = kChoiceTime + 10, .window = 10};
   CHECK(scene.flowlet() == 0);
-  scene.lanes[1].rested.smoothed_rtt = kRtt / 2;
+  scene.lanes[1].rested.smoothed_rtt = kLaneRtt / 2;
   CHECK(scene.flowlet() == 1);
-  scene.measured.time = kT + 1;  // lane 0 counts as one without a sample, which costs nothing
+  scene.measured.time = kChoiceTime + 1;  // lane 0 counts as one without a sample, which costs nothing
   CHECK(scene.flowlet() == 0);
 }
 
 TEST_CASE("lane choice: a busy lane whose round trip grew is left for others") {
-  Scene scene(4);
-  for (const std::size_t i : {0U, 1U, 2U, 3U}) scene.path(i) = {.smoothed_rtt = kRtt, .window = 8};
+  LaneScene scene(4);
+  for (const std::size_t i : {0U, 1U, 2U, 3U}) scene.path(i) = {.smoothed_rtt = kLaneRtt, .window = 8};
   scene.post(2);
-  scene.path(2).smoothed_rtt = 50 * kRtt;
-  for (Lane& lane : scene.lanes) lane.rested = {.smoothed_rtt = kRtt, .window = 8};
+  scene.path(2).smoothed_rtt = 50 * kLaneRtt;
+  for (Lane& lane : scene.lanes) lane.rested = {.smoothed_rtt = kLaneRtt, .window = 8};
   for (unsigned i = 0; i < 6; ++i) {
     const int lane = scene.flowlet();
     REQUIRE(lane >= 0);
@@ -202,7 +202,7 @@ TEST_CASE("lane choice: a busy lane whose round trip grew is left for others") {
 // -- urgent messages -----------------------------------------------------------------------------------------------
 
 TEST_CASE("lane choice: what must not wait takes full lanes, and lanes that are about to move") {
-  Scene scene(2);
+  LaneScene scene(2);
   for (const std::size_t i : {0U, 0U, 0U, 1U, 1U}) scene.post(i);
   scene.lanes[1].moving_to = 50000;
   REQUIRE(scene.flowlet() == -1);
@@ -210,9 +210,9 @@ TEST_CASE("lane choice: what must not wait takes full lanes, and lanes that are 
 }
 
 TEST_CASE("lane choice: a shunned lane is the last choice, but a choice") {
-  Scene scene(2);
+  LaneScene scene(2);
   scene.lanes[0].shunned = true;
-  scene.post(1, 100 * kMtu);
+  scene.post(1, 100 * kLaneMtu);
   scene.path(1) = {.smoothed_rtt = 10 * kSecond, .window = 4};
   CHECK(scene.urgent() == 1);
   scene.lanes[1].shunned = true;
@@ -222,14 +222,14 @@ TEST_CASE("lane choice: a shunned lane is the last choice, but a choice") {
 // -- small messages ------------------------------------------------------------------------------------------------
 
 TEST_CASE("lane choice: consecutive small messages share a lane, kStay of them") {
-  Scene scene(3);
+  LaneScene scene(3);
   for (const int expected : {0, 1, 2, 0}) {
     for (unsigned i = 0; i < LaneChoice::kStay; ++i) REQUIRE(scene.small() == expected);
   }
 }
 
 TEST_CASE("lane choice: small messages leave their lane") {
-  Scene scene(2);
+  LaneScene scene(2);
   REQUIRE(scene.small() == 0);
   REQUIRE(scene.small() == 0);
   SUBCASE("when it is about to move") { scene.lanes[0].moving_to = 50000; }
@@ -242,7 +242,7 @@ TEST_CASE("lane choice: small messages leave their lane") {
 }
 
 TEST_CASE("lane choice: small messages stay while the round trip is at most twice what it was") {
-  Scene scene(2);
+  LaneScene scene(2);
   SUBCASE("without a sample it is taken for kAssumedRtt") {
     REQUIRE(scene.small() == 0);
     scene.path(0).smoothed_rtt = 2 * LaneChoice::kAssumedRtt;
@@ -261,17 +261,17 @@ TEST_CASE("lane choice: small messages stay while the round trip is at most twic
 // -- random cases --------------------------------------------------------------------------------------------------
 
 /// Lanes in a random state.
-Scene random_scene(SplitMix64& random) {
-  Scene scene(1 + random.below(16));
+LaneScene random_lanes(SplitMix64& random) {
+  LaneScene scene(1 + random.below(16));
   for (std::size_t i = 0; i < scene.lanes.size(); ++i) {
     Lane& lane = scene.lanes[i];
-    PathEstimate path{.smoothed_rtt = static_cast<Nanos>(random.below(4)) * kRtt,
-                      .fresh_until = kT - 1 + static_cast<Nanos>(random.below(3)),
+    PathEstimate path{.smoothed_rtt = static_cast<Nanos>(random.below(4)) * kLaneRtt,
+                      .fresh_until = kChoiceTime - 1 + static_cast<Nanos>(random.below(3)),
                       .window = 1.0 + static_cast<double>(random.below(8)),
                       .hungry = random.below(8) == 0};
     lane.rested = path;
     scene.path(i) = path;
-    for (std::uint64_t n = random.below(4); n > 0; --n) scene.post(i, random.below(9) * kMtu);
+    for (std::uint64_t n = random.below(4); n > 0; --n) scene.post(i, random.below(9) * kLaneMtu);
     if (random.below(8) == 0) lane.moving_to = 50000;
     if (random.below(8) == 0) lane.changing_to = 50000;
     if (random.below(8) == 0) lane.shunned = true;
@@ -279,16 +279,18 @@ Scene random_scene(SplitMix64& random) {
   return scene;
 }
 
-/// What the lane would cost, written down a second time: when a packet after all that is under way would have arrived.
-std::pair<double, std::uint64_t> cost(const Scene& scene, const Lane& lane) {
+/// What the lane would cost, written down a second time: when a packet after all that is under way would have
+/// arrived.
+std::pair<double, std::uint64_t> lane_cost(const LaneScene& scene, const Lane& lane) {
   const bool idle = lane.unfinished == 0;
   const PathEstimate path = idle ? lane.rested : scene.measured.paths.at(lane.qp.qpn);
   const bool stale = idle && path.fresh_until <= scene.measured.time;
-  const double round_trips = std::max(1.0, (static_cast<double>(lane.outstanding_bytes) + kMtu) / (path.window * kMtu));
+  const double round_trips =
+      std::max(1.0, (static_cast<double>(lane.outstanding_bytes) + kLaneMtu) / (path.window * kLaneMtu));
   return {(stale ? 0.0 : round_trips * static_cast<double>(path.smoothed_rtt)), lane.outstanding_bytes};
 }
 
-bool takes_flowlets(const Scene& scene, const Lane& lane) {
+bool takes_flowlets(const LaneScene& scene, const Lane& lane) {
   const bool hungry = lane.unfinished == 0 ? lane.rested.hungry : scene.measured.paths.at(lane.qp.qpn).hungry;
   return !lane.moving_to && !lane.changing_to && !lane.shunned && (lane.outstanding < LaneChoice::kDepth || hungry);
 }
@@ -299,7 +301,7 @@ TEST_CASE("lane choice: random lanes: the cheapest that takes flowlets, none onl
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     CAPTURE(seed);
     SplitMix64 random(seed);
-    Scene scene = random_scene(random);
+    LaneScene scene = random_lanes(random);
     const int index = scene.flowlet();
     if (index < 0) {
       ++waited;
@@ -311,8 +313,8 @@ TEST_CASE("lane choice: random lanes: the cheapest that takes flowlets, none onl
     REQUIRE(takes_flowlets(scene, taken));
     for (const Lane& lane : scene.lanes) {
       if (!takes_flowlets(scene, lane)) continue;
-      const auto [delay, bytes] = cost(scene, lane);
-      const auto [least, fewest] = cost(scene, taken);
+      const auto [delay, bytes] = lane_cost(scene, lane);
+      const auto [least, fewest] = lane_cost(scene, taken);
       // Delays are compared in whole nanoseconds.
       REQUIRE(delay > least - 1);
       if (delay == least) REQUIRE(bytes >= fewest);
@@ -326,12 +328,12 @@ TEST_CASE("lane choice: random lanes: urgent messages shun lanes only while ther
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     CAPTURE(seed);
     SplitMix64 random(seed);
-    Scene scene = random_scene(random);
+    LaneScene scene = random_lanes(random);
     const Lane& taken = scene.lanes[static_cast<std::size_t>(scene.urgent())];
     const bool all_shunned = std::ranges::all_of(scene.lanes, &Lane::shunned);
     REQUIRE(taken.shunned == all_shunned);
     for (const Lane& lane : scene.lanes) {
-      if (lane.shunned == all_shunned) REQUIRE(cost(scene, lane).first > cost(scene, taken).first - 1);
+      if (lane.shunned == all_shunned) REQUIRE(lane_cost(scene, lane).first > lane_cost(scene, taken).first - 1);
     }
   }
 }
@@ -341,8 +343,8 @@ TEST_CASE("lane choice: random lanes: equal states give equal choices") {
     CAPTURE(seed);
     SplitMix64 once(seed);
     SplitMix64 again(seed);
-    Scene a = random_scene(once);
-    Scene b = random_scene(again);
+    LaneScene a = random_lanes(once);
+    LaneScene b = random_lanes(again);
     for (unsigned i = 0; i < 20; ++i) {
       REQUIRE(a.flowlet() == b.flowlet());
       REQUIRE(a.small() == b.small());
@@ -354,7 +356,7 @@ TEST_CASE("lane choice: random lanes: equal states give equal choices") {
 /// Sends `count` flowlets over lanes that carry one flowlet at a time, each in `service[i]`, and acknowledge it at
 /// once. Returns how many each lane carried.
 std::vector<unsigned> carried(const std::vector<Nanos>& service, unsigned count) {
-  Scene scene(service.size());
+  LaneScene scene(service.size());
   std::vector<unsigned> out(service.size());
   std::vector<Nanos> done(service.size(), kNever);  // when the lane's oldest flowlet will be
   std::vector<unsigned> queued(service.size());
@@ -379,7 +381,7 @@ std::vector<unsigned> carried(const std::vector<Nanos>& service, unsigned count)
 TEST_CASE("lane choice: a long message spreads evenly over equal lanes") {
   for (const std::size_t lanes : {2, 3, 8, 16}) {
     CAPTURE(lanes);
-    const auto shares = carried(std::vector<Nanos>(lanes, kRtt), 1000);
+    const auto shares = carried(std::vector<Nanos>(lanes, kLaneRtt), 1000);
     CHECK(std::ranges::max(shares) - std::ranges::min(shares) <= LaneChoice::kDepth);
   }
 }
@@ -391,7 +393,7 @@ TEST_CASE("lane choice: random speeds: lanes carry flowlets in proportion to the
     std::vector<Nanos> service(2 + random.below(7));
     double speed = 0;
     for (Nanos& one : service) {
-      one = kRtt * static_cast<Nanos>(1 + random.below(10));
+      one = kLaneRtt * static_cast<Nanos>(1 + random.below(10));
       speed += 1.0 / static_cast<double>(one);
     }
     constexpr unsigned kCount = 2000;

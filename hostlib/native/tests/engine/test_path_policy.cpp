@@ -197,5 +197,35 @@ TEST_CASE("adaptive: lanes and peers are judged separately") {
   CHECK(policy->after_flowlet(view, 5 * kSecond));
 }
 
+/// A policy that knows ports and nothing else.
+class PortsOnly final : public PathPolicy {
+ public:
+  std::uint16_t port(PeerName /*peer*/, unsigned lane) override { return static_cast<std::uint16_t>(50000 + lane); }
+  std::optional<std::uint16_t> alternative(PeerName /*peer*/, unsigned /*lane*/) override { return std::nullopt; }
+};
+
+TEST_CASE("a policy needs no more than ports: the other hooks let everything go on") {
+  PortsOnly policy;
+  policy.started(kPeer, 1'000'000, kSecond);
+  policy.begin_round();
+  CHECK(policy.may_send(kPeer, kSecond));
+  policy.sent(kPeer, 4096, 1024);
+  policy.delivered(kPeer, 4096, kSecond);
+  policy.observe(kPeer, {.busy = true});
+  policy.tick(kSecond);
+  policy.port_refused();
+  CHECK(policy.deadline() == kNever);
+  CHECK_FALSE(policy.busy());
+  CHECK_FALSE(policy.news());
+  CHECK_FALSE(policy.take());
+  CHECK_FALSE(policy.after_flowlet({.peer = kPeer, .timeouts = 5}, kSecond));
+  CHECK_FALSE(policy.takes_other(kPeer, 0, 50000));
+  CHECK_FALSE(policy.counters());
+  CHECK_FALSE(policy.watches_lanes());
+  CHECK_FALSE(policy.follows_traffic());
+  CHECK_FALSE(policy.resends_at_once());
+  policy.stop();
+}
+
 }  // namespace
 }  // namespace paralet

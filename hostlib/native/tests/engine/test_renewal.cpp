@@ -13,14 +13,15 @@
 namespace paralet {
 namespace {
 
-using State = Renewal::State;
-using Event = Renewal::Event;
+using RenewalState = Renewal::State;
+using RenewalEvent = Renewal::Event;
 
-constexpr std::array kStates{State::kAsked,   State::kConnected,   State::kDraining,
-                             State::kDrained, State::kPeerDrained, State::kFinished};
-constexpr std::array kEvents{Event::kConnected, Event::kPeerConnected, Event::kDrained, Event::kPeerDrained};
+constexpr std::array kRenewalStates{RenewalState::kAsked,   RenewalState::kConnected,   RenewalState::kDraining,
+                                    RenewalState::kDrained, RenewalState::kPeerDrained, RenewalState::kFinished};
+constexpr std::array kRenewalEvents{RenewalEvent::kConnected, RenewalEvent::kPeerConnected, RenewalEvent::kDrained,
+                                    RenewalEvent::kPeerDrained};
 
-Renewal in(State state) {
+Renewal renewal_in(RenewalState state) {
   Renewal out;
   out.state = state;
   return out;
@@ -28,52 +29,52 @@ Renewal in(State state) {
 
 TEST_CASE("renewal: the way through all states") {
   Renewal renewal;
-  CHECK(renewal.state == State::kAsked);
-  CHECK(renewal.on(Event::kConnected));
+  CHECK(renewal.state == RenewalState::kAsked);
+  CHECK(renewal.on(RenewalEvent::kConnected));
   CHECK_FALSE(renewal.switched());
-  CHECK(renewal.on(Event::kPeerConnected));
+  CHECK(renewal.on(RenewalEvent::kPeerConnected));
   CHECK(renewal.switched());
   CHECK_FALSE(renewal.drained());
   SUBCASE("this side drains first") {
-    CHECK(renewal.on(Event::kDrained));
-    CHECK(renewal.state == State::kDrained);
+    CHECK(renewal.on(RenewalEvent::kDrained));
+    CHECK(renewal.state == RenewalState::kDrained);
     CHECK(renewal.drained());
-    CHECK(renewal.on(Event::kPeerDrained));
+    CHECK(renewal.on(RenewalEvent::kPeerDrained));
   }
   SUBCASE("the peer drains first") {
-    CHECK(renewal.on(Event::kPeerDrained));
-    CHECK(renewal.state == State::kPeerDrained);
+    CHECK(renewal.on(RenewalEvent::kPeerDrained));
+    CHECK(renewal.state == RenewalState::kPeerDrained);
     CHECK_FALSE(renewal.drained());
-    CHECK(renewal.on(Event::kDrained));
+    CHECK(renewal.on(RenewalEvent::kDrained));
   }
-  CHECK(renewal.state == State::kFinished);
+  CHECK(renewal.state == RenewalState::kFinished);
   CHECK(renewal.switched());
   CHECK(renewal.drained());
 }
 
 TEST_CASE("renewal: an event that cannot happen in a state is refused, and changes nothing") {
-  const auto possible = [](State state, Event event) {
+  const auto possible = [](RenewalState state, RenewalEvent event) {
     switch (state) {
-      case State::kAsked:
-        return event == Event::kConnected;
-      case State::kConnected:
-        return event == Event::kPeerConnected;
-      case State::kDraining:
-        return event == Event::kDrained || event == Event::kPeerDrained;
-      case State::kDrained:
-        return event == Event::kPeerDrained;
-      case State::kPeerDrained:
-        return event == Event::kDrained;
-      case State::kFinished:
+      case RenewalState::kAsked:
+        return event == RenewalEvent::kConnected;
+      case RenewalState::kConnected:
+        return event == RenewalEvent::kPeerConnected;
+      case RenewalState::kDraining:
+        return event == RenewalEvent::kDrained || event == RenewalEvent::kPeerDrained;
+      case RenewalState::kDrained:
+        return event == RenewalEvent::kPeerDrained;
+      case RenewalState::kPeerDrained:
+        return event == RenewalEvent::kDrained;
+      case RenewalState::kFinished:
         return false;
     }
     return false;
   };
-  for (const State state : kStates) {
-    for (const Event event : kEvents) {
+  for (const RenewalState state : kRenewalStates) {
+    for (const RenewalEvent event : kRenewalEvents) {
       CAPTURE(static_cast<int>(state));
       CAPTURE(static_cast<int>(event));
-      Renewal renewal = in(state);
+      Renewal renewal = renewal_in(state);
       CHECK(renewal.on(event) == possible(state, event));
       if (!possible(state, event)) CHECK(renewal.state == state);
     }
@@ -81,40 +82,41 @@ TEST_CASE("renewal: an event that cannot happen in a state is refused, and chang
 }
 
 TEST_CASE("renewal: the lane posts on the fresh QP once both ends are connected") {
-  for (const State state : kStates) {
+  for (const RenewalState state : kRenewalStates) {
     CAPTURE(static_cast<int>(state));
-    CHECK(in(state).switched() == (state != State::kAsked && state != State::kConnected));
+    CHECK(renewal_in(state).switched() == (state != RenewalState::kAsked && state != RenewalState::kConnected));
   }
 }
 
 TEST_CASE("renewal: a side is drained once it has said so") {
-  for (const State state : kStates) {
+  for (const RenewalState state : kRenewalStates) {
     CAPTURE(static_cast<int>(state));
-    CHECK(in(state).drained() == (state == State::kDrained || state == State::kFinished));
+    CHECK(renewal_in(state).drained() == (state == RenewalState::kDrained || state == RenewalState::kFinished));
   }
 }
 
 /// One end of a renewal, and the frames on their way to the other.
-struct End {
+struct RenewalEnd {
   Renewal renewal;
   bool connected = false;  ///< it has said QpReady
   bool drained = false;    ///< it has said QpDrained
-  std::deque<Event> frames;
+  std::deque<RenewalEvent> frames;
 
   /// What this end can do by itself.
   [[nodiscard]] bool can_act() const {
-    return !connected || (!drained && (renewal.state == State::kDraining || renewal.state == State::kPeerDrained));
+    return !connected ||
+           (!drained && (renewal.state == RenewalState::kDraining || renewal.state == RenewalState::kPeerDrained));
   }
   void act() {
     if (!connected) {
       connected = true;
-      REQUIRE(renewal.on(Event::kConnected));
-      frames.push_back(Event::kPeerConnected);
+      REQUIRE(renewal.on(RenewalEvent::kConnected));
+      frames.push_back(RenewalEvent::kPeerConnected);
       return;
     }
     drained = true;
-    REQUIRE(renewal.on(Event::kDrained));
-    frames.push_back(Event::kPeerDrained);
+    REQUIRE(renewal.on(RenewalEvent::kDrained));
+    frames.push_back(RenewalEvent::kPeerDrained);
   }
 };
 
@@ -122,7 +124,7 @@ TEST_CASE("renewal: random timing: two ends reach the end, and no frame is out o
   for (std::uint64_t seed = 0; seed < 500; ++seed) {
     CAPTURE(seed);
     SplitMix64 random(seed);
-    std::array<End, 2> ends;
+    std::array<RenewalEnd, 2> ends;
     const auto deliverable = [&](std::size_t from) {
       // A frame waits while the receiving end's fresh QP is being set up (Renewal::held).
       return !ends[from].frames.empty() && ends[1 - from].connected;
@@ -136,7 +138,7 @@ TEST_CASE("renewal: random timing: two ends reach the end, and no frame is out o
       if (choices.empty()) break;
       const auto [delivers, i] = choices[random.below(choices.size())];
       if (delivers) {
-        const Event frame = ends[i].frames.front();
+        const RenewalEvent frame = ends[i].frames.front();
         ends[i].frames.pop_front();
         REQUIRE(ends[1 - i].renewal.on(frame));
       } else {
@@ -144,11 +146,11 @@ TEST_CASE("renewal: random timing: two ends reach the end, and no frame is out o
       }
       // Neither end destroys its old QP before both have drained it.
       for (const std::size_t j : {0U, 1U}) {
-        if (ends[j].renewal.state == State::kFinished) REQUIRE((ends[0].drained && ends[1].drained));
+        if (ends[j].renewal.state == RenewalState::kFinished) REQUIRE((ends[0].drained && ends[1].drained));
       }
     }
-    for (const End& end : ends) {
-      CHECK(end.renewal.state == State::kFinished);
+    for (const RenewalEnd& end : ends) {
+      CHECK(end.renewal.state == RenewalState::kFinished);
       CHECK(end.frames.empty());
     }
   }

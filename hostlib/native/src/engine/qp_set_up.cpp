@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Set-up of QPs. A NIC takes long to create a QP (memory, firmware commands) and to connect it (ibv_modify_qp may
-// resolve the peer's link address), so where the back end allows it this happens without the progress lock, on a thread
-// of its own. Messages on other QPs go on meanwhile. Frames that a peer sends during the set-up wait for its end.
+#include "engine/qp_set_up.hpp"
+
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
-#include "engine/device.hpp"
 #include "wire/wire.hpp"
 
 namespace paralet {
@@ -28,17 +25,17 @@ std::string taken(std::uint16_t port, const IpAddress& address, bool all) {
 
 /// Runs `work` and then `done`, again until `done` returns true. `work` runs without the progress lock where the back
 /// end allows that, and may not run when the device closes; `done` always runs, with the lock.
-void Device::set_up(std::function<void(Backend&)> work, std::function<bool()> done) {
-  if (!backend_->sets_up_concurrently()) {
-    do work(*backend_);
+void QpSetUp::set_up(std::function<void(Backend&)> work, std::function<bool()> done) {
+  if (!shard_.backend().sets_up_concurrently()) {
+    do work(shard_.backend());
     while (!done());
     return;
   }
-  if (!setup_thread_) setup_thread_ = std::make_unique<Worker>();
-  setup_thread_->add([this, backend = backend_.get(), work = std::move(work), done = std::move(done)] {
+  if (!thread_) thread_ = std::make_unique<Worker>();
+  thread_->add([this, backend = &shard_.backend(), work = std::move(work), done = std::move(done)] {
     for (bool over = false; !over;) {
-      if (!stop_) work(*backend);
-      const ProgressLockGuard guard(*this);
+      if (!context_.stop) work(*backend);
+      const ProgressGuard guard(lock_);
       over = done();
     }
   });
@@ -46,42 +43,41 @@ void Device::set_up(std::function<void(Backend&)> work, std::function<bool()> do
 
 // -- all lanes of a peer -----------------------------------------------------------------------------------------
 
-void Device::begin_setup(Peer& peer) {
+void QpSetUp::begin_setup(Peer& peer) {
   peer.setting_up = true;
   ++peer.setups;
   for (const auto& channel : peer.channels()) {
-    if (channel) ignore(channel->fd());
+    if (channel) sockets_.ignore(channel->fd());
   }
 }
 
 /// Ends begin_setup. False, and the QPs are gone, if the peer has failed meanwhile.
-bool Device::end_setup(Peer& peer) {
+bool QpSetUp::end_setup(Peer& peer) {
   peer.setting_up = false;
   --peer.setups;
-  if (peer.dead()) drop_qps(peer);
+  if (peer.dead()) shard_.drop_qps(peer);
   return !peer.dead();
 }
 
 /// Handles the frames that came during a set-up, and reads more.
-void Device::replay(Peer& peer, const std::vector<handshake::Frame>& frames) {
+void QpSetUp::replay(Peer& peer, const std::vector<handshake::Frame>& frames) {
   for (const auto& frame : frames) {
     if (peer.dead()) return;
-    on_frame(peer, frame);
+    events_.on_frame(peer, frame);
   }
   if (peer.dead() || peer.setting_up) return;
   for (const auto& channel : peer.channels()) {
-    if (channel) watch(channel->fd(), channel->wants_write());
+    if (channel) sockets_.watch(channel->fd(), channel->wants_write());
   }
 }
 
 /// Handles the frames that came while QPs were set up. They may begin the next set-up.
-void Device::replay_held(Peer& peer) {
+void QpSetUp::replay_held(Peer& peer) {
   replay(peer, peer.opening ? std::exchange(peer.opening->held, {}) : std::vector<handshake::Frame>());
   if (peer.ready()) peer.opening.reset();
 }
 
-/// Creates the QPs of a new peer's lanes, and calls `next`. The peer fails when the NIC has no more QPs.
-void Device::create_qps(Peer& peer, std::function<void()> next) {
+void QpSetUp::create_qps(Peer& peer, std::function<void()> next) {
   struct Created {
     std::vector<QpIdentity> qps;
     std::string error;
@@ -97,14 +93,14 @@ void Device::create_qps(Peer& peer, std::function<void()> next) {
       created->error = error.what();
     }
   };
-  const auto done = [this, &peer, created, next = std::move(next)]() PARALET_REQUIRES(progress_lock_) {
+  const auto done = [this, &peer, created, next = std::move(next)]() PARALET_REQUIRES(progress_lock) {
     for (unsigned i = 0; i < created->qps.size(); ++i) {
       peer.lanes[i].qp = created->qps[i];
-      qp_owners_.emplace(created->qps[i].qpn, QpOwner{&peer, i});
+      shard_.own(created->qps[i].qpn, peer, i);
     }
     if (!end_setup(peer)) return true;
     if (!created->error.empty()) {
-      fail_peer(peer, Failure::kDevice, created->error);
+      events_.fail_peer(peer, Failure::kDevice, created->error);
     } else {
       next();
     }
@@ -114,10 +110,8 @@ void Device::create_qps(Peer& peer, std::function<void()> next) {
   set_up(work, done);
 }
 
-/// The next source port to try for a lane whose own is taken: each port of the range once, first those that no earlier
-/// lane has, then one that it shares with an earlier lane. nullopt when there is none.
-std::optional<std::uint16_t> Device::other_port(const Peer& peer, std::size_t index, unsigned& attempts,
-                                                std::optional<std::uint16_t>& held, bool& exhausted) {
+std::optional<std::uint16_t> QpSetUp::other_port(const Peer& peer, std::size_t index, unsigned& attempts,
+                                                 std::optional<std::uint16_t>& held, bool& exhausted) {
   const unsigned member = peer.first_member(index);
   const auto has_earlier = [&](std::uint16_t port) {
     for (std::size_t i = 0; i < index; ++i) {
@@ -126,7 +120,7 @@ std::optional<std::uint16_t> Device::other_port(const Peer& peer, std::size_t in
     return false;
   };
   while (attempts++ < wire::kEntropyPorts) {
-    const auto port = policy_->alternative(peer.name(), static_cast<unsigned>(index) % options_.policy.lanes);
+    const auto port = policy_->alternative(peer.name(), static_cast<unsigned>(index) % context_.options.policy.lanes);
     if (!port) return std::nullopt;
     if (has_earlier(*port)) {
       held = port;
@@ -138,8 +132,7 @@ std::optional<std::uint16_t> Device::other_port(const Peer& peer, std::size_t in
   return std::exchange(held, std::nullopt);
 }
 
-/// Connects the peer's QPs lane by lane, and calls `next`. The peer fails when a lane's source port cannot be had.
-void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::function<void()> next) {
+void QpSetUp::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::function<void()> next) {
   struct OneLane {
     std::uint32_t qpn;
     RemoteQp remote;
@@ -154,12 +147,12 @@ void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fun
     std::string error;
   };
   begin_setup(peer);
-  peer.path_mtu = std::min(path_mtu_, remote.path_mtu);
+  peer.path_mtu = std::min(context_.path_mtu, remote.path_mtu);
   peer.udp_port = remote.udp_port;
   peer.max_ip_id = remote.max_ip_id;
-  if (peer.fusion) take_members(peer, remote);
+  if (peer.fusion) peer.take_members(remote);
   // The connecting side's m sets the number of lanes. A side with fewer repeats the ports of its own lanes.
-  const auto own = [this](std::size_t lane) { return static_cast<unsigned>(lane) % options_.policy.lanes; };
+  const auto own = [this](std::size_t lane) { return static_cast<unsigned>(lane) % context_.options.policy.lanes; };
   const auto connecting = std::make_shared<Connecting>();
   for (std::size_t i = 0; i < peer.lanes.size(); ++i) {
     Lane& lane = peer.lanes[i];
@@ -167,7 +160,7 @@ void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fun
     connecting->lanes.push_back(
         {.qpn = lane.qp.qpn,
          .remote =
-             remote_qp(peer, remote.qps[i], peer.fusion ? peer.fusion->members[peer.first_member(i)].ece : remote.ece),
+             peer.remote_qp(remote.qps[i], peer.fusion ? peer.fusion->members[peer.first_member(i)].ece : remote.ece),
          .port = lane.port});
   }
   const auto work = [connecting](Backend& backend) {
@@ -182,7 +175,7 @@ void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fun
       connecting->error = error.what();
     }
   };
-  const auto done = [this, &peer, connecting, next = std::move(next)]() PARALET_REQUIRES(progress_lock_) {
+  const auto done = [this, &peer, connecting, next = std::move(next)]() PARALET_REQUIRES(progress_lock) {
     std::string error = connecting->error;
     if (!peer.dead() && error.empty() && connecting->connected < peer.lanes.size()) {  // the source port is taken
       const std::size_t i = connecting->connected;
@@ -192,17 +185,20 @@ void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fun
         connecting->lanes[i].port = peer.lanes[i].port = *other;
         return false;
       }
-      error = taken(peer.lanes[i].port, own_address(peer.first_member(i)), exhausted);
+      error = taken(peer.lanes[i].port, context_.own_address(peer.first_member(i)), exhausted);
     }
     if (!end_setup(peer)) return true;
     if (!error.empty()) {
-      fail_peer(peer, Failure::kDevice, error);
+      events_.fail_peer(peer, Failure::kDevice, error);
       return true;
     }
-    for (const Lane& lane : peer.lanes) backend_->adopt_qp(lane.qp.qpn);
+    for (const Lane& lane : peer.lanes) shard_.backend().adopt_qp(lane.qp.qpn);
     peer.state = Peer::State::kReady;
     peer.idle_since = now();
-    if (peer.fusion) begin_fusion(peer);
+    if (peer.fusion) {
+      peer.begin_fusion();
+      context_.next_housekeeping = 0;  // opens the channels
+    }
     next();
     replay_held(peer);
     return true;
@@ -212,22 +208,19 @@ void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fun
 
 // -- the fresh QP of a lane --------------------------------------------------------------------------------------
 
-/// Keeps a frame about a lane whose fresh QP is being set up. False when there is no set-up.
-bool Device::hold(Peer& peer, unsigned index, const handshake::Frame& frame) {
+bool QpSetUp::hold(Peer& peer, unsigned index, const handshake::Frame& frame) {
   Renewal* const renewal = index < peer.lanes.size() ? peer.lanes[index].renewal.get() : nullptr;
   if (renewal == nullptr || !renewal->setting_up) return false;
   if (renewal->held.size() == kMaxHeldOfLane) {
-    fail_peer(peer, Failure::kTransport, "the peer sent more about a lane than a renewal takes");
+    events_.fail_peer(peer, Failure::kTransport, "the peer sent more about a lane than a renewal takes");
   } else {
     renewal->held.push_back(frame);
   }
   return true;
 }
 
-/// Begins a renewal of the lane: creates its fresh QP on the member, and calls `next` with whether the NIC had one. If
-/// it had none, the renewal is over.
-void Device::create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port, unsigned member,
-                             std::function<void(bool)> next) {
+void QpSetUp::create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port, unsigned member,
+                              std::function<void(bool)> next) {
   Lane& lane = peer.lanes[index];
   lane.renewal = std::make_unique<Renewal>();
   lane.renewal->port = port;
@@ -240,19 +233,19 @@ void Device::create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port, uns
     } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): QP number 0 says so
     }
   };
-  const auto done = [this, &peer, index, qp, next = std::move(next)]() PARALET_REQUIRES(progress_lock_) {
+  const auto done = [this, &peer, index, qp, next = std::move(next)]() PARALET_REQUIRES(progress_lock) {
     --peer.setups;
     std::unique_ptr<Renewal>& renewal = peer.lanes[index].renewal;
     renewal->setting_up = false;
     const bool created = qp->qpn != 0;
     if (peer.dead()) {
-      if (created) drop_qp(qp->qpn);
+      if (created) shard_.drop_qp(qp->qpn);
       return true;
     }
     const auto held = std::exchange(renewal->held, {});
     if (created) {
       renewal->qp = *qp;
-      qp_owners_.emplace(qp->qpn, QpOwner{&peer, index});
+      shard_.own(qp->qpn, peer, index);
     } else {
       renewal.reset();
     }
@@ -263,9 +256,7 @@ void Device::create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port, uns
   set_up(work, done);
 }
 
-/// Connects the fresh QP of the lane's renewal to the peer's, and calls `next`: with true once it is connected, with
-/// false when that is impossible and a fused peer has another path. The peer fails when it has none.
-void Device::connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remote, std::function<void(bool)> next) {
+void QpSetUp::connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remote, std::function<void(bool)> next) {
   struct Outcome {
     bool connected = false;
     unsigned attempts = 0;  ///< other ports tried
@@ -283,12 +274,12 @@ void Device::connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remote
       outcome->error = error.what();
     }
   };
-  const auto done = [this, &peer, index, outcome, next = std::move(next)]() PARALET_REQUIRES(progress_lock_) {
+  const auto done = [this, &peer, index, outcome, next = std::move(next)]() PARALET_REQUIRES(progress_lock) {
     Renewal& renewal = *peer.lanes[index].renewal;
     const unsigned member = member_of(renewal.qp.qpn);
     if (peer.fusion && !peer.dead() && !outcome->connected && outcome->error.empty() &&
         outcome->attempts++ < wire::kEntropyPorts) {  // the port is free on the member that the lane comes from
-      const auto other = policy_->alternative(peer.name(), index % options_.policy.lanes);
+      const auto other = policy_->alternative(peer.name(), index % context_.options.policy.lanes);
       if (other) {
         outcome->port = renewal.port = *other;
         return false;
@@ -297,21 +288,21 @@ void Device::connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remote
     --peer.setups;
     renewal.setting_up = false;
     if (peer.dead()) {
-      drop_qp(renewal.qp.qpn);
+      shard_.drop_qp(renewal.qp.qpn);
       return true;
     }
-    const std::string error = !outcome->error.empty()
-                                  ? outcome->error
-                                  : taken(renewal.port, own_address(member), outcome->attempts > wire::kEntropyPorts);
-    if (!outcome->connected && !has_other_path(peer, member)) {
-      fail_peer(peer, Failure::kDevice, error);
+    const std::string error = !outcome->error.empty() ? outcome->error
+                                                      : taken(renewal.port, context_.own_address(member),
+                                                              outcome->attempts > wire::kEntropyPorts);
+    if (!outcome->connected && !peer.has_other_path(member)) {
+      events_.fail_peer(peer, Failure::kDevice, error);
       return true;
     }
     const auto held = std::exchange(renewal.held, {});
     if (outcome->connected) {
-      backend_->adopt_qp(renewal.qp.qpn);
+      shard_.backend().adopt_qp(renewal.qp.qpn);
     } else if (peer.fusion->members[member].up) {
-      leave_member(peer, member, error, true);
+      events_.on_member_unusable(peer, member, error);
     }
     if (!peer.dead()) next(outcome->connected);
     replay(peer, held);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What connections and lanes wait for, for `paralet stat --why`. All of it is sampled when live counters are published:
-// nothing is counted on the data path.
+#include "engine/observation.hpp"
+
 #include <algorithm>
 #include <tuple>
-
-#include "engine/device.hpp"
+#include <vector>
 
 namespace paralet {
 namespace {
@@ -22,20 +21,71 @@ void for_oldest(const RequestList& list, Use use) {
 
 }  // namespace
 
-void Device::publish_counters(Nanos t) {
-  sample_progress(t);
-  DeviceCounters counters = collect();
-  collect_under_way(counters);
-  live_counters_.publish(t, counters);
+Observation::Observation(const Context& context, Shard& shard, Peers& peers, Results& results, const PathPolicy& policy)
+    : shard_(shard),
+      peers_(peers),
+      results_(results),
+      policy_(&policy),
+      live_counters_({.guid = context.guid,
+                      .policy = to_string(context.options.policy.kind),
+                      .nics = context.nics,
+                      .path_mtu = context.path_mtu,
+                      .lanes = context.options.policy.lanes,
+                      .line_rate_bps = context.options.line_rate_bps}) {}
+
+DeviceCounters Observation::counters() const {
+  DeviceCounters out;
+  for (const auto& peer : peers_.all) {
+    if (!peer->ready()) continue;
+    for (unsigned i = 0; i < peer->lanes.size(); ++i) {
+      const Lane& lane = peer->lanes[i];
+      QpStatistics qp = shard_.backend().statistics(lane.qp.qpn);
+      if (lane.former) qp.counters += *lane.former;
+      if (lane.renewal && lane.renewal->switched())
+        qp.counters += shard_.backend().statistics(lane.renewal->qp.qpn).counters;
+      out.lanes.push_back({.peer = peer->address,
+                           .lane = i,
+                           .member = member_of(lane.qp.qpn),
+                           .qpn = lane.qp.qpn & 0xFFFFFF,
+                           .method = shard_.backend().port_method(),
+                           .flowlets = lane.flowlets,
+                           .moves = lane.moves,
+                           .qp = qp,
+                           .unfinished = lane.unfinished,
+                           .outstanding_bytes = lane.outstanding_bytes,
+                           .waiting_since = lane.waiting_since});
+    }
+  }
+  out.messages = results_.counters();
+  out.discards = shard_.backend().discards();
+  out.connections = peers_.connections.size();
+  out.peers = peers_.all.size();
+  out.path_client = policy_->counters();
+  return out;
 }
 
-bool Device::under_way(const Connection& connection) {
+void Observation::tick(Nanos t) {
+  if (!live_counters_.due(t)) return;
+  sample_progress(t);
+  DeviceCounters now = counters();
+  collect_under_way(now);
+  live_counters_.publish(t, now);
+}
+
+bool Observation::awaits(const Peer& peer) const {
+  return std::ranges::any_of(peers_.connections, [&peer](const auto& entry) {
+    const Connection& connection = *entry.second;
+    return connection.peer == &peer && under_way(connection);
+  });
+}
+
+bool Observation::under_way(const Connection& connection) {
   return connection.state != Connection::State::kOpen || !connection.sends.empty() || !connection.in_flight.empty() ||
          !connection.receives.empty();
 }
 
 /// New sends and receives of this side do not count as progress: the oldest may still wait.
-Connection::Progress Device::progress_of(const Connection& connection) {
+Connection::Progress Observation::progress_of(const Connection& connection) {
   const auto size = [](const auto& list) { return static_cast<std::uint32_t>(list.size()); };
   const std::uint32_t matched = connection.advertised.taken();
   Connection::Progress out{.sent = matched - size(connection.in_flight),
@@ -48,8 +98,8 @@ Connection::Progress Device::progress_of(const Connection& connection) {
 }
 
 /// Notes when connections and lanes last moved. A wait begins with the first sample that sees it.
-void Device::sample_progress(Nanos t) {
-  for (const auto& peer : peers_) {
+void Observation::sample_progress(Nanos t) {
+  for (const auto& peer : peers_.all) {
     if (!peer->ready()) continue;
     for (Lane& lane : peer->lanes) {
       if (lane.unfinished == 0) {
@@ -57,14 +107,14 @@ void Device::sample_progress(Nanos t) {
         continue;
       }
       // Back ends that do not see acknowledgements of packets show those of whole flowlets and advertisements.
-      const std::uint64_t acknowledged = backend_->statistics(lane.qp.qpn).acknowledged_packets + lane.flowlets;
+      const std::uint64_t acknowledged = shard_.backend().statistics(lane.qp.qpn).acknowledged_packets + lane.flowlets;
       const bool moved = acknowledged != lane.acknowledged_seen || lane.unfinished < lane.unfinished_seen;
       if (lane.waiting_since == 0 || moved) lane.waiting_since = t;
       lane.acknowledged_seen = acknowledged;
       lane.unfinished_seen = lane.unfinished;
     }
   }
-  for (const auto& [id, connection] : connections_) {
+  for (const auto& [id, connection] : peers_.connections) {
     if (!under_way(*connection)) {
       connection->progressed_at = 0;
       continue;
@@ -75,7 +125,7 @@ void Device::sample_progress(Nanos t) {
   }
 }
 
-ConnectionCounters Device::counters_of(const Connection& connection) {
+ConnectionCounters Observation::counters_of(const Connection& connection) {
   ConnectionCounters out{.peer = connection.peer_address,
                          .id = connection.id,
                          .remote_id = connection.remote_id,
@@ -104,10 +154,10 @@ ConnectionCounters Device::counters_of(const Connection& connection) {
 }
 
 /// The connections with something under way. If there are more than kMostUnderWay, those that have waited longest.
-void Device::collect_under_way(DeviceCounters& counters) const {
+void Observation::collect_under_way(DeviceCounters& counters) const {
   constexpr std::size_t kMost = LiveCounters::kMostUnderWay;
   std::vector<const Connection*> waiting;
-  for (const auto& [id, connection] : connections_) {
+  for (const auto& [id, connection] : peers_.connections) {
     if (under_way(*connection)) waiting.push_back(connection.get());
   }
   if (waiting.size() > kMost) {

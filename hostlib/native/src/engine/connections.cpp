@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/connections.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "base/interfaces.hpp"
+#include "base/random.hpp"
+#include "base/signal.hpp"
+
+namespace paralet {
+
+std::shared_ptr<Connection> Connections::connect(const handshake::Handle& target, unsigned lanes) {
+  auto connection = std::make_shared<Connection>();
+  connection->target = std::make_unique<handshake::Handle>(target);
+  connection->peer_address = target.address;
+  connection->lanes = lanes;
+  connection->id = listeners_.new_name();
+  peers_.connections.emplace(connection->id, connection);
+  start(connection);
+  return connection;
+}
+
+void Connections::start(const std::shared_ptr<Connection>& connection) {
+  const handshake::Handle target = *connection->target;
+  Peer* peer = peers_.find(target, connection->lanes, context_.guid);
+  const bool fresh = peer == nullptr;
+  if (fresh) peer = start_peer(*connection);
+  if (peer == nullptr) return;
+  connection->peer = peer;
+  ++peer->connections;
+  if (peer->ready()) {
+    send_connect(*peer, *connection);
+    return;
+  }
+  peer->until_set_up().waiting.push_back(connection);
+  if (!fresh) return;
+  set_up_.create_qps(*peer, [this, peer, target]() PARALET_REQUIRES(progress_lock) {
+    frames_.send(*peer,
+                 handshake::Hello{.listener = target.listener, .token = target.token, .endpoint = endpoint(*peer)});
+  });
+}
+
+/// Adds the peer of a connection's handle, and opens a channel to it. nullptr, and the connection fails, when none can
+/// be opened.
+Peer* Connections::start_peer(Connection& connection) {
+  const handshake::Handle& target = *connection.target;
+  const unsigned members = shard_.backend().members();
+  std::vector<handshake::Handle::Member> there = target.further;
+  there.insert(there.begin(), {.address = target.address, .tcp_port = target.tcp_port});
+  const bool fused = members > 1 && there.size() == members;
+  if (fused && !connection.start) connection.start = members_.first_start();
+  std::unique_ptr<Channel> channel;
+  while (!channel) {
+    const unsigned member = fused ? connection.start->member : 0;
+    try {
+      channel = std::make_unique<Channel>(context_.own_address(member), there[member].address, there[member].tcp_port,
+                                          context_.options.retry_time);
+    } catch (const TransportError& error) {
+      connection.start = fused ? members_.next_start(*connection.start, false) : std::nullopt;
+      if (!connection.start) {
+        closes_.abandon(connection, Failure::kTransport, error.what());
+        return nullptr;
+      }
+    }
+  }
+  Peer& peer = peers_.add(target.address, target.device, connection.lanes, std::move(channel));
+  peer.initiator = true;
+  if (fused) {
+    Fusion& fusion = peer.fuse(members, *connection.start);
+    for (unsigned i = 0; i < members; ++i) {
+      fusion.members[i].tcp_port = there[i].tcp_port;
+      fusion.members[i].address = there[i].address;
+    }
+    random_bytes(fusion.token);
+  }
+  return &peer;
+}
+
+handshake::Endpoint Connections::endpoint(const Peer& peer) const {
+  handshake::Endpoint out{.device = context_.guid,
+                          .address = context_.options.address,
+                          .udp_port = context_.nics.front().udp_port,
+                          .path_mtu = context_.path_mtu,
+                          .qps = {},
+                          .max_ip_id = shard_.backend().max_ip_id(),
+                          .ece = shard_.backend().ece(peer.lanes.front().qp.qpn),
+                          .join = {},
+                          .further = members_.further_members(peer)};
+  if (peer.fusion && peer.initiator) out.join = peer.fusion->token;
+  for (const Lane& lane : peer.lanes) out.qps.push_back(lane.qp);
+  return out;
+}
+
+Peer* Connections::welcome(std::unique_ptr<Channel>& channel, const IpAddress& from, const handshake::Hello& hello) {
+  if (!listeners_.token_matches(hello.listener, hello.token)) {
+    channel->send(handshake::Refuse{"nobody listens there any more, or the handle is wrong"});
+    return nullptr;
+  }
+  const auto& further = hello.endpoint.further;
+  const auto member = std::ranges::find(further, from, &handshake::Endpoint::Member::address);
+  if (hello.endpoint.address != from && member == further.end()) {
+    channel->send(handshake::Refuse{"the address in the hello is not the one it comes from"});
+    return nullptr;
+  }
+  Fusion::Start start;
+  if (hello.endpoint.address != from) start.member = static_cast<unsigned>(member - further.begin()) + 1;
+  const auto on_start = [&start](const QpIdentity& qp) { return member_of(qp.qpn) == start.member; };
+  start.spread = !std::ranges::all_of(hello.endpoint.qps, on_start);
+  const std::string misfit = members_.misfit_of(hello.endpoint, start);
+  if (!misfit.empty()) {
+    channel->send(handshake::Refuse{misfit});
+    return nullptr;
+  }
+  Peer& peer = peers_.add(hello.endpoint.address, hello.endpoint.device, hello.endpoint.qps.size(), std::move(channel));
+  if (!further.empty()) peer.fuse(shard_.backend().members(), start).token = hello.endpoint.join;
+  const auto welcomed = [this, &peer]() PARALET_REQUIRES(progress_lock) {
+    frames_.send_on(peer.first_channel(), handshake::Welcome{endpoint(peer)});
+  };
+  set_up_.create_qps(peer, [this, &peer, remote = hello.endpoint, welcomed]()
+                               PARALET_REQUIRES(progress_lock) { set_up_.connect_qps(peer, remote, welcomed); });
+  return &peer;
+}
+
+void Connections::send_connect(Peer& peer, const Connection& connection) {
+  frames_.send(peer, handshake::Connect{.connection = connection.id,
+                                        .listener = connection.target->listener,
+                                        .token = connection.target->token});
+}
+
+// -- frames -------------------------------------------------------------------------------------------------------
+
+void Connections::on(Peer& peer, const handshake::Hello& /*frame*/) {
+  events_.fail_peer(peer, Failure::kTransport, "the peer said hello twice");
+}
+
+void Connections::on(Peer& peer, const handshake::Welcome& frame) {
+  if (!peer.initiator || peer.ready() || frame.endpoint.qps.size() != peer.lanes.size() ||
+      frame.endpoint.device != peer.device || !peer.fits(frame.endpoint)) {
+    events_.fail_peer(peer, Failure::kTransport, "the peer's answer does not fit the handle");
+    return;
+  }
+  handshake::Endpoint remote = frame.endpoint;
+  remote.address = peer.address;  // as the handle said: the frame's own claim is not trusted
+  set_up_.connect_qps(peer, remote, [this, &peer]() PARALET_REQUIRES(progress_lock) {
+    for (const auto& connection : std::exchange(peer.until_set_up().waiting, {})) {
+      if (connection->state == Connection::State::kConnecting) send_connect(peer, *connection);
+    }
+  });
+}
+
+void Connections::on(Peer& peer, const handshake::Refuse& frame) {
+  for (auto& channel : peer.channels()) channel.reset();  // so that fail_peer does not answer
+  events_.fail_peer(peer, peer.ready() ? Failure::kClosed : Failure::kTransport,
+                    format_address(peer.address) + (peer.ready() ? " gave up: " : " refused: ") + frame.reason);
+}
+
+void Connections::on(Peer& peer, const handshake::Connect& frame) {
+  if (!peer.ready()) return;
+  if (!listeners_.token_matches(frame.listener, frame.token)) {
+    frames_.send(peer, handshake::Reject{.connection = frame.connection, .reason = "nobody listens there any more"});
+    return;
+  }
+  auto connection = std::make_shared<Connection>();
+  connection->id = listeners_.new_name();
+  connection->remote_id = frame.connection;
+  connection->peer = &peer;
+  connection->peer_address = peer.address;
+  connection->state = Connection::State::kOpen;
+  const std::shared_ptr<Connection> dropped = listeners_.arrived(frame.listener, connection);
+  if (dropped == connection) {
+    frames_.send(peer, handshake::Reject{.connection = frame.connection,
+                                         .reason = "too many connections from this host wait to be accepted"});
+    return;
+  }
+  ++peer.connections;
+  peers_.connections.emplace(connection->id, connection);
+  if (dropped) closes_.begin(dropped);
+  frames_.send(peer, handshake::Accept{.connection = frame.connection, .peer_connection = connection->id});
+  completion_signal().notify();
+}
+
+void Connections::on(Peer& peer, const handshake::Accept& frame) {
+  if (!peer.ready()) {  // it answers no Connect: we send those after the welcome
+    events_.fail_peer(peer, Failure::kTransport, "the peer accepted a connection before its welcome");
+    return;
+  }
+  const auto connection = peers_.connection(peer, frame.connection);
+  if (!connection) {  // closed before the answer came: the peer must close its half too
+    frames_.send(peer, handshake::Close{frame.peer_connection});
+    return;
+  }
+  if (connection->state != Connection::State::kConnecting) return;
+  connection->remote_id = frame.peer_connection;
+  connection->state = Connection::State::kOpen;
+  connection->target.reset();
+  completion_signal().notify();
+}
+
+void Connections::on(Peer& peer, const handshake::Reject& frame) {
+  const auto connection = peers_.connection(peer, frame.connection);
+  if (connection && connection->state == Connection::State::kConnecting) {
+    closes_.abandon(*connection, Failure::kTransport, format_address(peer.address) + " refused: " + frame.reason);
+  }
+}
+
+}  // namespace paralet

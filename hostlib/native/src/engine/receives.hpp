@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/advertisements.hpp"
+#include "engine/handshake.hpp"
+#include "engine/peer.hpp"
+#include "engine/peer_events.hpp"
+#include "engine/peers.hpp"
+#include "engine/progress_lock.hpp"
+#include "engine/registrations.hpp"
+#include "engine/request.hpp"
+#include "engine/results.hpp"
+
+namespace paralet {
+
+/// Messages that this side receives: their slots, and the flowlets that arrive for them.
+class Receives {
+ public:
+  Receives(Peers& peers, Registrations& registrations, Results& results, Advertisements& advertisements,
+           PeerEvents& events)
+      : peers_(peers),
+        registrations_(registrations),
+        results_(results),
+        advertisements_(advertisements),
+        events_(events) {}
+
+  /// Starts a receive on an open connection.
+  void start(const std::shared_ptr<Request>& request) PARALET_REQUIRES(progress_lock);
+  void on_flowlet_arrived(Peer& peer, unsigned lane, std::uint32_t slot, std::uint32_t count, std::uint32_t bytes)
+      PARALET_REQUIRES(progress_lock);
+  void on(Peer& peer, const handshake::Overrun& frame) PARALET_REQUIRES(progress_lock);
+  /// Fails the connection's receives. The peer must be quiet, or have no QPs.
+  void fail_all(Connection& connection, Failure failure, const std::string& error) PARALET_REQUIRES(progress_lock);
+
+ private:
+  void release(Request& request) PARALET_REQUIRES(progress_lock);
+
+  Peers& peers_;
+  Registrations& registrations_;
+  Results& results_;
+  Advertisements& advertisements_;
+  PeerEvents& events_;
+};
+
+}  // namespace paralet

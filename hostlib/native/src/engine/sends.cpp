@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/sends.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/advertised_receives.hpp"
+#include "engine/advertisements.hpp"
+#include "engine/flowlet.hpp"
+#include "engine/posted_work.hpp"
+
+namespace paralet {
+
+void Sends::start(std::shared_ptr<Request> request) {
+  Connection& connection = *request->connection;
+  connection.sends.push_back(std::move(request));
+  if (!connection.advertised.empty()) match(connection);
+}
+
+void Sends::on_advertisements(Peer& peer, std::span<const std::byte> bytes) {
+  const std::size_t each = handshake::advertisement_bytes(peer.fusion != nullptr);
+  if (bytes.empty() || bytes.size() % each != 0) {
+    events_.fail_peer(peer, Failure::kTransport,
+                      "the peer sent a SEND that is neither receive advertisements nor the end of a flowlet");
+    return;
+  }
+  for (; !bytes.empty() && !peer.dead(); bytes = bytes.subspan(each)) {
+    if (const auto advertisement = handshake::decode_advertisement(bytes.first(each))) {
+      add_advertisement(peer, *advertisement);
+    } else {
+      events_.fail_peer(peer, Failure::kTransport,
+                        "the peer sent a SEND that is neither receive advertisements nor the end of a flowlet");
+    }
+  }
+}
+
+void Sends::add_advertisement(Peer& peer, const handshake::Advertisement& advertisement) {
+  const auto found = peers_.connections.find(advertisement.connection);
+  // Not an error: the advertisement and our close may cross.
+  if (found == peers_.connections.end() || found->second->peer != &peer) return;
+  Connection& connection = *found->second;
+  switch (connection.advertised.add(advertisement)) {
+    case AdvertisedReceives::Verdict::kTooMany:
+      events_.fail_peer(peer, Failure::kTransport, "the peer advertised more than 65536 receives on one connection");
+      return;
+    case AdvertisedReceives::Verdict::kCopy:  // Advertisements::repeat, of the peer
+    case AdvertisedReceives::Verdict::kEarly:
+      return;
+    case AdvertisedReceives::Verdict::kTaken:
+      break;
+  }
+  if (!connection.sends.empty()) match(connection);
+}
+
+/// Pairs sends with advertised receives, in order within a tag.
+void Sends::match(Connection& connection) {
+  if (connection.state != Connection::State::kOpen || connection.peer_quiet) return;
+  Request* next = nullptr;
+  for (Request* send = connection.sends.front(); send != nullptr && !connection.advertised.empty(); send = next) {
+    next = send->next;
+    if (const auto target = connection.advertised.take(send->tag)) {
+      start_message(connection.sends.remove(*send), *target);
+    }
+  }
+}
+
+// -- flowlets -----------------------------------------------------------------------------------------------------
+
+/// S in bytes (ParaLet, section 5.2), with base_rtt or the smallest measured round trip.
+std::uint64_t Sends::flowlet_size(const Peer& peer) const {
+  FlowletRule rule{.bytes = context_.options.flowlet_bytes,
+                   .line_rate_bps = context_.options.line_rate_bps,
+                   .port_rate_bps = shard_.backend().port_rate_bps(),
+                   .rtt = context_.options.base_rtt.value_or(0),
+                   .lanes = static_cast<unsigned>(peer.lanes.size()),
+                   .path_mtu = peer.path_mtu};
+  const bool by_rate = !rule.bytes && (rule.line_rate_bps > 0 || rule.port_rate_bps > 0);
+  if (!by_rate || rule.rtt > 0) return paralet::flowlet_size(rule);
+  for (const Lane& lane : peer.lanes) {
+    const Nanos rtt = shard_.backend().statistics(lane.qp.qpn).min_rtt;
+    if (rtt > 0 && (rule.rtt == 0 || rtt < rule.rtt)) rule.rtt = rtt;
+  }
+  return paralet::flowlet_size(rule);
+}
+
+void Sends::start_message(const std::shared_ptr<Request>& request, const handshake::Advertisement& advertisement) {
+  Connection& connection = *request->connection;
+  Peer& peer = *connection.peer;
+  if (request->length > advertisement.length) {
+    frames_.send(peer,
+                 handshake::Overrun{
+                     .connection = connection.remote_id, .slot = advertisement.slot, .message_bytes = request->length});
+    connection.overrun = overrun_text(request->length, advertisement.length);
+    results_.fail(*request, Failure::kTransport, connection.overrun);
+    return;
+  }
+  if (!results_.register_memory(*request)) return;
+  const bool mouse = request->length <= context_.options.mice_bytes.value_or(peer.path_mtu);
+  request->advertisement = advertisement;
+  request->next_flowlet = request->posted = request->finished = 0;
+  request->flowlets.emplace(request->length, mouse ? std::max<std::uint64_t>(1, request->length) : flowlet_size(peer),
+                            peer.path_mtu);
+  if (request->trace) request->trace->expect(request->flowlets->count);
+  connection.in_flight.push_back(request);
+  if (mouse) {
+    // Small messages do not wait behind the flowlets of large ones.
+    post_flowlet(peer.choice.for_small(peer.lanes, peer.path_mtu, shard_.measured()), *request, peer.path_mtu);
+  } else {
+    peer.sending.push_back(request.get());
+    if (follows_traffic_) policy_->started(peer.name(), request->length, now());
+  }
+}
+
+void Sends::post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) {
+  const Flowlets& flowlets = *request.flowlets;
+  const std::uint32_t index = request.next_flowlet++;
+  const auto cookie = cookie_of(request);
+  const auto length = static_cast<std::uint32_t>(flowlets.length(index));
+  const bool apart = shard_.backend().ends_apart(length, path_mtu);
+  ++request.posted;
+  if (request.trace) {
+    const auto lane_index = static_cast<unsigned>(&lane - request.connection->peer->lanes.data());
+    request.trace->begin(lane_index, lane.qp.qpn, lane.port, length, now());
+  }
+  ++lane.outstanding;
+  lane.outstanding_bytes += length;
+  shard_.post(lane, {.kind = apart ? WorkKind::kWrite : WorkKind::kWriteImm,
+                     .cookie = apart ? 0 : cookie,
+                     .data = request.data + flowlets.offset(index),
+                     .length = length,
+                     .remote_address = request.advertisement.address + flowlets.offset(index),
+                     .rkey = request.advertisement.rkeys[member_of(lane.qp.qpn)],
+                     .imm = handshake::immediate(request.advertisement.slot, flowlets.count),
+                     .memory = request.registration()});
+  if (!apart) return;
+  const bool last = index + 1 == flowlets.count;
+  auto& end = request.ends[last ? 1 : 0];
+  end = handshake::encode(handshake::FlowletEnd{
+      .slot = request.advertisement.slot, .count = static_cast<std::uint16_t>(flowlets.count), .bytes = length});
+  shard_.post(lane, {.kind = WorkKind::kSend,
+                     .cookie = cookie | (last ? kLastEnd : kEnd),
+                     .data = end.data(),
+                     .length = static_cast<std::uint32_t>(end.size())});
+}
+
+bool Sends::pump(Nanos t) {
+  bool any = false;
+  if (follows_traffic_) policy_->begin_round();
+  // Ends when a whole round over the peers posted nothing.
+  for (std::size_t passed = 0; passed < peers_.all.size(); ++pumped_) {
+    if (pumped_ >= peers_.all.size()) pumped_ = 0;
+    Peer& peer = *peers_.all[pumped_];
+    ++passed;
+    if (peer.sending.empty()) continue;
+    if (follows_traffic_ && !policy_->may_send(peer.name(), t)) continue;
+    if (!shard_.backend().wants_work(t)) return any;  // this peer is the next
+    Lane* lane = peer.choice.for_flowlet(peer.lanes, peer.path_mtu, shard_.measured());
+    if (lane == nullptr) continue;
+    Request& request = *peer.sending.front();
+    if (follows_traffic_) policy_->sent(peer.name(), request.flowlets->length(request.next_flowlet), peer.path_mtu);
+    post_flowlet(*lane, request, peer.path_mtu);
+    if (request.next_flowlet == request.flowlets->count) peer.sending.pop_front();
+    any = true;
+    passed = 0;
+  }
+  return any;
+}
+
+// -- ends ---------------------------------------------------------------------------------------------------------
+
+void Sends::on_sent(Peer& peer, unsigned index, const Completion& completion) {
+  if (completion.status != Status::kSuccess) {
+    if (completion.status != Status::kFlushed) events_.fail_lane(peer, index, completion);
+    return;
+  }
+  Lane& lane = peer.lanes[index];
+  lane.breaks = 0;
+  if (--lane.unfinished == 0) lane.rested = shard_.backend().estimate(lane.qp.qpn);
+  if (lane.renewal && lane.renewal->switched() && lane.renewal->qp.qpn == completion.qpn &&
+      --lane.renewal->unfinished == 0) {
+    // Renewals::advance runs after this round's completions, which may belong to that QP.
+    context_.next_housekeeping = 0;
+  }
+  if (AdvertisementBatch* batch = batch_of(completion.cookie)) {
+    Advertisements::on_sent(peer, *batch);
+    return;
+  }
+  if (completion.cookie == 0) return;
+  Request& request = *request_of(completion.cookie);
+  std::uint64_t bytes = completion.byte_length;
+  if ((completion.cookie & kEnd) != 0) bytes = request.flowlets->length(0);
+  if ((completion.cookie & kLastEnd) != 0) bytes = request.flowlets->length(request.flowlets->count - 1);
+  --lane.outstanding;
+  lane.outstanding_bytes -= bytes;
+  ++lane.flowlets;
+  if (follows_traffic_) policy_->delivered(peer.name(), bytes, now());
+  --request.posted;
+  ++request.finished;
+  if (request.trace) request.trace->end(completion.qpn, now());
+  Connection& connection = *request.connection;
+  if (request.finished == request.flowlets->count) {
+    const auto keep = connection.in_flight.remove(request);
+    request.bytes = request.length;
+    results_.finish(request);
+  }
+  ports_.consult_policy(peer, index);
+  ports_.move_if_possible(peer, index);
+  if (connection.state == Connection::State::kClosing || connection.reply_closed) events_.on_last_flowlets(connection);
+}
+
+void Sends::stop(Connection& connection, const std::string& why) {
+  while (Request* send = connection.sends.front())
+    results_.fail(*connection.sends.remove(*send), Failure::kClosed, why);
+  auto& sending = connection.peer->sending;
+  for (std::size_t i = sending.size(); i-- > 0;) {
+    if (sending[i]->connection.get() == &connection) sending.erase(i);
+  }
+}
+
+}  // namespace paralet

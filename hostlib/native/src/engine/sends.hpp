@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "backend/work.hpp"
+#include "base/clock.hpp"
+#include "engine/context.hpp"
+#include "engine/control_frames.hpp"
+#include "engine/handshake.hpp"
+#include "engine/lane_ports.hpp"
+#include "engine/peer.hpp"
+#include "engine/peer_events.hpp"
+#include "engine/peers.hpp"
+#include "engine/progress_lock.hpp"
+#include "engine/request.hpp"
+#include "engine/results.hpp"
+#include "engine/shard.hpp"
+#include "paths/path_policy.hpp"
+
+namespace paralet {
+
+/// Messages that this side sends: matched with receives of the peer, cut into flowlets, posted on lanes.
+class Sends {
+ public:
+  Sends(Context& context, Shard& shard, Peers& peers, ControlFrames& frames, PathPolicy& policy, Results& results,
+        LanePorts& ports, PeerEvents& events)
+      : context_(context),
+        shard_(shard),
+        peers_(peers),
+        frames_(frames),
+        policy_(&policy),
+        results_(results),
+        ports_(ports),
+        events_(events),
+        follows_traffic_(policy.follows_traffic()) {}
+
+  /// Starts a send on an open connection.
+  void start(std::shared_ptr<Request> request) PARALET_REQUIRES(progress_lock);
+  /// A SEND of the peer with advertisements of its receives.
+  void on_advertisements(Peer& peer, std::span<const std::byte> bytes) PARALET_REQUIRES(progress_lock);
+  /// Lanes pull waiting flowlets: the oldest message of a peer first, round robin over peers. True when any was posted.
+  bool pump(Nanos now) PARALET_REQUIRES(progress_lock);
+  /// Work on a lane has ended: a flowlet, a batch of advertisements, or a ping.
+  void on_sent(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock);
+  /// Fails the sends that have posted nothing and removes the connection's messages from the peer's queue.
+  void stop(Connection& connection, const std::string& why) PARALET_REQUIRES(progress_lock);
+
+ private:
+  void add_advertisement(Peer& peer, const handshake::Advertisement& advertisement) PARALET_REQUIRES(progress_lock);
+  void match(Connection& connection) PARALET_REQUIRES(progress_lock);
+  void start_message(const std::shared_ptr<Request>& request, const handshake::Advertisement& advertisement)
+      PARALET_REQUIRES(progress_lock);
+  void post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) PARALET_REQUIRES(progress_lock);
+  [[nodiscard]] std::uint64_t flowlet_size(const Peer& peer) const PARALET_REQUIRES(progress_lock);
+
+  Context& context_;
+  Shard& shard_;
+  Peers& peers_;
+  ControlFrames& frames_;
+  PathPolicy* const policy_ PARALET_PT_GUARDED_BY(progress_lock);
+  Results& results_;
+  LanePorts& ports_;
+  PeerEvents& events_;
+  const bool follows_traffic_;
+  std::size_t pumped_ PARALET_GUARDED_BY(progress_lock) = 0;  ///< index of the next peer in pump's round robin
+};
+
+}  // namespace paralet
