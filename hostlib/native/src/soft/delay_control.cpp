@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace paralet {
 namespace {
@@ -77,7 +78,7 @@ void DelayControl::on_delivery(const Delivery& delivery) {
   const bool filled = whole.delay >= whole.base + 0.5 * static_cast<double>(options_->target_queue);
   starting = starting && !filled;
   // Packets from before a timeout tell of the queue that it left.
-  if (filled && timed_out_at_ && now - rtt > *timed_out_at_) timed_out_at_.reset();
+  if (filled && now - rtt > timed_out_at_) timed_out_at_ = kNever;
   if (window_ >= 1.0 && network && network->full()) {
     if (decrease(now, network->remainder(), kMinWindow)) {
       threshold = window_;
@@ -95,7 +96,9 @@ void DelayControl::on_delivery(const Delivery& delivery) {
       window_ *= 1.0 + kSubpacketStep * std::max(room, -1.0);
     } else if (limited) {
       // Marks shrink a window by a factor. Growth by a factor too would never make shares equal.
-      const double growth = cause == Cause::kMark ? step : timed_out_at_ ? kRecoveryStep : kSubpacketStep * window_;
+      const double growth = cause == Cause::kMark     ? step
+                            : timed_out_at_ != kNever ? kRecoveryStep
+                                                      : kSubpacketStep * window_;
       window_ += growth * std::min(room, 1.0);
     }
   } else if (window_ < options_->delay_floor) {
@@ -151,7 +154,7 @@ void DelayControl::resume() {
 void DelayControl::undo_timeout() {
   window_ = before_timeout_.window;
   growth_ = before_timeout_.growth;
-  timed_out_at_.reset();
+  timed_out_at_ = kNever;
 }
 
 /// Without a line rate no loss takes a window below one packet: the back-off of timeouts spaces packets.

@@ -31,7 +31,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <optional>
 
 #include "base/clock.hpp"
 #include "base/random.hpp"
@@ -98,7 +97,7 @@ class DelayControl final : public CongestionControl {
   Nanos previous_rtt_ = kNever;
   Nanos previous_network_rtt_ = kNever;
   Nanos last_decrease_ = -kNever;
-  std::optional<Nanos> timed_out_at_;  ///< last timeout, until a packet sent after it finds a queue
+  Nanos timed_out_at_ = kNever;  ///< last timeout, kNever once a packet sent after it has found a queue
   MarkedShare marked_share_;
   // Since the last decrease.
   std::uint64_t delivered_ = 0;

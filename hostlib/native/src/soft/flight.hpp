@@ -13,17 +13,18 @@ namespace paralet {
 
 /// Positions count packets from 0; the PSN on the wire is the first PSN plus the position, modulo 2^24.
 struct Flight {
-  std::uint64_t unacked = 0;         ///< oldest position not acknowledged
-  std::uint64_t next = 0;            ///< next position to send
-  std::uint64_t highest_sent = 0;    ///< one past the highest position ever sent
-  std::uint64_t posted = 0;          ///< one past the last queued position
-  std::uint64_t reach = UINT64_MAX;  ///< positions, from `unacked` on, that the responder takes
+  std::uint64_t unacked = 0;       ///< oldest position not acknowledged
+  std::uint64_t next = 0;          ///< next position to send
+  std::uint64_t highest_sent = 0;  ///< one past the highest position ever sent
+  std::uint64_t posted = 0;        ///< one past the last queued position
   Scoreboard board;
   Nanos last_progress = 0;
   unsigned timeouts = 0;                ///< in a row, without progress
   std::uint32_t since_ack_request = 0;  ///< packets sent since one that asks for an acknowledgement
+  std::uint32_t reach = UINT32_MAX;     ///< positions, from `unacked` on, that the responder takes
   bool probing = false;                 ///< the oldest packet was sent again, and nothing else leaves before an answer
   bool probe_due = false;               ///< a packet is sent again at once, whatever the window
+  bool probed_early = false;            ///< go-back-N: a probe was sent before the timeout, since the last progress
   bool lossy = false;                   ///< packets have been lost on the way to the peer, here or on another QP
 
   /// Packets in the network, as far as known.
@@ -32,7 +33,7 @@ struct Flight {
   [[nodiscard]] bool all_acknowledged() const { return unacked == highest_sent; }
   /// Packets that wait for the window: lost ones, and new ones that the responder has room for.
   [[nodiscard]] std::uint64_t waiting() const {
-    return board.lost() + std::min(posted - next, reach - (next - unacked));
+    return board.lost() + std::min(posted - next, reach - std::min<std::uint64_t>(reach, next - unacked));
   }
   /// Nothing is in flight any more.
   void clear() {

@@ -23,11 +23,11 @@ std::optional<LossRecovery::Delivered> GoBackN::acknowledge(std::uint64_t end, c
     in_.control->on_gap(now);
   }
   flight.probing = false;
-  probed_early_ = false;
+  in_.flight.probed_early = false;
   const std::uint64_t newest = end - 1;
   return Delivered{.packets = static_cast<unsigned>(end - flight.unacked),
                    .rtt = newest >= sent_once_from_ ? now - flight.board.sent_at(newest) : 0,
-                   .limited = held_back(flight, in_.control->window(), in_.options.burst)};
+                   .limited = held_back(flight, in_.control->window(), in_.shared.options.burst)};
 }
 
 void GoBackN::repeat_all() {
@@ -39,12 +39,12 @@ void GoBackN::repeat_all() {
 }
 
 Nanos GoBackN::patience() const {
-  return in_.round_trip.timeout(probes_early() ? in_.options.probe_after : in_.device.min_timeout);
+  return in_.round_trip.timeout(probes_early() ? in_.shared.options.probe_after : in_.shared.device.min_timeout);
 }
 
 bool GoBackN::expires_early(Nanos /*silence*/) {
   if (!probes_early()) return false;
-  probed_early_ = true;
+  in_.flight.probed_early = true;
   return true;
 }
 
@@ -57,8 +57,8 @@ void GoBackN::probe(Nanos /*now*/) {
 
 /// Whether the next expiry of the timer is an early probe.
 bool GoBackN::probes_early() const {
-  return !probed_early_ && in_.flight.timeouts == 0 &&
-         in_.round_trip.timeout(in_.options.probe_after) < in_.round_trip.timeout(in_.device.min_timeout);
+  return !in_.flight.probed_early && in_.flight.timeouts == 0 &&
+         in_.round_trip.timeout(in_.shared.options.probe_after) < in_.round_trip.timeout(in_.shared.device.min_timeout);
 }
 
 /// Whether any packet behind the oldest and before `end` requested an acknowledgement.

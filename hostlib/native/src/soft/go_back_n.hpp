@@ -37,7 +37,6 @@ class GoBackN final : public LossRecovery {
 
   std::uint64_t sent_once_from_ = 0;    ///< Karn's algorithm: only packets from here on give round-trip samples
   std::uint64_t sent_once_before_ = 0;  ///< sent_once_from_ before the probe
-  bool probed_early_ = false;           ///< since the last progress
 };
 
 }  // namespace paralet

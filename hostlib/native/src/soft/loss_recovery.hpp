@@ -32,13 +32,10 @@ struct AckNews {
 
 /// What a requester and its loss recovery both work on.
 struct RequesterState {
-  RequesterState(const RcQpOptions& its_options, const RcQpContext& its_device)
-      : options(its_options),
-        device(its_device),
-        control(make_congestion_control(device.congestion, round_trip, options.qpn)) {}
+  explicit RequesterState(RcQpShared& qp)
+      : shared(qp), control(make_congestion_control(qp.device.congestion, round_trip, qp.options.qpn)) {}
 
-  RcQpOptions options;
-  const RcQpContext& device;
+  RcQpShared& shared;
   Flight flight;
   RoundTrip round_trip;
   std::unique_ptr<CongestionControl> control;

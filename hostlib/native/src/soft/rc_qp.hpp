@@ -15,7 +15,9 @@ namespace paralet {
 class RcQp {
  public:
   RcQp(const RcQpOptions& options, RcQpContext& context)
-      : requester_(options, context, counters_), responder_(options, context, counters_) {}
+      : shared_{.options = options, .device = context}, requester_(shared_), responder_(shared_) {}
+  RcQp(const RcQp&) = delete;  // the halves know where the shared part is
+  RcQp& operator=(const RcQp&) = delete;
 
   [[nodiscard]] Requester& requester() { return requester_; }
   [[nodiscard]] const Requester& requester() const { return requester_; }
@@ -31,11 +33,11 @@ class RcQp {
   [[nodiscard]] std::span<std::byte> placement_target() const {
     return requester_.failed() ? std::span<std::byte>() : responder_.placement_target();
   }
-  [[nodiscard]] const RcQpOptions& options() const { return requester_.options(); }
-  [[nodiscard]] const QpCounters& counters() const { return counters_; }
+  [[nodiscard]] const RcQpOptions& options() const { return shared_.options; }
+  [[nodiscard]] const QpCounters& counters() const { return shared_.counters; }
 
  private:
-  QpCounters counters_;
+  RcQpShared shared_;
   Requester requester_;
   Responder responder_;
 };

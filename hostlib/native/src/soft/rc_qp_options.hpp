@@ -45,6 +45,13 @@ struct RcQpOptions {
   [[nodiscard]] bool selective_repeat() const { return reassembly != nullptr; }
 };
 
+/// What the two halves of a queue pair share. It outlives them.
+struct RcQpShared {
+  RcQpOptions options;
+  RcQpContext& device;
+  QpCounters counters = {};
+};
+
 /// One packet to put on the wire: header, then payload, then pad zero bytes, then the ICRC.
 struct OutgoingPacket {
   wire::Header header;

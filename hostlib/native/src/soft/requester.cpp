@@ -30,14 +30,10 @@ Opcode opcode_for(WorkKind kind, bool first, bool last) {
 
 }  // namespace
 
-Requester::Requester(const RcQpOptions& options, RcQpContext& context, QpCounters& counters)
-    : state_(options, context),
-      recovery_(recovery_for(state_)),
-      completions_(context.completions),
-      counters_(counters) {}
+Requester::Requester(RcQpShared& shared) : state_(shared), recovery_(recovery_for(state_)) {}
 
 Requester::Recovery Requester::recovery_for(RequesterState& state) {
-  if (state.options.selective_repeat()) return Recovery(std::in_place_type<SelectiveRepeat>, state);
+  if (state.shared.options.selective_repeat()) return Recovery(std::in_place_type<SelectiveRepeat>, state);
   return Recovery(std::in_place_type<GoBackN>, state);
 }
 
@@ -46,14 +42,14 @@ LossRecovery& Requester::recovery() {
 }
 
 std::uint32_t Requester::psn_of(std::uint64_t position) const {
-  return (state_.options.first_psn + static_cast<std::uint32_t>(position)) & wire::kPsnMask;
+  return (state_.shared.options.first_psn + static_cast<std::uint32_t>(position)) & wire::kPsnMask;
 }
 
 // -- sending ----------------------------------------------------------------------------------------------------
 
 void Requester::post(const WorkRequest& request) {
-  const std::uint64_t packets =
-      std::max<std::uint64_t>(1, (request.length + state_.options.path_mtu - 1) / state_.options.path_mtu);
+  const std::uint64_t packets = std::max<std::uint64_t>(
+      1, (request.length + state_.shared.options.path_mtu - 1) / state_.shared.options.path_mtu);
   const Work work{.request = request, .first = state_.flight.posted, .end = state_.flight.posted + packets};
   if (failed_) {
     complete(work, Status::kFlushed);
@@ -80,7 +76,8 @@ bool Requester::should_send(Nanos now) const {
   if (in_network == 0 || state_.flight.probe_due) return true;
   const double window = state_.control->window();
   const double room = window - static_cast<double>(in_network);
-  return room >= std::min(static_cast<double>(state_.flight.waiting()), least_room(window, state_.options.burst));
+  return room >=
+         std::min(static_cast<double>(state_.flight.waiting()), least_room(window, state_.shared.options.burst));
 }
 
 std::uint64_t Requester::sendable(Nanos now) const {
@@ -112,8 +109,8 @@ std::size_t Requester::next_packet_bytes() const {
   const auto [position, index] = upcoming();
   const Work& work = work_[index];
   const bool last = position + 1 == work.end;
-  const std::uint64_t offset = (position - work.first) * state_.options.path_mtu;
-  const std::size_t payload = last ? work.request.length - offset : state_.options.path_mtu;
+  const std::uint64_t offset = (position - work.first) * state_.shared.options.path_mtu;
+  const std::size_t payload = last ? work.request.length - offset : state_.shared.options.path_mtu;
   const std::size_t reth = work.request.kind != WorkKind::kSend && position == work.first ? wire::kRethBytes : 0;
   const std::size_t imm = work.request.kind == WorkKind::kWriteImm && last ? wire::kImmBytes : 0;
   return wire::kBthBytes + reth + imm + ((payload + 3) & ~std::size_t{3}) + wire::kIcrcBytes;
@@ -123,13 +120,14 @@ std::optional<OutgoingPacket> Requester::next_packet(Nanos now) {
   if (!can_send(now)) return std::nullopt;
   const auto [position, index] = upcoming();
   const bool lost = position != state_.flight.next;
-  if (!lost) cursor_ = index;
+  if (!lost) cursor_ = static_cast<std::uint32_t>(index);
   const Work& work = work_[index];
   const WorkRequest& request = work.request;
   const bool first = position == work.first;
   const bool last = position + 1 == work.end;
-  const std::uint64_t offset = (position - work.first) * state_.options.path_mtu;
-  const std::uint32_t bytes = last ? static_cast<std::uint32_t>(request.length - offset) : state_.options.path_mtu;
+  const std::uint64_t offset = (position - work.first) * state_.shared.options.path_mtu;
+  const std::uint32_t bytes =
+      last ? static_cast<std::uint32_t>(request.length - offset) : state_.shared.options.path_mtu;
   const auto pad = static_cast<std::uint8_t>((4 - (bytes & 3)) & 3);
 
   // Request acknowledgements often enough that the window never stalls, and with the last packet that can be sent.
@@ -149,25 +147,26 @@ std::optional<OutgoingPacket> Requester::next_packet(Nanos now) {
   state_.flight.probe_due = false;
 
   OutgoingPacket out;
-  out.header = wire::data_header(opcode_for(request.kind, first, last), state_.options.remote_qpn, psn_of(position),
-                                 ack_request, pad, request.remote_address, request.rkey, request.length, request.imm);
+  out.header =
+      wire::data_header(opcode_for(request.kind, first, last), state_.shared.options.remote_qpn, psn_of(position),
+                        ack_request, pad, request.remote_address, request.rkey, request.length, request.imm);
   out.payload = {request.data + offset, bytes};
   out.pad = pad;
 
-  ++counters_.tx_packets;
-  counters_.tx_bytes += bytes;
-  if (position < state_.flight.highest_sent) ++counters_.retransmits;
+  ++state_.shared.counters.tx_packets;
+  state_.shared.counters.tx_bytes += bytes;
+  if (position < state_.flight.highest_sent) ++state_.shared.counters.retransmits;
   if (!lost) ++state_.flight.next;
   state_.flight.highest_sent = std::max(state_.flight.highest_sent, state_.flight.next);
   if (timer_ == kNever && resumes_) {
     resumes_ = false;
-    if (now - state_.flight.last_progress > state_.round_trip.timeout(state_.device.min_timeout))
+    if (now - state_.flight.last_progress > state_.round_trip.timeout(state_.shared.device.min_timeout))
       state_.control->resume();
   }
   if (state_.control->window() < 1.0) {
     // Windows count full packets, and a receive advertisement is a small part of one.
     const double part = static_cast<double>(bytes + wire::kMaxOverheadBytes) /
-                        static_cast<double>(state_.options.path_mtu + wire::kMaxOverheadBytes);
+                        static_cast<double>(state_.shared.options.path_mtu + wire::kMaxOverheadBytes);
     pace_until_ = now + static_cast<Nanos>(part * static_cast<double>(state_.control->draw_pacing_interval()));
   }
   if (timer_ == kNever) {
@@ -180,7 +179,7 @@ std::optional<OutgoingPacket> Requester::next_packet(Nanos now) {
 Requester::Checkpoint Requester::checkpoint() {
   state_.flight.board.begin_batch();
   return {state_.flight.next, state_.flight.highest_sent, state_.flight.since_ack_request, state_.flight.probe_due,
-          counters_};
+          state_.shared.counters};
 }
 
 void Requester::rewind(const Checkpoint& checkpoint) {
@@ -188,7 +187,7 @@ void Requester::rewind(const Checkpoint& checkpoint) {
   state_.flight.highest_sent = checkpoint.highest_sent;
   state_.flight.since_ack_request = checkpoint.since_ack_request;
   state_.flight.probe_due = checkpoint.probe_due;
-  counters_ = checkpoint.counters;
+  state_.shared.counters = checkpoint.counters;
   state_.flight.board.take_back();
   cursor_ = 0;
   if (state_.flight.all_acknowledged()) timer_ = kNever;
@@ -207,11 +206,11 @@ AckNews Requester::read(const wire::Packet& acknowledgement, Nanos now, Nanos ba
   AckNews out{.now = now, .base_rtt = base_rtt, .marks = counted_marks_, .host_delay = {}, .bitmap = {}};
   if ((acknowledgement.syndrome & 0xE0) != static_cast<std::uint8_t>(Syndrome::kAck)) return out;
   out.bitmap = acknowledgement.payload;
-  if (state_.options.mark_counts && out.bitmap.size() >= wire::kMarkCountBytes) {
+  if (state_.shared.options.mark_counts && out.bitmap.size() >= wire::kMarkCountBytes) {
     out.marks = wire::get_u32(out.bitmap.data());
     out.bitmap = out.bitmap.subspan(wire::kMarkCountBytes);
   }
-  if (state_.options.host_delays && out.bitmap.size() >= wire::kHostDelayBytes) {
+  if (state_.shared.options.host_delays && out.bitmap.size() >= wire::kHostDelayBytes) {
     out.host_delay = age + Nanos{wire::get_u32(out.bitmap.data())};
     out.bitmap = out.bitmap.subspan(wire::kHostDelayBytes);
   }
@@ -228,17 +227,17 @@ void Requester::on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base
   const std::uint32_t taken = (packet.psn - psn_of(state_.flight.unacked) + (ack ? 1 : 0)) & wire::kPsnMask;
   const std::uint64_t sent = state_.flight.highest_sent - state_.flight.unacked;
   if (ack ? taken > sent : taken >= sent) {
-    ++counters_.stale_acks;
+    ++state_.shared.counters.stale_acks;
     return;
   }
-  if (!ack) ++counters_.naks_received;
+  if (!ack) ++state_.shared.counters.naks_received;
   const bool news = advance(state_.flight.unacked + taken, read(packet, now, base_rtt, age));
   if (ack) {
-    if (!news) ++counters_.stale_acks;
+    if (!news) ++state_.shared.counters.stale_acks;
     return;
   }
   if (kind == static_cast<std::uint8_t>(Syndrome::kRnrNak)) {
-    ++counters_.rnr_received;
+    ++state_.shared.counters.rnr_received;
     state_.flight.last_progress = now;  // the receiver is alive: RNR retries have no limit (RNR retry 7, 9.7.5.2.8)
     state_.flight.timeouts = 0;
     rnr_until_ = now + wire::rnr_delay_ns(packet.syndrome & 0x1F);
@@ -281,11 +280,11 @@ void Requester::tell_control(const LossRecovery::Delivered& delivered, const Ack
   const unsigned packets = delivered.packets;
   unsigned marked = notified_ ? packets : 0;
   notified_ = false;
-  if (state_.options.mark_counts) {
+  if (state_.shared.options.mark_counts) {
     const auto more = static_cast<std::int32_t>(news.marks - counted_marks_);
     counted_marks_ = news.marks;
     marked = std::min(static_cast<unsigned>(std::max(0, more)), packets);
-    counters_.tx_marked += marked;
+    state_.shared.counters.tx_marked += marked;
   }
   state_.control->on_marks(news.now, packets, marked);
   if (delivered.rtt > 0) state_.round_trip.sample(news.now, delivered.rtt);
@@ -317,28 +316,28 @@ void Requester::retire_acknowledged(std::uint64_t acknowledged_end, Nanos now) {
 }
 
 void Requester::on_congestion_notification() {
-  if (failed_ || state_.options.mark_counts || all_acknowledged()) return;
-  ++counters_.tx_marked;
+  if (failed_ || state_.shared.options.mark_counts || all_acknowledged()) return;
+  ++state_.shared.counters.tx_marked;
   notified_ = true;
 }
 
 void Requester::complete(const Work& work, Status status) {
-  completions_.push_back({.kind = Completion::Kind::kSent,
-                          .status = status,
-                          .qpn = state_.options.qpn,
-                          .cookie = work.request.cookie,
-                          .byte_length = work.request.length,
-                          .imm = work.request.imm});
+  state_.shared.device.completions.push_back({.kind = Completion::Kind::kSent,
+                                              .status = status,
+                                              .qpn = state_.shared.options.qpn,
+                                              .cookie = work.request.cookie,
+                                              .byte_length = work.request.length,
+                                              .imm = work.request.imm});
 }
 
 // -- timers -----------------------------------------------------------------------------------------------------
 
 void Requester::arm_timer(Nanos now) {
   const Nanos first = recovery().patience();
-  const Nanos most = std::max(first, std::min(kMaxAckTimeout, state_.device.retry_time / kMinTries));
+  const Nanos most = std::max(first, std::min(kMaxAckTimeout, state_.shared.device.retry_time / kMinTries));
   const Nanos timeout = std::min(first << std::min(recovery().doublings(), kMaxBackoff), most);
   // Back-off and NAK-only peers must not extend the retry time.
-  timer_ = std::min(now + timeout, state_.flight.last_progress + state_.device.retry_time);
+  timer_ = std::min(now + timeout, state_.flight.last_progress + state_.shared.device.retry_time);
 }
 
 Nanos Requester::deadline() const {
@@ -355,13 +354,13 @@ void Requester::on_timer(Nanos now) {
   if (now >= state_.flight.board.deadline()) recovery().find_losses(now);
   if (now < timer_) return;
   const Nanos silence = now - state_.flight.last_progress;
-  if (silence >= state_.device.retry_time) {
+  if (silence >= state_.shared.device.retry_time) {
     fail(Status::kRetryExceeded);
     return;
   }
   if (!recovery().expires_early(silence)) {
     state_.flight.lossy = true;
-    ++counters_.timeouts;
+    ++state_.shared.counters.timeouts;
     ++state_.flight.timeouts;
     state_.control->on_timeout(now, state_.flight.timeouts > 1);
   }

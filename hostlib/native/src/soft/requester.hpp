@@ -26,8 +26,8 @@ namespace paralet {
 
 class Requester {
  public:
-  /// `counters` are the queue pair's, and outlive the requester as `context` does.
-  Requester(const RcQpOptions& options, RcQpContext& context, QpCounters& counters);
+  /// `shared` outlives the requester.
+  explicit Requester(RcQpShared& shared);
 
   /// Queues a request. On a failed QP it completes at once as flushed.
   void post(const WorkRequest& request);
@@ -43,7 +43,7 @@ class Requester {
   /// Packets that next_packet would return in a row.
   [[nodiscard]] std::uint64_t sendable(Nanos now) const;
   /// Changes RcQpOptions::probe_after for timers that are armed from now on.
-  void probe_after(Nanos silence) { state_.options.probe_after = silence; }
+  void probe_after(Nanos silence) { state_.shared.options.probe_after = silence; }
   /// Whether packets have been lost on the way to the peer, here or on another QP (expect_loss). Selective repeat
   /// probes earlier then.
   [[nodiscard]] bool lossy() const { return state_.flight.lossy; }
@@ -92,8 +92,8 @@ class Requester {
   [[nodiscard]] std::uint64_t acknowledged_packets() const { return state_.flight.unacked; }
   /// How long packets in flight have been waiting for an acknowledgement.
   [[nodiscard]] Nanos silence(Nanos now) const { return all_acknowledged() ? 0 : now - state_.flight.last_progress; }
-  [[nodiscard]] const RcQpOptions& options() const { return state_.options; }
-  [[nodiscard]] const QpCounters& counters() const { return counters_; }
+  [[nodiscard]] const RcQpOptions& options() const { return state_.shared.options; }
+  [[nodiscard]] const QpCounters& counters() const { return state_.shared.counters; }
   [[nodiscard]] const CongestionControl& control() const { return *state_.control; }
   [[nodiscard]] const RoundTrip& round_trip() const { return state_.round_trip; }
 
@@ -121,14 +121,12 @@ class Requester {
 
   RequesterState state_;
   Recovery recovery_;
-  std::vector<Completion>& completions_;
-  QpCounters& counters_;
 
   Ring<Work> work_;
-  std::size_t cursor_ = 0;  ///< index in work_ of the request that holds the next position to send, or an earlier one
   Nanos pace_until_ = 0;
   Nanos rnr_until_ = 0;
   Nanos timer_ = kNever;
+  std::uint32_t cursor_ = 0;  ///< index in work_ of the request that holds the next position to send, or an earlier one
   std::uint32_t consumed_ = 0;       ///< ended requests that took a receive of the peer
   std::uint32_t counted_marks_ = 0;  ///< the peer's count of marked packets when congestion control last used it
   bool notified_ = false;            ///< by a congestion notification packet, since the last acknowledgement

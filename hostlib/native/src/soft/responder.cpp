@@ -26,16 +26,8 @@ std::int32_t psn_distance(std::uint32_t a, std::uint32_t b) {
 
 }  // namespace
 
-Responder::Responder(const RcQpOptions& options, RcQpContext& context, QpCounters& counters)
-    : qpn_(options.qpn),
-      remote_qpn_(options.remote_qpn),
-      path_mtu_(options.path_mtu),
-      host_delays_(options.host_delays),
-      mark_counts_(options.mark_counts),
-      context_(context),
-      counters_(counters),
-      early_(options.reassembly),
-      expected_psn_(options.remote_first_psn) {}
+Responder::Responder(RcQpShared& shared)
+    : shared_(shared), early_(shared.options.reassembly), expected_psn_(shared.options.remote_first_psn) {}
 
 void Responder::respond_nak(std::uint8_t syndrome) {
   if (gap_reported_) return;  // one NAK per gap; the requester's timer covers a lost NAK (section 9.7.5.2.8)
@@ -57,10 +49,10 @@ void Responder::note_gap(std::int32_t distance) {
 std::span<std::byte> Responder::placement_target() const {
   // While packets wait for a missing one, it would be placed where theirs belong.
   if (stopped_ || !early_.empty()) return {};
-  if (!in_message_ || !message_is_write_ || write_remaining_ <= path_mtu_) return {};
-  std::byte* const target = context_.memory.resolve(write_rkey_, write_address_, write_remaining_);
+  if (!in_message_ || !message_is_write_ || write_remaining_ <= shared_.options.path_mtu) return {};
+  std::byte* const target = shared_.device.memory.resolve(write_rkey_, write_address_, write_remaining_);
   if (target == nullptr) return {};
-  return {target, (write_remaining_ - 1) / path_mtu_ * path_mtu_};
+  return {target, (write_remaining_ - 1) / shared_.options.path_mtu * shared_.options.path_mtu};
 }
 
 /// Where the payload of an early packet, `distance` PSNs behind the missing one, belongs if the missing packets are
@@ -68,11 +60,12 @@ std::span<std::byte> Responder::placement_target() const {
 /// direct placement has put a run of packets there, whose other payloads would be overwritten.
 std::byte* Responder::place_of(std::uint32_t distance, const wire::Packet& packet) const {
   if (!in_message_ || !message_is_write_ || !packet.kind.write || packet.kind.first) return nullptr;
-  const std::uint64_t offset = std::uint64_t{distance} * path_mtu_;
+  const std::uint64_t offset = std::uint64_t{distance} * shared_.options.path_mtu;
   const std::uint64_t end = offset + packet.payload.size();
-  const bool fits =
-      packet.kind.last ? end == write_remaining_ : end < write_remaining_ && packet.payload.size() == path_mtu_;
-  std::byte* const target = fits ? context_.memory.resolve(write_rkey_, write_address_, write_remaining_) : nullptr;
+  const bool fits = packet.kind.last ? end == write_remaining_
+                                     : end < write_remaining_ && packet.payload.size() == shared_.options.path_mtu;
+  std::byte* const target =
+      fits ? shared_.device.memory.resolve(write_rkey_, write_address_, write_remaining_) : nullptr;
   if (target == nullptr) return nullptr;
   const std::less_equal<const std::byte*> not_after;
   const std::byte* const payload = packet.payload.data();
@@ -82,18 +75,18 @@ std::byte* Responder::place_of(std::uint32_t distance, const wire::Packet& packe
 
 void Responder::on_request(const wire::Packet& packet, bool marked, Nanos arrived) {
   if (stopped_) return;
-  ++counters_.rx_packets;
-  if (marked) ++counters_.rx_marked;
+  ++shared_.counters.rx_packets;
+  if (marked) ++shared_.counters.rx_marked;
   const std::int32_t distance = psn_distance(packet.psn, expected_psn_);
   if (distance < 0) {
-    ++counters_.duplicates;
+    ++shared_.counters.duplicates;
     ack_due_ = true;  // its acknowledgement was lost (section 9.7.5.1.3)
     return;
   }
   newest_arrived_ = arrived;
   const bool early = !early_.empty();
   if (distance > 0) {
-    ++counters_.out_of_order;
+    ++shared_.counters.out_of_order;
     take_early(distance, packet);
     return;
   }
@@ -109,7 +102,8 @@ void Responder::take_early(std::int32_t distance, const wire::Packet& packet) {
     return;
   }
   const auto behind = static_cast<std::uint32_t>(distance);
-  if (!packet.kind.refused && packet.payload.size() <= path_mtu_) early_.keep(behind, packet, place_of(behind, packet));
+  if (!packet.kind.refused && packet.payload.size() <= shared_.options.path_mtu)
+    early_.keep(behind, packet, place_of(behind, packet));
   ack_due_ = ack_urgent_ = true;
 }
 
@@ -122,7 +116,7 @@ bool Responder::take(const wire::Packet& packet) {
     respond_nak(*refusal);
     return false;
   }
-  counters_.rx_bytes += packet.payload.size();
+  shared_.counters.rx_bytes += packet.payload.size();
   expected_psn_ = (expected_psn_ + 1) & wire::kPsnMask;
   gap_reported_ = false;
   nak_due_.reset();
@@ -142,12 +136,12 @@ std::optional<std::uint8_t> Responder::accept(const wire::Packet& packet) {
   // Order of packets within a message, and their sizes (sections 9.7.4.1.1 to 9.7.4.1.5).
   if (packet.kind.first == in_message_) return kInvalid;
   if (!packet.kind.first && packet.kind.write != message_is_write_) return kInvalid;
-  if (bytes > path_mtu_) return kInvalid;
-  if (!packet.kind.last && bytes != path_mtu_) return kInvalid;
+  if (bytes > shared_.options.path_mtu) return kInvalid;
+  if (!packet.kind.last && bytes != shared_.options.path_mtu) return kInvalid;
   if (!packet.kind.first && packet.kind.last && bytes == 0) return kInvalid;
 
   const bool needs_buffer = packet.kind.write ? packet.kind.imm : packet.kind.first;
-  if (needs_buffer && context_.receive_queue.empty()) return kNotReady;
+  if (needs_buffer && shared_.device.receive_queue.empty()) return kNotReady;
 
   if (const auto refusal = packet.kind.write ? accept_write(packet) : accept_send(packet)) return refusal;
   in_message_ = !packet.kind.last;
@@ -164,14 +158,14 @@ std::optional<std::uint8_t> Responder::accept_write(const wire::Packet& packet) 
   // The first packet is checked against the whole range. Each later packet is checked again, because the region may
   // be deregistered between packets.
   if (remaining > 0) {
-    std::byte* target = context_.memory.resolve(rkey, address, remaining);
+    std::byte* target = shared_.device.memory.resolve(rkey, address, remaining);
     if (target != nullptr) {
       if (target != packet.payload.data()) {
         // memmove: the payload may be in the target of another WRITE (direct_placement.hpp).
         std::memmove(target, packet.payload.data(), bytes);
-        prefetch_to_write(target + bytes, std::min(remaining - bytes, path_mtu_));
+        prefetch_to_write(target + bytes, std::min(remaining - bytes, shared_.options.path_mtu));
       }
-    } else if (!context_.memory.retired(rkey)) {
+    } else if (!shared_.device.memory.retired(rkey)) {
       return kAccess;
     }
   }
@@ -180,13 +174,13 @@ std::optional<std::uint8_t> Responder::accept_write(const wire::Packet& packet) 
   write_rkey_ = rkey;
   write_remaining_ = remaining - bytes;
   if (packet.kind.imm) {
-    context_.completions.push_back({.kind = Completion::Kind::kReceivedWriteImm,
-                                    .status = Status::kSuccess,
-                                    .qpn = qpn_,
-                                    .cookie = context_.receive_queue.front().cookie,
-                                    .byte_length = message_length_,
-                                    .imm = packet.imm});
-    context_.receive_queue.pop_front();
+    shared_.device.completions.push_back({.kind = Completion::Kind::kReceivedWriteImm,
+                                          .status = Status::kSuccess,
+                                          .qpn = shared_.options.qpn,
+                                          .cookie = shared_.device.receive_queue.front().cookie,
+                                          .byte_length = message_length_,
+                                          .imm = packet.imm});
+    shared_.device.receive_queue.pop_front();
     ++arrived_;
   }
   return std::nullopt;
@@ -195,21 +189,21 @@ std::optional<std::uint8_t> Responder::accept_write(const wire::Packet& packet) 
 std::optional<std::uint8_t> Responder::accept_send(const wire::Packet& packet) {
   const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
   if (packet.kind.first) {
-    if (bytes > context_.receive_queue.front().length) return kInvalid;
-    send_buffer_ = context_.receive_queue.front();
-    context_.receive_queue.pop_front();
+    if (bytes > shared_.device.receive_queue.front().length) return kInvalid;
+    send_buffer_ = shared_.device.receive_queue.front();
+    shared_.device.receive_queue.pop_front();
     message_length_ = 0;
   }
   if (bytes > send_buffer_.length - message_length_) return kInvalid;
   if (bytes > 0) std::memcpy(send_buffer_.data + message_length_, packet.payload.data(), bytes);
   message_length_ += bytes;
   if (packet.kind.last) {
-    context_.completions.push_back({.kind = Completion::Kind::kReceivedSend,
-                                    .status = Status::kSuccess,
-                                    .qpn = qpn_,
-                                    .cookie = send_buffer_.cookie,
-                                    .byte_length = message_length_,
-                                    .imm = packet.imm});
+    shared_.device.completions.push_back({.kind = Completion::Kind::kReceivedSend,
+                                          .status = Status::kSuccess,
+                                          .qpn = shared_.options.qpn,
+                                          .cookie = send_buffer_.cookie,
+                                          .byte_length = message_length_,
+                                          .imm = packet.imm});
     ++arrived_;
   }
   return std::nullopt;
@@ -225,15 +219,16 @@ std::optional<OutgoingPacket> Responder::take_acknowledgement(Nanos now) {
     const std::uint8_t syndrome = *nak_due_;
     nak_due_.reset();
     ack_due_ = false;  // a NAK acknowledges everything before it
-    out.header = wire::ack_header(remote_qpn_, expected_psn_, syndrome, msn_);
+    out.header = wire::ack_header(shared_.options.remote_qpn, expected_psn_, syndrome, msn_);
     return out;
   }
   if (!ack_due_) return std::nullopt;
   ack_due_ = false;
-  out.header = wire::ack_header(remote_qpn_, (expected_psn_ - 1) & wire::kPsnMask,
+  out.header = wire::ack_header(shared_.options.remote_qpn, (expected_psn_ - 1) & wire::kPsnMask,
                                 static_cast<std::uint8_t>(Syndrome::kAck) | wire::kAckNoCredits, msn_);
-  if (mark_counts_) wire::append_word(out.header, static_cast<std::uint32_t>(counters_.rx_marked));
-  if (host_delays_) {
+  if (shared_.options.mark_counts)
+    wire::append_word(out.header, static_cast<std::uint32_t>(shared_.counters.rx_marked));
+  if (shared_.options.host_delays) {
     const Nanos waited = std::clamp<Nanos>(now - newest_arrived_, 0, UINT32_MAX);
     wire::append_word(out.header, static_cast<std::uint32_t>(waited));
   }

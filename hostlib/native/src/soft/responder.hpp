@@ -23,8 +23,8 @@ namespace paralet {
 
 class Responder {
  public:
-  /// `counters` are the queue pair's. They and `context` outlive the responder.
-  Responder(const RcQpOptions& options, RcQpContext& context, QpCounters& counters);
+  /// `shared` outlives the responder.
+  explicit Responder(RcQpShared& shared);
 
   /// Where the missing payloads of the WRITE in progress go, without that of its last packet. Empty when no WRITE is in
   /// progress.
@@ -45,7 +45,7 @@ class Responder {
   /// Accepts nothing from now on. Returns the messages that have arrived so far.
   std::uint32_t stop();
 
-  [[nodiscard]] const QpCounters& counters() const { return counters_; }
+  [[nodiscard]] const QpCounters& counters() const { return shared_.counters; }
 
  private:
   void respond_nak(std::uint8_t syndrome);
@@ -59,13 +59,7 @@ class Responder {
 
   static constexpr unsigned kUrgentPackets = 16;
 
-  const std::uint32_t qpn_;
-  const std::uint32_t remote_qpn_;
-  const std::uint32_t path_mtu_;
-  const bool host_delays_;
-  const bool mark_counts_;
-  RcQpContext& context_;
-  QpCounters& counters_;
+  RcQpShared& shared_;
 
   Reassembly early_;                   ///< packets behind a missing one
   Nanos newest_arrived_ = 0;           ///< the newest packet that was no copy

@@ -9,7 +9,7 @@ std::optional<LossRecovery::Delivered> SelectiveRepeat::acknowledge(std::uint64_
   Flight& flight = in_.flight;
   const Nanos now = news.now;
   const Nanos smallest = in_.round_trip.smallest();
-  const bool limited = held_back(flight, in_.control->window(), in_.options.burst);
+  const bool limited = held_back(flight, in_.control->window(), in_.shared.options.burst);
   const auto delivered = flight.board.acknowledge(flight.range(), end, news.bitmap, now, smallest);
   if (delivered.packets == 0) return std::nullopt;
   // A packet from before the timeout has arrived only now: the peer was slow.
@@ -44,15 +44,17 @@ void SelectiveRepeat::receiver_not_ready() {
 
 Nanos SelectiveRepeat::patience() const {
   const Nanos rtt = in_.round_trip.smoothed();
-  const Nanos least = in_.options.probe_after;
+  const Nanos least = in_.shared.options.probe_after;
   // Before the first sample a timeout is long. A probe of a slow peer costs one packet.
   const Nanos silence = rtt == 0           ? least
                         : in_.flight.lossy ? std::max(least, rtt + rtt / 4)
                                            : in_.round_trip.timeout(least);
-  return std::min(silence, in_.round_trip.timeout(in_.device.min_timeout));
+  return std::min(silence, in_.round_trip.timeout(in_.shared.device.min_timeout));
 }
 
-bool SelectiveRepeat::expires_early(Nanos silence) { return silence < in_.round_trip.timeout(in_.device.min_timeout); }
+bool SelectiveRepeat::expires_early(Nanos silence) {
+  return silence < in_.round_trip.timeout(in_.shared.device.min_timeout);
+}
 
 void SelectiveRepeat::probe(Nanos now) {
   Flight& flight = in_.flight;
