@@ -98,7 +98,7 @@ Guise read_guise(Script& script) {
 
 class Stage {
  public:
-  Stage() : victim_({.address = kVictimAddress, .control = {.max_window = 64}}) {}
+  Stage() : victim_({.address = kVictimAddress, .congestion = {.max_window = 64}}) {}
 
   void play(Script script) {
     begin();

@@ -13,7 +13,7 @@
 namespace paralet {
 
 std::string error_text(int number) {
-  const std::string text = std::generic_category().message(number);
+  std::string text = std::generic_category().message(number);
   if (number == EMFILE) return text + ": raise the limit of this process with `ulimit -n`";
   if (number == ENFILE) return text + ": raise the limit of this machine with `sysctl fs.file-max`";
   return text;

@@ -20,12 +20,12 @@ namespace {
 
 using namespace test;  // NOLINT(google-build-using-namespace): the fixture
 
-using Ports = std::set<std::uint16_t>;
+using PortSet = std::set<std::uint16_t>;
 
 /// `soft` on a host where other programs hold all source ports but some. The packets of one port are lost.
 class BusyHost final : public SoftBackend {
  public:
-  BusyHost(const IpAddress& address, Ports free) : SoftBackend(options_of(address)), free_(std::move(free)) {}
+  BusyHost(const IpAddress& address, PortSet free) : SoftBackend(options_of(address)), free_(std::move(free)) {}
   bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t port) override {
     return free_.contains(port) && SoftBackend::connect_qp(qpn, remote, port);
   }
@@ -50,7 +50,7 @@ class BusyHost final : public SoftBackend {
     out.min_timeout = 5 * kMillisecond;
     return out;
   }
-  const Ports free_;
+  const PortSet free_;
 };
 
 std::vector<std::uint16_t> source_ports(Device& device) {
@@ -59,13 +59,13 @@ std::vector<std::uint16_t> source_ports(Device& device) {
   return out;
 }
 
-Ports used_ports(Device& device) {
+PortSet used_ports(Device& device) {
   const std::vector<std::uint16_t> ports = source_ports(device);
   return {ports.begin(), ports.end()};
 }
 
 TEST_CASE("lanes find the only free source ports, each one of its own") {
-  const Ports free{0xC000, 0xC123, 0xFFFF};
+  const PortSet free{0xC000, 0xC123, 0xFFFF};
   for (const std::uint64_t seed : {1, 2, 3}) {
     CAPTURE(seed);
     DeviceOptions three = options(kA, 3);
@@ -79,7 +79,7 @@ TEST_CASE("lanes find the only free source ports, each one of its own") {
 }
 
 TEST_CASE("lanes share source ports where too few are free") {
-  const Ports free{0xC001, 0xD002, 0xE003};
+  const PortSet free{0xC001, 0xD002, 0xE003};
   Device a(options(kA, 8), std::make_unique<BusyHost>(kA, free));
   Device b(options(kB, 8));
   const Joined joined(a, b);
@@ -89,7 +89,7 @@ TEST_CASE("lanes share source ports where too few are free") {
 }
 
 TEST_CASE("without any free source port the error says so") {
-  Device a(options(kA, 2), std::make_unique<BusyHost>(kA, Ports{}));
+  Device a(options(kA, 2), std::make_unique<BusyHost>(kA, PortSet{}));
   Device b(options(kB, 2));
   const auto listener = b.listen();
   CHECK(connect_error(a, listener->handle) ==
@@ -103,7 +103,7 @@ TEST_CASE("a source port that cannot be bound for another reason than a taken po
 }
 
 TEST_CASE("an adaptive lane on a dead path finds one of few free source ports") {
-  Ports free;
+  PortSet free;
   for (unsigned port = 0xC000; port < 0x10000; port += 512) free.insert(static_cast<std::uint16_t>(port));
   DeviceOptions adaptive = options(kA, 1);
   adaptive.policy.kind = PolicyKind::kAdaptive;
