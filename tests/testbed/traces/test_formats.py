@@ -128,14 +128,18 @@ def test_limits_are_asked_while_a_file_is_read(
         read_trace(form, tmp_path / path, 4)
 
 
-def bomb(unit: bytes) -> str:
-    """A packed text of a few kilobytes that stands for 60 MiB."""
+def bomb(unit: bytes, mebibytes: int = 60) -> str:
+    """A packed text, about a thousandth as long as what it stands for."""
     compress = zlib.compressobj(9)
-    parts = [compress.compress(unit * ((1 << 20) // len(unit))) for _ in range(60)]
-    return base64.b64encode(compress.compress(b"[2,[") + b"".join(parts) + compress.flush()).decode()
+    parts = [compress.compress(b"[2,[")]
+    parts += [compress.compress(unit * ((1 << 20) // len(unit))) for _ in range(mebibytes)]
+    return base64.b64encode(b"".join(parts) + compress.flush()).decode()
 
 
-@pytest.mark.parametrize("unit", [b"0,", b"[[[[[[[[]]]]]]]],", b'{"a":0},', b"[],"])
+UNITS = [b"0,", b"[[[[[[[[]]]]]]]],", b'{"a":0},', b"[],"]
+
+
+@pytest.mark.parametrize("unit", UNITS)
 def test_what_a_small_text_stands_for_is_counted_before_it_is_read(unit: bytes) -> None:
     packed = bomb(unit)
     tracemalloc.start()
