@@ -32,11 +32,15 @@ test: lint test-unit test-native test-integration ## All checks and tests (root)
 test-unit: setup ## Python tests that need no privilege (ARGS=... goes to pytest)
 	@mkdir -p build && mkdir -p -m 1777 build/pytest # where root's tests, which run as nobody, keep what failed
 	@workers=$$((2 * $$(nproc))) # a test waits for about a third of its time
-	scripts/unprivileged.sh $(PYTEST) tests --ignore=tests/integration --ignore=tests/start -n $$workers --dist worksteal -o cache_dir=build/pytest/unit $(ARGS)
+	scripts/unprivileged.sh $(PYTEST) tests --ignore=tests/integration --ignore=tests/start --ignore=tests/attack -n $$workers --dist worksteal -o cache_dir=build/pytest/unit $(ARGS)
 
 .PHONY: test-integration
 test-integration: setup ## Tests on emulated fabrics (root; ARGS=... goes to pytest)
 	@scripts/test-integration.sh $(ARGS)
+
+.PHONY: attack
+attack: setup ## Attacks that are too slow for CI, at most ten minutes (root; ARGS='--scale 0.1' for a tenth of each)
+	@timeout --foreground --signal=INT --kill-after=20s 570s $(PY) -m emul.sandbox $(PYTEST) tests/attack -rP --show-capture=stdout -o cache_dir=build/pytest/attack $(ARGS)
 
 .PHONY: test-native
 test-native: setup ## C++ tests, as they ship and with sanitizers (Address, UB, Thread), and the fuzzers briefly
