@@ -82,11 +82,11 @@ class Parameters:
         """
         towards = _towards(peer) if peer else None
         if towards is not None and not self.addresses and not self.interfaces:
-            _log.info("address %s: it is on the way to %s", towards, peer)
+            _log.info("%s", printable(f"address {towards}: it is on the way to {peer}"))
             return towards
         found = self.candidates(family=None if towards is None else ip_address(towards).version)
         chosen = found[index % len(found)]
-        _log.info("address %s, number %d of %s", chosen, index % len(found), ", ".join(found))
+        _log.info("%s", printable(f"address {chosen}, number {index % len(found)} of {', '.join(found)}"))
         return chosen
 
 

@@ -176,7 +176,9 @@ def test_documents_that_are_no_mapping() -> None:
 
 
 def test_nesting_that_would_overflow_the_stack_is_refused() -> None:
-    assert "nested more than 100 levels deep" in error("[" * 100_000 + "]" * 100_000)
+    # libyaml since 0.2.6 has a limit of its own, which it meets while it looks ahead for the end of a key.
+    told = error("[" * 100_000 + "]" * 100_000)
+    assert "nested more than 100 levels deep" in told or "exceeded maximum nesting depth" in told
     assert "nested more than 100 levels deep" in error("- " * 5_000)
 
 
