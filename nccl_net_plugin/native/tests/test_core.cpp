@@ -232,6 +232,9 @@ int child_of(const Pair& pair, ListenComm& listener, void* request, void* contex
   if (abi::finalize(context) != ncclInvalidArgument) return 8;
   if (abi::close_send(pair.send.get()) != ncclSuccess || abi::close_recv(pair.receive.get()) != ncclSuccess) return 9;
   if (abi::close_listen(&listener) != ncclSuccess) return 10;
+#ifdef __SANITIZE_THREAD__
+  return 0;  // ThreadSanitizer ends a forked child that starts threads
+#else
   void* own = nullptr;
   if (abi::init(&own, nullptr, nullptr, nullptr) != ncclSuccess) return 11;
   {
@@ -239,6 +242,7 @@ int child_of(const Pair& pair, ListenComm& listener, void* request, void* contex
     exchange(connect(*own_listener, own), 10'000);
   }
   return abi::finalize(own) == ncclSuccess ? 0 : 12;
+#endif
 }
 
 TEST_CASE("a forked child gets errors for its parent's comms and may open its own, and the parent goes on") {
