@@ -35,8 +35,9 @@ def fault(log: str, transport: str) -> str | None:
 
 
 def banner(log: str, transport: str) -> str | None:
-    """A plugin's first log line, such as `NET/paralet: paralet 0.1.0, ...`; None when there is none."""
-    match = re.search(rf"NCCL INFO NET/{re.escape(transport)}: (.+)", log)
+    """The log line by which a plugin introduces itself, as `NET/paralet: paralet 0.1.0, ..`; None when there is none."""
+    name = re.escape(transport)
+    match = re.search(rf"NCCL INFO NET/{name}: ({name} .+)", log)
     return match[1].strip() if match else None
 
 

@@ -297,4 +297,4 @@ def test_a_gpu_that_does_not_work_is_a_one_line_error(nccl: str, tmp_path: Path)
 def test_a_folder_that_cannot_be_made_is_a_one_line_error(nccl: str, tmp_path: Path) -> None:
     done = run(small(tmp_path, "--nccl", nccl, "--out", "/dev/null/x"))
     assert done.returncode == 2, done.stderr
-    assert done.stderr == "python3 -m testbed.nccl: --out: cannot write to /dev/null/x: Not a directory\n"
+    assert done.stderr == "python3 -m testbed.nccl: cannot write results to /dev/null/x: Not a directory\n"
