@@ -35,7 +35,7 @@ def fault(log: str, transport: str) -> str | None:
 
 
 def banner(log: str, transport: str) -> str | None:
-    """The log line by which a plugin introduces itself, as `NET/paralet: paralet 0.1.0, ..`; None when there is none."""
+    """The log line by which a plugin introduces itself, as `NET/paralet: paralet 0.1.0, ..`; None without one."""
     name = re.escape(transport)
     match = re.search(rf"NCCL INFO NET/{name}: ({name} .+)", log)
     return match[1].strip() if match else None

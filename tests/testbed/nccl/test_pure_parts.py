@@ -48,7 +48,10 @@ SOCKET = "host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Sock
 SHM = "host:1:2 [0] NCCL INFO Channel 00 : 1[0] -> 0[0] via SHM/direct/direct\n"
 P2P = "host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] via P2P/CUMEM\n"
 WARNS = "\n[2026-11-20 21:50:12] host:1:2 [0] init.cc:1 NCCL WARN Failed to initialize any NET plugin\n"
-BANNER = "host:1:2 [0] NCCL INFO NET/paralet: lo is used with ::1\nhost:1:2 [0] NCCL INFO NET/paralet: paralet 0.1.0, back end soft, m = 8 lanes\n"
+BANNER = (
+    "host:1:2 [0] NCCL INFO NET/paralet: lo is used with ::1\n"
+    "host:1:2 [0] NCCL INFO NET/paralet: paralet 0.1.0, back end soft, m = 8 lanes\n"
+)
 
 
 def test_a_log_with_only_network_channels_is_accepted() -> None:
