@@ -6,8 +6,9 @@
 # --privileged: the emulated fabric makes network namespaces, and Open vSwitch runs in them. Other commands, such as
 # `docker run --rm paralet paralet run experiments/demo.yaml --fabric fluid`, need no privileges.
 
-# Debian's packages. The development container (.devcontainer) is this stage.
-FROM debian:12-slim AS packages
+# Debian's packages. The development container (.devcontainer) is this stage. The digest is that of the image for all
+# architectures; `docker buildx imagetools inspect debian:12-slim` shows the present one.
+FROM debian:12-slim@sha256:88200866dfff7ea7f5cbcb6ec7c8a701889efe6fe859fe64d6990e4b07ea4171 AS packages
 COPY scripts/apt-packages.txt /tmp/
 RUN apt-get update -q \
     && sed 's/#.*//' /tmp/apt-packages.txt | xargs apt-get install -q -y --no-install-recommends ca-certificates \
