@@ -160,11 +160,14 @@ bool Execution::send(Stream& stream, Device& device, Link& link) {
 }
 
 bool Execution::finish_sends(Stream& stream) {
-  const auto finished = [this](Transfer& transfer) {
-    if (pending(*transfer.request)) return false;
+  for (const Transfer& transfer : stream.sending) {
     if (transfer.request->state == Request::State::kFailed) {
       throw LinkError{transfer.request->failure, transfer.request->error};
     }
+  }
+  // It throws nothing: std::erase_if would leave elements behind that it has moved from.
+  const auto finished = [this](Transfer& transfer) {
+    if (transfer.request->state != Request::State::kDone) return false;
     set_done(transfer.action);
     spare_.push_back(std::move(transfer.request));
     return true;

@@ -445,7 +445,7 @@ bool Group::finish_message(Job& job) {
 template <typename Stop>
 void Group::drive(Stop stop, Nanos until) {
   Nanos idle_since = 0;
-  for (;;) {
+  while (!failed_) {  // it may have failed before this thread became the executor
     const bool any = advance();
     if (failed_ || stop()) return;
     if (any) {

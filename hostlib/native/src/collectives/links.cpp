@@ -18,6 +18,7 @@ namespace {
 constexpr Mailbox::Shape kMailShape{.slots = 16, .slot_bytes = Header::kBytes + Link::kMailBytes};
 constexpr Mailbox::Shape kAnnounceShape{.slots = 8, .slot_bytes = Notice::kMostBytes};
 constexpr Nanos kGracefulClose = 1 * kSecond;
+constexpr Nanos kTimeToTell = 100 * kMillisecond;
 
 std::shared_ptr<Request> new_request(Request::Kind kind, const std::shared_ptr<Connection>& connection,
                                      std::uint32_t tag, std::span<std::byte> data) {
@@ -61,6 +62,10 @@ bool Mailbox::send(std::span<const std::byte> head, std::span<const std::byte> r
   device_.submit(slot);
   next_send_ = (next_send_ + 1) % sends_.size();
   return true;
+}
+
+bool Mailbox::sent() const {
+  return std::ranges::none_of(sends_, [](const auto& slot) { return pending(*slot); });
 }
 
 std::optional<std::span<const std::byte>> Mailbox::front() const {
@@ -272,6 +277,14 @@ void Links::tell(const std::string& why) {
       static_cast<void>(link.announcements().send(encode_notice(why), {}));
     } catch (const LinkError&) {  // NOLINT(bugprone-empty-catch): that rank has left
     }
+  }
+  // A close fails what has not left, and a notice may have to wait for the other side's receive.
+  const auto told = [this] {
+    return std::ranges::all_of(links_, [](Link& link) { return !link.open() || link.announcements().sent(); });
+  };
+  try {
+    device_->wait(told, kTimeToTell);
+  } catch (const TransportError&) {  // NOLINT(bugprone-empty-catch): another thread closed the device
   }
 }
 

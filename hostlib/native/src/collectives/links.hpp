@@ -43,6 +43,8 @@ class Mailbox {
   /// False when all slots hold messages that have not arrived yet. The two parts go as one message, and may change
   /// afterwards. Throws LinkError.
   bool send(std::span<const std::byte> head, std::span<const std::byte> rest);
+  /// Whether all that was sent has arrived or failed.
+  [[nodiscard]] bool sent() const;
   /// The oldest message, nullopt when there is none. Throws LinkError.
   [[nodiscard]] std::optional<std::span<const std::byte>> front() const;
   /// Frees the memory of the oldest message.
