@@ -232,9 +232,6 @@ int child_of(const Pair& pair, ListenComm& listener, void* request, void* contex
   if (abi::finalize(context) != ncclInvalidArgument) return 8;
   if (abi::close_send(pair.send.get()) != ncclSuccess || abi::close_recv(pair.receive.get()) != ncclSuccess) return 9;
   if (abi::close_listen(&listener) != ncclSuccess) return 10;
-#ifdef __SANITIZE_THREAD__
-  return 0;  // ThreadSanitizer ends a forked child that starts threads
-#else
   void* own = nullptr;
   if (abi::init(&own, nullptr, nullptr, nullptr) != ncclSuccess) return 11;
   {
@@ -242,10 +239,23 @@ int child_of(const Pair& pair, ListenComm& listener, void* request, void* contex
     exchange(connect(*own_listener, own), 10'000);
   }
   return abi::finalize(own) == ncclSuccess ? 0 : 12;
-#endif
 }
 
+/// A forked child of a sanitized process with threads: AddressSanitizer's allocator may hold a lock for ever there, and
+/// ThreadSanitizer ends it when it starts a thread.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kForks = false;
+#elif defined(__has_feature)
+constexpr bool kForks = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
+#else
+constexpr bool kForks = true;
+#endif
+
 TEST_CASE("a forked child gets errors for its parent's comms and may open its own, and the parent goes on") {
+  if (!kForks) {
+    MESSAGE("skipped: a sanitizer does not let a forked child allocate or start threads");
+    return;
+  }
   void* context = nullptr;
   const Variable addresses("PARALET_ADDRESSES", "127.0.0.1,127.0.0.2");
   REQUIRE(abi::init(&context, nullptr, &Log::write, nullptr) == ncclSuccess);
@@ -269,8 +279,9 @@ TEST_CASE("a forked child gets errors for its parent's comms and may open its ow
     CHECK(eventually([&] { return ::waitpid(child, &status, WNOHANG) == child; }));
     CHECK(WIFEXITED(status));
     CHECK(WEXITSTATUS(status) == 0);
+    std::array<std::byte, 8> message{};
     void* sending = nullptr;
-    REQUIRE(abi::isend(pair.send.get(), data, bytes, tag, nullptr, nullptr, &sending) == ncclSuccess);
+    REQUIRE(abi::isend(pair.send.get(), message.data(), bytes, tag, nullptr, nullptr, &sending) == ncclSuccess);
     int done = 0;
     for (void* request : {receiving, sending}) {
       CHECK(eventually([&] { return abi::test(request, &done, nullptr) != ncclSuccess || done == 1; }));
