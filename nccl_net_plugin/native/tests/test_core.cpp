@@ -246,7 +246,11 @@ int child_of(const Pair& pair, ListenComm& listener, void* request, void* contex
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kForks = false;
 #elif defined(__has_feature)
-constexpr bool kForks = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr bool kForks = false;
+#else
+constexpr bool kForks = true;
+#endif
 #else
 constexpr bool kForks = true;
 #endif
