@@ -8,9 +8,9 @@ from itertools import pairwise
 from statistics import fmean
 
 from netmodel import PortRef
+from testbed.allocation.demands import Pair, bytes_by_pair, ideal_s
 from testbed.analysis.metrics import balance, uplinks
 from testbed.analysis.observations import RunRecord
-from testbed.plan.demands import Pair, bytes_by_pair, ideal_s
 from testbed.spec import Experiment, Job
 from testbed.workloads import Transfer
 

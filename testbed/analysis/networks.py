@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from netmodel import PortRef
+from testbed.allocation.demands import bytes_by_pair
 from testbed.analysis.observations import RunRecord
-from testbed.plan.demands import bytes_by_pair
 from testbed.spec import Experiment
 
 

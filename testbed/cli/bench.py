@@ -2,21 +2,37 @@
 """`paralet bench`: measures a part of paralet and a reference (the peer) in the same run."""
 
 import json
+from dataclasses import dataclass
+from importlib import import_module
 
 import click
 
-from testbed.bench import BENCHES, Result, benchmark
+from testbed.bench import Result
 from testbed.cli.extras import Extra, require
 
-_EXTRAS: dict[str, Extra] = {
-    "planner": "models",
-    "fluid": "models",
-    "packet": "models",
-    "systems": "models",
-    "path-service": "service",
-    "watch": "fabric",
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A module with a function `measure`, and the extra that it needs. Only the module of the bench asked for loads."""
+
+    module: str
+    extra: Extra | None = None
+
+
+BENCHES = {
+    "transport": Bench("testbed.bench.transport"),
+    "scale": Bench("testbed.bench.scale"),
+    "plugin": Bench("testbed.bench.plugin"),
+    "planner": Bench("testbed.bench.planner", "models"),
+    "fluid": Bench("testbed.bench.fluid", "models"),
+    "packet": Bench("testbed.bench.packet", "models"),
+    "path-service": Bench("testbed.bench.path_service", "service"),
+    "stress": Bench("testbed.bench.stress"),
+    "systems": Bench("testbed.research.decision_times", "models"),
+    "torch": Bench("testbed.bench.torch"),
+    "verbs": Bench("testbed.bench.verbs"),
+    "watch": Bench("testbed.bench.watch", "fabric"),
 }
-"""What the other benchmarks do not need."""
 
 
 @click.command(epilog="Example: paralet bench transport --json")
@@ -27,9 +43,10 @@ def bench(name: str, as_json: bool) -> None:
 
     docs/performance.md says whether a higher or lower ratio is better.
     """
-    if name in _EXTRAS:
-        require(_EXTRAS[name], f"paralet bench {name}")
-    result = benchmark(name)()
+    chosen = BENCHES[name]
+    if chosen.extra is not None:
+        require(chosen.extra, f"paralet bench {name}")
+    result: Result = import_module(chosen.module).measure()
     if as_json:
         click.echo(json.dumps(result.as_json(), indent=2))
     else:

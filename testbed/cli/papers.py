@@ -12,10 +12,10 @@ import click
 from testbed.cli.extras import require
 
 if TYPE_CHECKING:
-    from testbed.papers import Claim, Paper
+    from testbed.research.papers import Claim, Paper
 
 _NUMBERS = ("000", "001", "002", "003", "004")
-"""Those of `testbed.papers.PAPERS`, which imports what every paper computes."""
+"""Those of `testbed.research.papers.PAPERS`, which imports what every paper computes."""
 
 
 @click.command(epilog="Example: paralet papers 003 --json")
@@ -34,7 +34,7 @@ def papers(number: str, quick: bool, page: Path | None, from_csv: bool, as_json:
     docs/papers/index.md explains the verdicts.
     """
     require("models", "paralet papers")
-    from testbed.papers import PAPERS
+    from testbed.research.papers import PAPERS
 
     paper = PAPERS[number]
     if from_csv:
@@ -42,7 +42,7 @@ def papers(number: str, quick: bool, page: Path | None, from_csv: bool, as_json:
         return
     findings = paper.find(quick)
     if page is not None:
-        from testbed.papers.page import write
+        from testbed.research.papers.page import write
 
         write(page, paper, findings)
     if as_json:
@@ -53,7 +53,7 @@ def papers(number: str, quick: bool, page: Path | None, from_csv: bool, as_json:
 
 
 def _rewrite(page: Path | None, paper: "Paper", others: bool) -> None:
-    from testbed.papers.page import rewrite
+    from testbed.research.papers.page import rewrite
 
     if page is None or others:
         raise click.UsageError("--from-csv goes with --page, and with neither --quick nor --json")
@@ -62,8 +62,8 @@ def _rewrite(page: Path | None, paper: "Paper", others: bool) -> None:
 
 def _print(title: str, claims: "Sequence[Claim]") -> None:
     from testbed.cli.tables import console, table
-    from testbed.papers.claims_csv import ratio_of
-    from testbed.papers.page import notes_of, ours_of, printed_of
+    from testbed.research.papers.claims_csv import ratio_of
+    from testbed.research.papers.page import notes_of, ours_of, printed_of
 
     listing = table(title, ["where", "what"], ["paper", "ours", "ratio", "verdict"])
     notes = notes_of(claims)

@@ -36,11 +36,11 @@ def plan(
     """
     require("models", "paralet plan")
     from netmodel import load_yaml
-    from testbed.design import page
-    from testbed.design.experiment import job_points, left_out, write_spec
-    from testbed.design.job import Job
-    from testbed.design.points import Point, Refused, choice, pareto, points
-    from testbed.design.prices import load_prices
+    from testbed.research.cluster_plans import page
+    from testbed.research.cluster_plans.experiment import job_points, left_out, write_spec
+    from testbed.research.cluster_plans.job import Job
+    from testbed.research.cluster_plans.points import Point, Refused, choice, pareto, points
+    from testbed.research.cluster_plans.prices import load_prices
 
     if jobs is not None and scheduler is not None:
         raise InputError("give either --jobs (processes on this machine) or --scheduler (a Dask cluster), not both")

@@ -10,10 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from testbed.allocation.placement import leaf_of
 from testbed.analysis import metrics
 from testbed.analysis.metrics import PolicyResult, Uplink
 from testbed.analysis.observations import RunRecord
-from testbed.plan.placement import leaf_of
 from testbed.spec import Experiment
 
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")

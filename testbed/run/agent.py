@@ -17,9 +17,9 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
+from testbed.allocation.demands import routes_of
 from testbed.analysis.observations import LaneCounters
 from testbed.errors import PeerLostError, TestbedError
-from testbed.plan.demands import routes_of
 from testbed.run import agent_messages as messages
 from testbed.run.collective_executor import Connection, Connections, RankRun, Request, Way
 from testbed.workloads import Elements, VerifiedWorkload

@@ -14,10 +14,10 @@ from emul import LinkFault
 from netmodel import Flow, Link, PortRef, forwarding, lit_links
 from sdn.failover.detours import Detours
 from sdn.openflow.steering import Steering
+from testbed.allocation.optical import Setting
 from testbed.analysis.observations import HappenedEvent, RunRecord, SeenFlow
 from testbed.errors import TestbedError
 from testbed.live.runs_so_far import Began, Entry, Finished, Happened
-from testbed.plan.optical import Setting
 from testbed.progress import Steps
 from testbed.run import agent_messages as messages
 from testbed.run.agents import Agents, R, StartAgent

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from testbed.plan.ports import RankPorts
+from testbed.allocation.ports import RankPorts
 from testbed.run import agent_messages as messages
 from testbed.run.path_service import PathServiceProcess
 from testbed.spec import Experiment, Policy

@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict
 from emul import MininetFabric
 from netmodel import PortRef, Topology
 from sdn.isolation.virtual_clos import SubClos, VirtualClos
+from testbed.allocation.ports import device_seed
 from testbed.errors import TestbedError
-from testbed.plan.ports import device_seed
 from testbed.progress import Steps
 from testbed.run import agent_messages as messages
 from testbed.run.agent_processes import AgentProcesses

@@ -9,6 +9,7 @@ from itertools import zip_longest
 import numpy as np
 
 from netmodel import PortRef, Topology
+from testbed.allocation.demands import bytes_by_pair
 from testbed.analysis.link_history import fabric_ports, history_of
 from testbed.analysis.observations import (
     HappenedEvent,
@@ -21,7 +22,6 @@ from testbed.analysis.observations import (
     Sample,
     SeenFlow,
 )
-from testbed.plan.demands import bytes_by_pair
 from testbed.run import agent_messages as messages
 from testbed.run.fabric import Counters, Faults
 from testbed.spec import Experiment, Policy

@@ -15,7 +15,7 @@ from netmodel.flow import IPPROTO_UDP, Addresses, address_array
 from sdn.planners import PLANNERS, Commodities
 from sim.links import Links
 from sim.paths import hashed_paths
-from testbed.plan.demands import Pair, bytes_by_pair, routes_of
+from testbed.allocation.demands import Pair, bytes_by_pair, routes_of
 from testbed.spec import STEERED, Experiment, Policy
 from testbed.workloads import Transfer
 

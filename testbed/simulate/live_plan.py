@@ -11,7 +11,7 @@ from typing import Self
 from netmodel import Link, Path
 from sdn.path_service.planning import LIVE, exchange
 from sdn.planners import PLANNERS, Route
-from testbed.plan.demands import Pair
+from testbed.allocation.demands import Pair
 from testbed.simulate.lane_paths import elephants
 from testbed.simulate.runs import Traffic
 from testbed.spec import Experiment, Policy

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from netmodel import PortRef
 from sim.links import Links
+from testbed.allocation.demands import Pair, bytes_by_pair
 from testbed.analysis.link_history import fabric_ports, history_of
 from testbed.analysis.observations import (
     HappenedEvent,
@@ -26,7 +27,6 @@ from testbed.analysis.observations import (
     RunRecord,
     Sample,
 )
-from testbed.plan.demands import Pair, bytes_by_pair
 from testbed.progress import Steps
 from testbed.simulate.dependencies import Dependencies, dependencies_of
 from testbed.simulate.lane_paths import Lanes, lanes_of, routed_pairs

@@ -7,9 +7,9 @@ import numpy as np
 
 from netmodel import Topology
 from sdn.topoopt import Demand, data_parallel
+from testbed.allocation.demands import Pair, bytes_by_pair
+from testbed.allocation.optical import Within, found, rings
 from testbed.misfit import Misfit
-from testbed.plan.demands import Pair, bytes_by_pair
-from testbed.plan.optical import Within, found, rings
 from testbed.spec.experiment import Experiment
 from testbed.spec.findings import Findings
 from testbed.spec.placing import Job

@@ -22,10 +22,10 @@ from sdn.openflow.steering import Steering
 from sdn.planners import PLANNERS
 from sdn.planners.disjoint import check_served
 from sdn.topoopt.relays import Connection
-from testbed.plan.demands import Pair, routes_of
-from testbed.plan.optical import Layout, Setting, setting
-from testbed.plan.placement import leaf_of
-from testbed.plan.ports import RankPorts, plan_ports
+from testbed.allocation.demands import Pair, routes_of
+from testbed.allocation.optical import Layout, Setting, setting
+from testbed.allocation.placement import leaf_of
+from testbed.allocation.ports import RankPorts, plan_ports
 from testbed.spec.placing import Job, hosts_of
 from testbed.spec.policies import Policy
 from testbed.spec.settings import SOFTROCE_TIME_FACTOR, Timeouts
@@ -135,7 +135,7 @@ class Experiment:
 
     @property
     def setting(self) -> Setting | None:
-        """Circuits and relays of an optical fabric. Raises ValueError as `testbed.plan.optical.setting` does."""
+        """Circuits and relays of an optical fabric. Raises ValueError as `testbed.allocation.optical.setting` does."""
         if not self.layouts:
             return None
         shards = tuple(tuple(self.hosts[rank] for rank in job.ranks) for job in self.jobs)

@@ -10,8 +10,8 @@ from itertools import accumulate, pairwise
 
 from netmodel import PortRef, Topology, raise_all
 from sdn.isolation.optical_clos import OpticalClos
+from testbed.allocation.placement import PlacementError, Rule, isolated, place
 from testbed.misfit import Misfit
-from testbed.plan.placement import PlacementError, Rule, isolated, place
 from testbed.spec.findings import Findings
 from testbed.spec.written import Placement, Spec
 

@@ -7,8 +7,8 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from netmodel import TopologySpec, raise_all
 from sdn.openflow.source_rules import Pinning
+from testbed.allocation.placement import Rule
 from testbed.misfit import Misfit
-from testbed.plan.placement import Rule
 from testbed.spec.policies import FabricName, Policy
 from testbed.spec.quantities import Bytes, Seconds, Share
 from testbed.spec.section import NAME, Section

@@ -2,7 +2,8 @@
 """Base classes of workloads: which rank sends which elements to which rank at which step, and the expected data.
 
 A workload does not depend on sockets or time. `testbed.run.collective_executor` runs its transfers over connections,
-tests run them in plain memory, and `testbed.plan.demands` derives from them the shortest time that a fabric could need.
+tests run them in plain memory, and `testbed.allocation.demands` derives from them the shortest time that a fabric
+could need.
 
 Semantics of a schedule: at every step, first all sources read their elements, then all targets store or add them. So a
 transfer of step s sees the results of all steps before s, and none of step s itself.

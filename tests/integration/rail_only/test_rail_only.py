@@ -19,7 +19,7 @@ import yaml
 
 from emul.shaping import burst_bytes
 from netmodel import PortRef
-from testbed.papers.rail_only import times
+from testbed.research.papers.rail_only import times
 
 pytestmark = pytest.mark.timeout(480)  # up to three runs, each a minute on a busy machine
 

@@ -14,11 +14,11 @@ import pytest
 
 from sim.paths import hashed_paths
 from testbed import report
+from testbed.allocation.demands import ideal_s
 from testbed.analysis import flows, jobs, metrics, results
 from testbed.analysis.flows import check_flows, flows_of
 from testbed.analysis.jobs import fairness
 from testbed.analysis.observations import HappenedEvent, Observations
-from testbed.plan.demands import ideal_s
 from testbed.progress import Silent
 from testbed.simulate import fluid
 from testbed.spec import Experiment

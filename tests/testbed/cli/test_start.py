@@ -16,10 +16,10 @@ import pytest
 from emul import guest
 from sdn.planners import DEFAULT_PLANNER, PLANNERS
 from testbed import spec
-from testbed.bench import BENCHES
 from testbed.cli import main, options
+from testbed.cli.bench import BENCHES
 from testbed.cli.commands import COMMANDS
-from testbed.papers import PAPERS
+from testbed.research.papers import PAPERS
 
 ROOT = Path(__file__).parents[3]
 SLOW = {"highspy", "jinja2", "matplotlib", "msgspec", "networkx", "numpy", "pydantic", "rich", "textual", "yaml"}

@@ -9,7 +9,7 @@ import pytest
 
 from netmodel import PortRef, SpecError
 from testbed.analysis.jobs import ideal_at
-from testbed.papers.rail_only import times
+from testbed.research.papers.rail_only import times
 from testbed.spec import Experiment, Spec, check
 from tests.testbed.simulate.small import observe
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from netmodel import SpecError
 from testbed.analysis.jobs import ideal_at
-from testbed.papers.rail_only import times
 from testbed.progress import Steps
+from testbed.research.papers.rail_only import times
 from testbed.run.experiment_runs import Runner
 from testbed.spec import Experiment
 from tests.testbed.experiments import experiment

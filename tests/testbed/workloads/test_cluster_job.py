@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.cluster import PATTERNS, Pattern, steps_of
-from testbed.plan.demands import bytes_by_pair
+from testbed.allocation.demands import bytes_by_pair
 from testbed.workloads.cluster_job import ClusterJob
 from tests.testbed.kinds import KINDS
 from tests.testbed.workloads.test_schedules import simulate

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.allocation.demands import bytes_by_pair
 from testbed.misfit import Misfit
-from testbed.plan.demands import bytes_by_pair
 from testbed.workloads import Buffers, Elements, Transfer, VerifiedWorkload
 from testbed.workloads.base import cut
 from testbed.workloads.grid import GridWorkload

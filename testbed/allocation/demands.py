@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Demands of a schedule: bytes per pair of ranks, and the shortest time in which any routing could carry them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache
+
+from netmodel import Path, PortRef, Topology
+from sdn.planners.disjoint import assign
+from testbed.allocation.placement import leaf_of
+from testbed.workloads import Transfer
+
+Pair = tuple[int, int]
+"""Source rank and destination rank."""
+
+
+def bytes_by_pair(transfers: Iterable[Transfer], item_bytes: int) -> dict[Pair, int]:
+    """Payload bytes that each ordered pair of ranks exchanges, in the order of first use."""
+    demands: dict[Pair, int] = {}
+    for transfer in transfers:
+        pair = (transfer.src, transfer.dst)
+        demands[pair] = demands.get(pair, 0) + transfer.count * item_bytes
+    return demands
+
+
+def routes_of(transfers: Sequence[Transfer], shares: Callable[[int, int], Sequence[float]]) -> list[int]:
+    """The route of each transfer, where `shares` has the part of a pair's data that each of its routes is to carry.
+
+    Transfers are shared out whole and in order, each to the route that is furthest behind.
+    """
+    routes = [0] * len(transfers)
+    parts: dict[Pair, Sequence[float]] = {}
+    behind: dict[Pair, list[float]] = {}
+    for place, transfer in enumerate(transfers):
+        pair = transfer.src, transfer.dst
+        if pair not in parts:
+            parts[pair] = shares(*pair)
+            behind[pair] = [0.0] * len(parts[pair])
+        lag = behind[pair]
+        if len(lag) > 1:
+            for route, part in enumerate(parts[pair]):
+                lag[route] += part * transfer.count
+            routes[place] = max(range(len(lag)), key=lag.__getitem__)
+            lag[routes[place]] -= transfer.count
+    return routes
+
+
+def ideal_s(topology: Topology, hosts: Sequence[str], demands: dict[Pair, int], nic: int = 0) -> float:
+    """The shortest completion time in seconds: payload only, no latency, no headers, perfect balance.
+
+    The maximum, over every host link and direction and over every leaf's uplinks taken together and direction, of the
+    bits that must cross divided by the rate. For a ring all-reduce of B bytes on n hosts with equal links of rate R and
+    a fabric without oversubscription that is 2 (n - 1) / n * 8 B / R. Nothing faster exists; a schedule that waits
+    between steps may not be able to reach it.
+    """
+    bits: Counter[tuple[str, str]] = Counter()
+    leaves, rates = _homes(topology, tuple(hosts), nic)
+    for (src, dst), count in demands.items():
+        bits[hosts[src], "out"] += 8 * count
+        bits[hosts[dst], "in"] += 8 * count
+        if leaves[src] != leaves[dst]:
+            bits[leaves[src], "out"] += 8 * count
+            bits[leaves[dst], "in"] += 8 * count
+    most: dict[int, int] = {}  # by rate: comparing a fraction for each host takes longer than all else here
+    for (node, _), amount in bits.items():
+        rate = rates[node]
+        most[rate] = max(most.get(rate, 0), amount)
+    return float(max((Fraction(amount, rate) for rate, amount in most.items()), default=Fraction(0)))
+
+
+def disjoint_paths(
+    topology: Topology, hosts: Sequence[str], transfers: Iterable[Transfer], nic: int = 0
+) -> dict[Pair, Path]:
+    """A path for every pair of ranks, between the NICs of index `nic` of their hosts: pairs that are active in the same
+    step share no uplink where that is possible.
+
+    Pairs are planned step by step, so that an all-to-all, whose steps are permutations, is as free of conflicts as a
+    ring. A pair keeps the path of the first step it takes part in. Pairs on one leaf have one path and are left out.
+    Acknowledgements return over the links of their data, backwards: left to chance, several streams of them would meet
+    on one uplink that data already fill.
+    """
+    steps: dict[int, dict[Pair, None]] = {}
+    for transfer in transfers:
+        steps.setdefault(transfer.step, {})[transfer.src, transfer.dst] = None
+    paths: dict[Pair, Path] = {}
+    for _, pairs in sorted(steps.items()):
+        fresh = {
+            (hosts[src], hosts[dst]): (src, dst)
+            for src, dst in pairs
+            if (src, dst) not in paths and leaf_of(topology, hosts[src], nic) != leaf_of(topology, hosts[dst], nic)
+        }
+        for names, path in (assign(topology, list(fresh), nic) if fresh else {}).items():
+            paths[fresh[names]] = path
+    backwards = {(dst, src): _reversed(topology, path) for (src, dst), path in paths.items()}
+    return backwards | paths
+
+
+def _reversed(topology: Topology, path: Path) -> Path:
+    """The path over the same links in the other direction."""
+    return tuple(topology.peer(port) for port in reversed(path))
+
+
+@lru_cache(maxsize=8)
+def _homes(topology: Topology, hosts: tuple[str, ...], nic: int) -> tuple[Sequence[str], Mapping[str, int]]:
+    """The leaf of each host's NIC `nic`; the rates in bits per second of these NICs, by host, and of leaves' uplinks.
+
+    The same for all phases of a job.
+    """
+    leaves = [topology.peer(PortRef(host, nic + 1)).node for host in hosts]
+    uplinks = _uplink_rates_bps(topology)
+    rates = {host: topology.link_at(PortRef(host, nic + 1)).rate_bps for host in hosts}
+    return leaves, rates | {leaf: uplinks[leaf] for leaf in leaves if leaf in uplinks}
+
+
+@lru_cache(maxsize=8)
+def _uplink_rates_bps(topology: Topology) -> Mapping[str, int]:
+    """By switch with any: the sum of the rates of all links between it and other switches, in bits per second."""
+    switches = {switch.name for switch in topology.switches}
+    sums: Counter[str] = Counter()
+    for link in topology.links:
+        if link.a.node in switches and link.b.node in switches:
+            sums[link.a.node] += link.rate_bps
+            sums[link.b.node] += link.rate_bps
+    return sums

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The UDP source ports of every rank's lanes, for fabrics that run and fabrics that are computed.
+
+Emulated ranks get the seed and the table that are made here; simulators get the ports that follow from them. Both
+therefore take the same paths with the same seed. tests/testbed/allocation/test_ports.py compares the ports with those
+that the engine uses.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from netmodel import ENTROPY_PORTS, EcmpHash, Path, Topology, ports_for_path
+from testbed.allocation.demands import Pair, disjoint_paths
+from testbed.errors import InputError
+from testbed.workloads import Transfer
+
+_U64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class RankPorts:
+    """The inputs that determine the source ports of one rank's device.
+
+    `seed` seeds the device's random ports. `table` has the pinned ports of the lanes, by destination rank.
+    """
+
+    seed: int
+    lanes: int
+    table: Mapping[int, Sequence[int]]
+
+    @cached_property
+    def drawn(self) -> list[int]:
+        """The random ports of the lanes: the same for every destination that the table lacks."""
+        return drawn_ports(self.seed, self.lanes)
+
+    def towards(self, destination: int) -> Sequence[int]:
+        """The ports, by lane, with which the device begins to send to that rank."""
+        return self.table.get(destination, self.drawn)
+
+
+def plan_ports(
+    topology: Topology,
+    hosts: Sequence[str],
+    lanes: int,
+    seed: int,
+    *,
+    pinned: Iterable[Transfer] | None = None,
+    ecmp_hash: EcmpHash,
+    nic: int = 0,
+) -> tuple[RankPorts, ...]:
+    """The ports of every rank, where rank k runs on `hosts[k]`.
+
+    `pinned` has the transfers whose paths are planned (policy `pinned`), between the hosts' NICs of index `nic`; None
+    leaves all ports to the devices' random draws. Raises InputError when too few ports take a planned path.
+    """
+    tables: Mapping[int, Mapping[int, Sequence[int]]] = {}
+    if pinned is not None:
+        paths = disjoint_paths(topology, hosts, pinned, nic)
+        tables = port_tables(topology, hosts, paths, lanes, seed, ecmp_hash=ecmp_hash, nic=nic)
+    return tuple(RankPorts(device_seed(seed, rank), lanes, tables.get(rank, {})) for rank in range(len(hosts)))
+
+
+def device_seed(seed: int, rank: int) -> int:
+    """The seed of a rank's device: distinct by rank, and by seed of the spec. 32 bits."""
+    return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
+
+
+def drawn_ports(seed: int, lanes: int) -> list[int]:
+    """The ports that a device with that seed draws for its lanes.
+
+    SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), as in hostlib/native/src/paths/ecmp.cpp.
+    """
+    ports, state = [], seed
+    for _ in range(lanes):
+        state = (state + 0x9E3779B97F4A7C15) & _U64
+        mixed = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _U64
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _U64
+        mixed ^= mixed >> 31
+        ports.append(ENTROPY_PORTS.start + int((mixed >> 11) * 2.0**-53 * len(ENTROPY_PORTS)))
+    return ports
+
+
+def port_tables(
+    topology: Topology,
+    hosts: Sequence[str],
+    paths: Mapping[Pair, Path],
+    lanes: int,
+    seed: int,
+    *,
+    ecmp_hash: EcmpHash,
+    nic: int = 0,
+) -> dict[int, dict[int, list[int]]]:
+    """For every source rank: the ports of its `lanes` lanes towards each destination rank that has a path assigned.
+
+    `seed` chooses among the ports that take a path. Raises InputError when too few ports take some path.
+    """
+    tables: dict[int, dict[int, list[int]]] = {}
+    for (src, dst), path in paths.items():
+        ports = ports_for_path(topology, hosts[src], hosts[dst], path, ecmp_hash, src_nic=nic, dst_nic=nic)
+        if len(ports) < lanes:
+            raise InputError(
+                f"pinned: {lanes} lanes need {lanes} UDP source ports from {hosts[src]} to {hosts[dst]} by "
+                f"{', '.join(map(str, path))}, and only {len(ports)} take that path; use fewer lanes"
+            )
+        chosen = np.random.default_rng([seed, src, dst]).choice(ports, size=lanes, replace=False)
+        tables.setdefault(src, {})[dst] = [int(port) for port in chosen]
+    return tables

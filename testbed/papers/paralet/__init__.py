@@ -1,6 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Network Load Balancing with Parallel Flowlets for AI Training Clusters (NAIC 2024): ParaLet itself."""
-
-from testbed.papers.paralet.claims import TEXT, find
-
-__all__ = ["TEXT", "find"]

@@ -1,6 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""TopoOpt: Co-optimizing Network Topology and Parallelization Strategy for Distributed Training Jobs (NSDI 2023)."""
-
-from testbed.papers.topoopt.claims import TEXT, find
-
-__all__ = ["TEXT", "find"]

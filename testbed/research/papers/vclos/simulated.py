@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulations of the paper's clusters, by its rule for contention (fidelity `steps`)."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from statistics import fmean
+
+import numpy as np
+
+from sim.cluster import Job, NetworkName, Outcome, Pattern, PlacementName, QueueName, Scenario, Shape, simulate
+from testbed.research.papers.vclos.trace import CLUSTER512, CLUSTER2048, FITTED, jobs_of
+
+STRATEGIES: Mapping[str, tuple[PlacementName, NetworkName]] = {
+    "Best": ("packed", "ideal"),
+    "OCS-vClos": ("ocs_vclos", "reserved"),
+    "vClos": ("vclos", "reserved"),
+    "SR": ("scattered", "source_routing"),
+    "Balanced": ("scattered", "balanced"),
+    "ECMP": ("scattered", "ecmp"),
+    "OCS-Relax": ("relaxed", "ecmp"),
+}
+"""Placement and network. The released simulator places jobs of SR, Balanced and ECMP on any idle GPUs. The paper does
+not define the network of OCS-Relax."""
+
+TESTBED = Shape(leaves=4, spines=8, servers_per_leaf=2, gpus_per_server=4)
+"""Section 8.1: 8 servers with 4 GPUs each under 4 leaves; 4 spine switches, split as the rate of 8 NICs needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Means over the jobs of one simulation, in seconds, and its failed placements by cause."""
+
+    completion_s: float
+    waiting_s: float
+    running_s: float
+    gpu_failures: int
+    network_failures: int
+
+
+@cache
+def table_5(name: str, gap_s: float, queue: QueueName = "fifo") -> Means:
+    """A strategy on CLUSTER512 with the fitted trace."""
+    return _run(jobs_of(FITTED, gap_s), CLUSTER512, name, queue)
+
+
+@cache
+def cluster2048(name: str) -> Means:
+    """A strategy on CLUSTER2048 with lambda = 15 s (section 9.5) and the fitted trace."""
+    return _run(jobs_of(FITTED, 15.0), CLUSTER2048, name, "fifo")
+
+
+def one_switch(shape: Shape) -> Shape:
+    """Best's network: "an electric switch with enough ports to connect all servers" (section 9.3)."""
+    return Shape(1, 1, shape.leaves * shape.servers_per_leaf, shape.gpus_per_server)
+
+
+def _run(jobs: Iterable[Job], shape: Shape, name: str, queue: QueueName) -> Means:
+    placement, network = STRATEGIES[name]
+    if name == "Best":
+        shape = one_switch(shape)
+    result = simulate(list(jobs), Scenario(shape, placement, network, queue, "steps"))
+    failures = result.failures
+    return Means(
+        fmean(one.completion_s or 0.0 for one in result.outcomes),
+        fmean(one.waiting_s or 0.0 for one in result.outcomes),
+        fmean(one.running_s or 0.0 for one in result.outcomes),
+        failures["busy"] + failures["locality"],
+        failures["network"],
+    )
+
+
+TESTBED_TRACES = 10
+_TESTBED_SIZES = (2, 4, 8, 16)
+_TESTBED_SHARES = (0.16, 0.10, 0.02, 0.05, 0.12, 0.60, 0.60)
+"""Shares of communication of table 3's jobs: VGG16 at batches 16 and 32, ResNet, BERT; MoE and DLRM lose 60 % to two
+flows on a link (figure 6), which no share explains by equal rates, so their share is taken to be 0.6."""
+_PATTERNS: tuple[Pattern, ...] = ("ring", "hierarchical_ring", "halving_doubling")
+
+
+def testbed_jobs(seed: int, run_s: float, gap_s: float) -> list[Job]:
+    """100 jobs as section 8.1 draws them, each `run_s` long without contention."""
+    rng = np.random.default_rng(seed)
+    arrivals = np.cumsum(rng.exponential(gap_s, 100)).tolist()
+    jobs = []
+    for number, arrival_s in enumerate(arrivals):
+        model = int(rng.integers(len(_TESTBED_SHARES)))
+        drawn = _PATTERNS[int(rng.integers(len(_PATTERNS)))]
+        pattern: Pattern = "pairwise_alltoall" if model >= 5 else drawn
+        gpus = int(rng.choice(_TESTBED_SIZES))
+        jobs.append(Job(f"job{number}", arrival_s, gpus, run_s, _TESTBED_SHARES[model], pattern))
+    return jobs
+
+
+@cache
+def table_4(name: str, run_s: float, gap_s: float) -> tuple[tuple[Outcome, ...], ...]:
+    """The outcomes of `TESTBED_TRACES` traces: one of the columns of table 4."""
+    network: NetworkName = {"vClos": "reserved", "SR": "source_routing"}.get(name, "ecmp")  # type: ignore[assignment]
+    placement: PlacementName = "vclos" if name == "vClos" else "packed"
+    spines = TESTBED.spines * 3 // 2 if name == "Redundance" else TESTBED.spines
+    shape = Shape(TESTBED.leaves, spines, TESTBED.servers_per_leaf, TESTBED.gpus_per_server)
+    runs = (
+        simulate(testbed_jobs(seed, run_s, gap_s), Scenario(shape, placement, network, fidelity="steps", rounds=10))
+        for seed in range(1, TESTBED_TRACES + 1)
+    )
+    return tuple(tuple(run.outcomes) for run in runs)
+
+
+def testbed_gap_s(run_s: float, waiting_s: float) -> float:
+    """The mean time between arrivals at which jobs wait for `waiting_s` with vClos; by bisection to 1 %."""
+    least, most = run_s / 20, run_s * 2
+    while most / least > 1.01:
+        middle = (least * most) ** 0.5
+        if mean_of(table_4("vClos", run_s, middle), lambda one: one.waiting_s) > waiting_s:
+            least = middle
+        else:
+            most = middle
+    return float((least * most) ** 0.5)
+
+
+def mean_of(runs: Iterable[Iterable[Outcome]], value: Callable[[Outcome], float | None], gpus: int = 0) -> float:
+    """The mean over all jobs, or over those with `gpus` GPUs."""
+    return float(fmean(value(one) or 0.0 for run in runs for one in run if gpus in (0, one.job.gpus)))

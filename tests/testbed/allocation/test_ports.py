@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Source ports: planned paths, and the same ports in the engine, in emulated runs and in simulated ones."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from ipaddress import IPv4Address
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostlib import Device
+from netmodel import ENTROPY_PORTS, Flow, Link, Nic, OvsHash, PortRef, Switch, Topology, leaf_spine, path_of
+from sim.links import Links
+from testbed.allocation.demands import disjoint_paths
+from testbed.allocation.placement import place
+from testbed.allocation.ports import device_seed, drawn_ports, plan_ports, port_tables
+from testbed.errors import InputError
+from testbed.run.agent import Hostlib
+from testbed.run.agent_messages import DeviceConfig
+from testbed.run.rank_configuration import prepare_commands
+from testbed.simulate.lane_paths import lanes_of
+from testbed.spec import Experiment, Spec, check
+from testbed.workloads import Transfer
+from tests.testbed.kinds import KINDS
+
+MBIT = 1_000_000
+SPEC: dict[str, Any] = {
+    "name": "ports",
+    "topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "100 Gbit/s"}},
+    "workload": {"kind": "ring_allreduce", "bytes": 409600},
+    "placement": {"rule": "cross_leaf"},
+    "seeds": [1, 7],
+}
+PAIRS = [(0, 1), (1, 2), (2, 3), (3, 0)]
+
+
+def fabric() -> Topology:
+    return leaf_spine(4, 4, 2, 20 * MBIT)
+
+
+def ring(ranks: int) -> tuple[Transfer, ...]:
+    return KINDS["ring_allreduce"].model_validate({"kind": "ring_allreduce", "bytes": 16_000}).schedule(ranks, 0)
+
+
+def experiment_with(policy: dict[str, Any]) -> Experiment:
+    return check(Spec.model_validate({**SPEC, "policies": [{"name": "it", **policy}]}))
+
+
+def used_ports(device: Device, peer: Device) -> dict[int, int]:
+    """The port of each lane by which a message has gone from `device` to `peer`."""
+    listener = peer.listen()
+    outgoing = device.connect(listener.handle)
+    incoming = listener.accept(10)
+    data, place = np.zeros(1 << 20, dtype=np.uint8), np.empty(1 << 20, dtype=np.uint8)
+    received = incoming.recv(place)
+    outgoing.send(data).wait(100)
+    received.wait(100)
+    return {lane["lane"]: lane["port"] for lane in device.counters()["lanes"] if lane["tx_bytes"]}
+
+
+@given(seed=st.integers(0, 5), lanes=st.integers(1, 8))
+def test_ports_of_a_table_take_the_planned_path(seed: int, lanes: int) -> None:
+    topology = fabric()
+    hosts = place(topology, "cross_leaf", 8)
+    paths = disjoint_paths(topology, hosts, ring(8))
+    tables = port_tables(topology, hosts, paths, lanes, seed, ecmp_hash=OvsHash())
+    assert {(src, dst) for src, row in tables.items() for dst in row} == set(paths)
+    for (src, dst), path in paths.items():
+        ports = tables[src][dst]
+        assert len(set(ports)) == lanes
+        addresses = [topology.host(hosts[rank]).nics[0].address for rank in (src, dst)]
+        assert {path_of(topology, Flow(*addresses, port), OvsHash()) for port in ports} == {path}
+
+
+def test_paths_are_planned_for_the_nic_that_sends() -> None:
+    """Each host has another NIC, which is the first one and on a leaf of its own."""
+    plain = fabric()
+    hosts = [
+        replace(host, nics=(Nic("own", IPv4Address(f"192.168.0.{n}"), f"02:00:00:00:00:{n:02x}"), *host.nics))
+        for n, host in enumerate(plain.hosts, start=1)
+    ]
+    links = [replace(link, a=PortRef(link.a.node, 2)) if plain.has_host(link.a.node) else link for link in plain.links]
+    links += [Link(PortRef(host.name, 1), PortRef("own", n), MBIT) for n, host in enumerate(hosts, start=1)]
+    switches = (*plain.switches, Switch("own", "leaf", 99, 0))
+    both = replace(plain, hosts=tuple(hosts), switches=switches, links=tuple(links))
+    used = place(plain, "cross_leaf", 8)
+    expected = [ranks.table for ranks in plan_ports(plain, used, 3, 1, pinned=ring(8), ecmp_hash=OvsHash())]
+    planned = plan_ports(both, used, 3, 1, pinned=ring(8), ecmp_hash=OvsHash(), nic=1)
+    assert [ranks.table for ranks in planned] == expected
+    assert all(expected)
+
+
+def test_too_few_ports_for_the_lanes_are_an_error() -> None:
+    topology = fabric()
+    hosts = place(topology, "cross_leaf", 8)
+    lanes = len(ENTROPY_PORTS)
+    with pytest.raises(
+        InputError, match=rf"^pinned: {lanes} lanes need .* and only \d+ take that path; use fewer lanes$"
+    ):
+        plan_ports(topology, hosts, lanes, 1, pinned=ring(8), ecmp_hash=OvsHash())
+
+
+def test_ranks_without_pinned_destinations_draw_their_ports() -> None:
+    topology = fabric()
+    plan = plan_ports(topology, ["h1", "h2"], 3, 5, pinned=ring(2), ecmp_hash=OvsHash())  # both on leaf1
+    assert [ports.table for ports in plan] == [{}, {}]
+    assert plan[0].towards(1) == drawn_ports(device_seed(5, 0), 3) != plan[1].towards(0)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3, 0xFFFF_FFFF])
+@pytest.mark.parametrize("lanes", [1, 5, 32])
+def test_the_engine_draws_these_ports(seed: int, lanes: int) -> None:
+    with (
+        Device("127.0.0.1", lanes=lanes, policy="ecmp", seed=seed, flowlet_bytes=4096) as device,
+        Device("127.0.0.2", lanes=lanes) as peer,
+    ):
+        used = used_ports(device, peer)
+    assert used == dict(enumerate(drawn_ports(seed, lanes)))
+
+
+@pytest.mark.parametrize(
+    "policy", [{"policy": "ecmp", "m": 4}, {"policy": "pinned", "m": 3}], ids=lambda policy: policy["policy"]
+)
+def test_emulated_ranks_use_the_ports_that_simulators_assume(policy: dict[str, Any]) -> None:
+    experiment = experiment_with(policy)
+    links = Links(experiment.topology)
+    loopback = {experiment.address(rank): f"127.0.0.{rank + 1}" for rank in range(experiment.ranks)}
+
+    def on_loopback(config: DeviceConfig) -> DeviceConfig:
+        ports = {loopback[peer]: own for peer, own in (config.ports or {}).items()} or None
+        update = {"address": loopback[config.address], "ports": ports, "flowlet_bytes": 4096}
+        return config.model_copy(update=update)
+
+    transfers = [Transfer(0, 0, src, dst, 0, 0, 1) for src, dst in PAIRS]
+    for seed in experiment.seeds:
+        simulated = lanes_of(experiment, experiment.spec.policies[0], seed, transfers, links).ports
+        commands = prepare_commands(experiment, experiment.spec.policies[0], seed, None)
+        for (src, dst), ports in zip(PAIRS, simulated.tolist(), strict=True):
+            with ExitStack() as stack:
+                devices = [Hostlib().open(on_loopback(commands[rank].device)) for rank in (src, dst)]
+                for device in devices:
+                    stack.callback(device.close)
+                assert used_ports(*devices) == dict(enumerate(ports))

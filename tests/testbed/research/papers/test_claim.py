@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts on our numbers compared with those of a paper."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from testbed.cli import main
+from testbed.errors import InputError
+from testbed.research.papers import PAPERS
+from testbed.research.papers.claim import Claim, Relation, Verdict
+from testbed.research.papers.claims_csv import read, table
+from testbed.research.papers.findings import Findings, Paper
+from testbed.research.papers.page import markdown
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.mark.parametrize(
+    ("printed", "decimals", "ours", "verdict"),
+    [
+        (38.0, 0, 38.3, "agrees"),
+        (77.0, 0, 76.6, "agrees"),
+        (37.0, 0, 37.5, "agrees"),  # cut off
+        (38.0, 0, 37.5, "agrees"),  # rounded
+        (3.2, 1, 3.25, "agrees"),
+        (3.2, 1, 3.299, "agrees"),  # cut off, 3 % away
+        (1.1, 1, 1.18, "differs"),  # cut off, but further away than what is close
+        (6.0, 0, 6.56, "differs"),
+        (0.4, 1, 0.36, "agrees"),  # rounded
+        (-43.3, 1, -43.39, "agrees"),  # cut off
+        (8.2, 1, 8.33, "close"),
+        (8.2, 1, 8.6, "close"),
+        (8.2, 1, 8.7, "differs"),
+        (0.8, 1, 0.12, "differs"),
+        (None, 0, 5.0, "not printed"),
+    ],
+)
+def test_a_number_agrees_to_the_digits_printed(
+    printed: float | None, decimals: int, ours: float, verdict: Verdict
+) -> None:
+    claim = Claim("here", "it", "%", ours, printed, decimals)
+    assert claim.verdict == verdict
+    assert claim.ratio == (None if printed is None else ours / printed)
+
+
+def test_an_input_is_no_agreement() -> None:
+    assert Claim("here", "it", "W", 18.0, 18.0, given=True).verdict == "input"
+
+
+def test_the_page_has_the_numbers_that_differ() -> None:
+    claims = (
+        Claim("II", "rate", "Tbit/s", 3.6, 3.6, 1, note="Of a data sheet.", given=True),
+        Claim("IV-C", "a dead rail", "s", 0.04, None, 1),
+        Claim("V", "accuracy", "%", None, 90.0),
+        Claim("V", "share", "%", 12.0, 10.0, note="Counted twice."),
+        Claim("V", "cost", "$", 10.3, 10.0, note="Rounded."),
+        Claim("V", "power", "W", 104.0, 100.0),
+        Claim("V", "time", "s", 3.0, 2.0, 0, "more than"),
+    )
+    text = markdown(Paper("Title", "Text", lambda quick: Findings(claims)), Findings(claims), "it.csv")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert rows[1:] == ["| V: share | 10 % | 12.0 [1] |"]
+    verdicts = "agrees 1, close 1, differs 1, holds 1, input 1, not printed 1, not computed 1"
+    assert f"[it.csv](it.csv) has all 7 numbers and notes ([verdicts](index.md): {verdicts})." in text
+    assert text.endswith(
+        "\n1. Counted twice.\n\nThese agree, hold or are close:\n\n"
+        "- V: cost: 10 $\n- V: power: 100 W, ours 104.0\n- V: time: > 2 s, ours 3.0\n"
+    )
+
+
+def test_a_csv_file_has_everything_that_a_page_needs(tmp_path: Path) -> None:
+    claims = [
+        Claim("II", "rate", "Tbit/s", 3.6, 3.6, 1, note="Of a data sheet.", given=True),
+        Claim("IV-C", "a dead rail", "s", 0.04, None, 1),
+        Claim("V", "accuracy", "%", None, 90.0),
+        Claim("V", "size, large", "MB", 33.59, 32, note="8 bytes each.", series="size"),  # close, but 33.6 differs
+        Claim("V", "size, small", "MB", 3.0, 2, series="size"),
+        Claim("V", "time", "s", 3.0, 2.5, 1, "less than"),
+    ]
+    file = tmp_path / "it.csv"
+    file.write_text(table(claims))
+    found = read(file)
+    assert [claim.verdict for claim in found] == [claim.verdict for claim in claims]
+    paper = Paper("Title", "Text", lambda quick: Findings(claims))
+    assert markdown(paper, Findings(found), "it.csv") == markdown(paper, Findings(claims), "it.csv")
+
+
+def test_another_csv_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "it.csv"
+    file.write_text("where,what\nII,rate\n")
+    with pytest.raises(InputError, match=r"it\.csv is not a CSV file that `paralet papers` has written: KeyError"):
+        read(file)
+
+
+@pytest.mark.parametrize("number", PAPERS)
+def test_the_committed_pages_follow_from_their_csv_files(number: str, tmp_path: Path) -> None:
+    pages = ROOT / "docs" / "papers"
+    listed = re.search(rf"^- {number}: .*\((.*)\.md\)$", (pages / "index.md").read_text(), re.MULTILINE)
+    assert listed is not None
+    for suffix in (".md", ".csv"):
+        shutil.copy(pages / f"{listed[1]}{suffix}", tmp_path)
+    page = tmp_path / f"{listed[1]}.md"
+    done = CliRunner().invoke(main, ["papers", number, "--from-csv", "--page", str(page)])
+    assert done.exit_code == 0, done.output
+    assert page.read_text() == (pages / page.name).read_text()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--page", "it.md", "--quick"], ["--page", "it.md", "--json"]])
+def test_a_page_from_a_csv_file_needs_a_page_and_nothing_else(arguments: list[str]) -> None:
+    done = CliRunner().invoke(main, ["papers", "003", "--from-csv", *arguments])
+    assert done.exit_code == 2
+    assert "--from-csv goes with --page, and with neither --quick nor --json" in done.output
+
+
+@pytest.mark.parametrize(
+    ("relation", "ours", "verdict"),
+    [
+        ("more than", 76.0, "holds"),
+        ("more than", 75.0, "fails"),
+        ("less than", 74.0, "holds"),
+        ("less than", 76, "fails"),
+    ],
+)
+def test_a_bound_holds_or_fails(relation: Relation, ours: float, verdict: Verdict) -> None:
+    assert Claim("here", "it", "%", ours, 75.0, 0, relation).verdict == verdict

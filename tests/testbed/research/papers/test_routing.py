@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The check of "Routing for Large ML Models": its theorems, a small part of its evaluation, and its page."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from testbed.cli import main
+from testbed.research.papers import PAPERS, Claim, Findings
+from testbed.research.papers.page import markdown, write
+from testbed.research.papers.routing import find, theory
+from testbed.research.papers.routing.evaluation import BLOOM, GPT3, LLAMA2, Case, cases, measure
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture(scope="module")
+def quick() -> Findings:
+    return find(True)
+
+
+def test_greedy_reaches_twice_the_optimum_and_half_its_rate() -> None:
+    greedy, best = theory.tight_case()
+    assert greedy.congestion == pytest.approx(2 * best.congestion)
+    assert greedy.fairness.minimum == pytest.approx(best.fairness.minimum / 2)
+    assert best.proved
+
+
+def test_the_bounds_hold_in_trials() -> None:
+    tried = theory.trials(300, seed=5)
+    assert (tried.beyond_twice, tried.colouring_beyond) == (0, 0)
+    assert 1 <= tried.mean <= 2
+
+
+@pytest.mark.parametrize("size", [2, 4, 8, 16])
+def test_greedy_stays_within_twice_the_optimum_of_permutations(size: int) -> None:
+    greedy, best = theory.permutations(3, 4 * size, size)
+    assert best == pytest.approx(1)
+    assert 1 - 1e-9 <= greedy <= 2 + 1e-9
+
+
+def test_four_jobs_with_rings_of_8_are_left_out() -> None:
+    every = cases(quick=False)
+    assert len(every) == 3 * (5 + 5 + 3)
+    assert not any(case.ring == 8 and case.jobs > 3 for case in every)
+    assert Case(LLAMA2, 4, 5).models == [(model, 4) for model in (LLAMA2, BLOOM, GPT3, LLAMA2, BLOOM)]
+
+
+def test_colouring_reaches_the_ideal_and_no_planner_exceeds_it() -> None:
+    planners = ("ecmp", "greedy", "optimal")
+    points, planned = measure(Case(BLOOM, 4, 2), planners, 2, 1, lambda _: None)
+    by = {point.planner: point for point in points}
+    assert all(point.slowdown >= 1 - 1e-9 for point in points)
+    assert by["optimal"].slowdown == pytest.approx(1)
+    assert by["optimal"].proved
+    assert by["optimal"].throughput_bps == pytest.approx(100e9)
+    assert by["ecmp"].slowdown > 1.5
+    assert {one.planner for one in planned} == set(planners)
+
+
+def test_the_placement_does_not_depend_on_failures() -> None:
+    whole, failed = (measure(Case(BLOOM, 4, 1, spines), ("optimal",), 1, 1, lambda _: None)[0] for spines in (0, 31))
+    # One spine of 32 is left: the 32 flows that leave a ToR side by side share a link.
+    assert failed[0].slowdown == pytest.approx(32 * whole[0].slowdown)
+
+
+def test_claims_other_than_run_times_agree_with_the_paper(quick: Findings) -> None:
+    claims = [claim for claim in quick.claims if claim.where != "Figure 7"]
+    assert {claim.verdict for claim in claims} == {"agrees", "holds", "not printed"}
+    assert sum(claim.verdict == "agrees" for claim in claims) >= 8
+
+
+def test_a_page_has_the_printed_claims_and_its_figures(quick: Findings, tmp_path: Path) -> None:
+    page = tmp_path / "routing.md"
+    write(page, PAPERS["000"], quick)
+    text = page.read_text()
+    assert text.startswith("# Routing for Large ML Models")
+    table = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    listed = text[text.index("These agree, hold or are close:") :].split("\n- ")[1:]
+    printed = [claim for claim in quick.claims if claim.printed is not None]
+    series = {(claim.where, claim.series or claim.what) for claim in printed}
+    assert len(table) + len(listed) == len(series) < len(printed)
+    assert quick.drawings
+    for drawing in quick.drawings:
+        assert f"(images/{drawing.name}.png)" in text
+        assert 5_000 < (tmp_path / "images" / f"{drawing.name}.png").stat().st_size < 200_000
+
+
+def test_the_csv_file_has_all_claims(quick: Findings, tmp_path: Path) -> None:
+    write(tmp_path / "routing.md", PAPERS["000"], Findings(quick.claims))
+    with (tmp_path / "routing.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["what"] for row in rows] == [claim.what for claim in quick.claims]
+    assert [row["verdict"] for row in rows] == [claim.verdict for claim in quick.claims]
+
+
+def test_a_series_shares_a_row() -> None:
+    claims = [
+        Claim("Fig. 5", "MTT, ring", "x", 1.64, 1.6, 1, note="Mean.", series="MTT"),
+        Claim("Fig. 5", "other", "x", 1.0, 1.0, 1),
+        Claim("Fig. 5", "MTT, tree", "x", 1.19, 1.4, 1, note="One draw.", series="MTT"),
+    ]
+    lines = markdown(PAPERS["000"], Findings(claims), "routing.csv").splitlines()
+    assert [line for line in lines if "Fig. " in line] == [
+        "| Fig. 5: MTT | 1.4 to 1.6 x | 1.19 to 1.64 [1] |",
+        "- Fig. 5: other: 1.0 x",
+    ]
+
+
+def test_the_command_writes_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "papers" / "rail-only.md"
+    done = CliRunner().invoke(main, ["papers", "003", "--json", "--page", str(page)])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["paper"] == "003"
+    assert page.read_text() == (ROOT / "docs" / "papers" / "rail-only.md").read_text()
+    assert page.with_suffix(".csv").read_text() == (ROOT / "docs" / "papers" / "rail-only.csv").read_text()
