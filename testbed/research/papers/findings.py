@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING
 
 from testbed.research.papers.claim import Claim
@@ -35,7 +36,7 @@ class Paper:
     """A paper and its check."""
 
     title: str
-    text: str
-    """The page's introduction: what was checked and how, in Markdown."""
+    introduction: Traversable
+    """A Markdown file, the page's introduction: what was checked and how. Its links start at docs/papers/."""
     find: Callable[[bool], Findings]
     """Runs the check. With True, only a small and quick part of it."""

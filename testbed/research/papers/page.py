@@ -68,7 +68,7 @@ def _markdown(paper: Paper, claims: Sequence[Claim], figures: Sequence[str], csv
     others = [row for row in _rows(compared) if not _deviating(row)]
     parts = [
         f"# {paper.title}",
-        paper.text.strip(),
+        paper.introduction.read_text("utf-8").strip(),
         *figures,
         "## Printed numbers",
         _of_csv(claims, csv_name),

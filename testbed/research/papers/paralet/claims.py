@@ -43,21 +43,6 @@ TABLE_3 = ((6, ""), (43, ""), (740, ""), (31574, ""), (3488555, ""), (1.013, "1e
 """n for n' = 1, 2, .., as printed, and the power of ten by which the paper scales it."""
 NODES = 1024
 
-TEXT = """
-Section 6 runs on the [fluid fabric](../fluid.md) with 8 x 16 hosts and 16 spines, and 32 x 32 hosts and 32 spines:
-100 Gbit/s, links of 1 us, 8 MiB on each connection of a ring or of NCCL's two trees (DBT). The paper states neither
-shapes, message sizes nor placement; ranks are on random hosts here. Numbers are means of three draws; for 1,024
-hosts, of one.
-
-- With 32 lanes throughput is near the optimum, and more than 16 lanes gain little. Gains over ECMP are above the
-  printed range for the ring and below it for the tree.
-- The printed gains in flow completion time (FCT) match ours for the slowest flow, not for the mean.
-- DRILL, LetFlow and ConWeave run on the [packet fabric](../packet.md): fixed windows of 2 BDP, no PFC, one draw. As
-  in the paper, LetFlow is no better than ECMP, and ConWeave lies between ECMP and ParaLet.
-- With four links at a quarter of their rate, later schemes (in the CSV) that send a fixed part of a message over each
-  path take about four times as long. Lanes that pull flowlets lose little.
-"""
-
 _RANGE = "Ranges over four scenarios."
 _PACKETS = "Packet simulation, 128 hosts, m = 32, ring and tree."
 _BOUNDS = "Go-back-N is too slow here, since windows do not shrink after a NAK, and selective repeat too fast."

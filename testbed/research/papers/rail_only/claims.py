@@ -9,17 +9,6 @@ from testbed.research.papers.findings import Drawing, Findings
 from testbed.research.papers.rail_only import cost, section_iv, section_v, sizes, times, traffic
 from testbed.research.papers.rail_only.sizes import A100, GH200, GPUS_PER_DOMAIN, H100
 
-TEXT = """
-Numbers follow from formulas; those of section V from the [model of training](../training.md) and its search for the
-best strategy. [Rail-only](../rail-only.md) shows the mechanisms.
-
-- All savings of Table II are reproduced, with a rule of ours for the number of switches
-  ([cost.py](../../testbed/research/papers/rail_only/cost.py)).
-- Figures 8 and 10 have the paper's shapes. With ZeRO's stages 2 and 3, which the paper does not mention, the ideal of
-  GPT-1T on 65,536 GPUs is 2.6 % faster, and K = 256 is 4.3 % slower than it.
-- Section IV-C prints no number for the time that failures cost; ours are of a [simulation](../notes/rail-failures.md).
-"""
-
 _TABLE_2 = {  # GPUs, radix -> cost and power saved in per cent, as printed
     (32768, 64): (38, 37),
     (32768, 128): (77, 75),

@@ -31,18 +31,6 @@ _Value = Callable[[Point], float]
 ITERATIONS = 11
 SEEDS = (1, 2, 3)
 
-TEXT = """
-Theorems are checked by construction and by random trials. The evaluation runs on the [fluid fabric](../fluid.md) at
-the paper's scale: 64 ToRs, 32 spines, 2,048 NICs of 100 Gbit/s, 11 iterations, means over 3 placements. Our copy of
-the paper lacks nearly all numbers and figures, so most claims come from its words. "Very close to the optimum" counts
-as a ratio of 1. Model sizes are those of the released code.
-
-- Greedy is within a few per cent of the optimum where copies of a model fill whole ToRs, as in the released code.
-  With NICs drawn one by one and all 2,048 in use, its worst link carries twice the optimum's flows.
-- Edge colouring is exact and as fast as greedy. Only integer programming is much slower.
-- FCT is that of one step of a ring. Figure 7 compares medians.
-"""
-
 _LOST = "Our copy of the paper lacks this number."
 _PROOF = "Our copy lacks the constant; this one follows from the proof."
 _WORDS = "From the paper's words."

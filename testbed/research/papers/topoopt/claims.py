@@ -14,26 +14,6 @@ from testbed.research.papers.topoopt import cost, iterations, prototype, reconfi
 from testbed.research.papers.topoopt.forwarding import RATIOS, best_one_way, both_ways, one_way
 from testbed.research.topoopt.reconfigured import SIP_ML
 
-TEXT = """
-Iteration times are estimates by the [model of training](../training.md), with the strategies that the paper names:
-pure data parallelism, or embedding tables on one server each. [TopoOpt](../topoopt.md) shows the algorithms.
-
-- GPUs compute in half precision. In single precision, as the released profiles imply, Figure 20 and DLRM in Figure 11
-  agree, and Figure 12 is within 10 %; VGG and BERT, which libraries compute faster, differ more.
-- The fat-tree of equal cost has 1 / 3.2 of TopoOpt's bandwidth (5.2). The overhead in 5.5 implies 1 / 4.
-- Figure 13 takes the printed ratios of all-to-all to all-reduce as input. In the model of Figure 12 they are smaller,
-  so TopoOpt forwards less.
-- Printed path lengths and taxes are those of circuits in both directions, as the released code makes them. With these,
-  iterations of DLRM and NCF take 2 and 4 % longer (Figure 11). Loads depend on how ties between equally short paths
-  are broken, which the paper does not say.
-- The paper prints no formulas of costs. Our rule ([cost.py](../../testbed/research/papers/topoopt/cost.py)) was
-  chosen to give the ratio of OCSs to patch panels.
-- OCS-reconfig and SiP-ML (Figures 11, 17) match TopoOpt at 1 us if they measure often. The paper prints the interval
-  for 10 ms only.
-- On 32 servers, 4,000 proposals of FlexFlow's Markov chain (4.1) gain at most 0.1 % over the named strategies.
-  Coordinate descent, with at most 171 estimates, halves NCF's iteration and shortens DLRM's by 10 %.
-"""
-
 _EXAMPLE = dlrm(16, tables=[0, 3, 8, 13], dense_bytes=2e9, batch=8192)
 """Figure 1b."""
 _TABLE_1: tuple[tuple[str, str, tuple[tuple[str, float, int], ...]], ...] = (

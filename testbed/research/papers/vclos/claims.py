@@ -8,27 +8,6 @@ from testbed.research.papers.claim import Claim
 from testbed.research.papers.findings import Drawing, Findings
 from testbed.research.papers.vclos import printed, simulated, theory, trace
 
-TEXT = """
-Counts are computed. Times of jobs come from [simulations](../cluster.md) by the paper's rule: a step of a collective
-lasts as long as on its worst link (fidelity `steps`). [vClos](../vclos.md) shows the mechanisms.
-
-**One parameter is fitted, to the column Best of table 5: the number of the trace.** The paper prints neither its
-trace nor the distribution of its jobs. Traces are drawn from the published distributions, with sizes and durations
-independent; trace 51 of 60 has the least maximum error, 14.9 %. Ties between servers change the column by up to 8 %.
-
-- In table 2 vClos fails up to 1.8 times as often. OCS-vClos lacks links ten times less often, perhaps
-  because ours may put several virtual spines on a spine, which constraint (9) forbids.
-- SR is within 15 %, Balanced up to 31 % below, with GPUs anywhere as in the released simulator. The text says whole
-  servers.
-- ECMP's times are not reproduced: contention lengthens the mean job by 3 % here, since collectives take 2 to 25 % of
-  the time. In table 7 it is 29 %.
-- vClos and OCS-vClos wait longer than in the paper, since a large job that lacks links holds up all others. With the
-  queue FF, where it holds up nobody, both are within 3 %.
-- Mean JRT differs by 3 % only, so waiting decides the order in table 5. It is sensitive: most jobs have the shortest
-  duration, so many end at the same time, and rounding decides which servers are free first. A change that left every
-  duration with vClos as it was moved the mean JCT of vClos by 0.2 to 16 %.
-"""
-
 _FIT = "Fitted: trace 51 of 60, chosen by this column."
 _PREDICTED = "Predicted, with the fitted trace."
 _ANYWHERE = "Predicted; GPUs anywhere."

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,13 @@ def test_an_input_is_no_agreement() -> None:
     assert Claim("here", "it", "W", 18.0, 18.0, given=True).verdict == "input"
 
 
-def test_the_page_has_the_numbers_that_differ() -> None:
+def paper_of(claims: Sequence[Claim], folder: Path) -> Paper:
+    introduction = folder / "introduction.md"
+    introduction.write_text("What was checked.\n")
+    return Paper("Title", introduction, lambda quick: Findings(claims))
+
+
+def test_the_page_has_the_numbers_that_differ(tmp_path: Path) -> None:
     claims = (
         Claim("II", "rate", "Tbit/s", 3.6, 3.6, 1, note="Of a data sheet.", given=True),
         Claim("IV-C", "a dead rail", "s", 0.04, None, 1),
@@ -63,7 +70,8 @@ def test_the_page_has_the_numbers_that_differ() -> None:
         Claim("V", "power", "W", 104.0, 100.0),
         Claim("V", "time", "s", 3.0, 2.0, 0, "more than"),
     )
-    text = markdown(Paper("Title", "Text", lambda quick: Findings(claims)), Findings(claims), "it.csv")
+    text = markdown(paper_of(claims, tmp_path), Findings(claims), "it.csv")
+    assert text.startswith("# Title\n\nWhat was checked.\n\n## Printed numbers\n\n")
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert rows[1:] == ["| V: share | 10 % | 12.0 [1] |"]
     verdicts = "agrees 1, close 1, differs 1, holds 1, input 1, not printed 1, not computed 1"
@@ -87,7 +95,7 @@ def test_a_csv_file_has_everything_that_a_page_needs(tmp_path: Path) -> None:
     file.write_text(table(claims))
     found = read(file)
     assert [claim.verdict for claim in found] == [claim.verdict for claim in claims]
-    paper = Paper("Title", "Text", lambda quick: Findings(claims))
+    paper = paper_of(claims, tmp_path)
     assert markdown(paper, Findings(found), "it.csv") == markdown(paper, Findings(claims), "it.csv")
 
 
