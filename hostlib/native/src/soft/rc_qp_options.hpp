@@ -6,11 +6,11 @@
 #include <span>
 #include <vector>
 
+#include "backend/memory_table.hpp"
 #include "backend/work.hpp"
 #include "base/clock.hpp"
 #include "base/ring.hpp"
 #include "soft/congestion_control.hpp"
-#include "soft/memory_table.hpp"
 #include "soft/reassembly.hpp"
 #include "wire/wire.hpp"
 

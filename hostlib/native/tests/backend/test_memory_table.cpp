@@ -5,8 +5,8 @@
 #include <limits>
 #include <set>
 
+#include "backend/memory_table.hpp"
 #include "bytes.hpp"
-#include "soft/memory_table.hpp"
 
 namespace paralet {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "soft/memory_table.hpp"
+#include "backend/memory_table.hpp"
 
 #include "base/random.hpp"
 
