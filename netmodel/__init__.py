@@ -11,13 +11,16 @@ if TYPE_CHECKING:
     from netmodel.builders import leaf_spine
     from netmodel.circuits import Circuits, check_circuits, duplex, far_end, joined, lit, lit_links
     from netmodel.direct_connect_builder import direct_connect, panel_of
+    from netmodel.fabric_tiers import pods, tiers, top_switches, uplinks
     from netmodel.flow import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields
     from netmodel.hashes import AffineHash, CrcHash, EcmpHash, LinuxL4Hash, OvsHash, XorHash
     from netmodel.located import LocatedError, Location, raise_all
     from netmodel.next_hops import Forwarding, forwarding
     from netmodel.paths import NoRouteError, Path, equal_cost_paths, path_of, paths_of_ports, ports_for_path
+    from netmodel.planes import in_planes
     from netmodel.rails import rail_only, rail_optimised
     from netmodel.rates import RateBps, format_rate, parse_rate
+    from netmodel.three_tiers import clos, fat_tree
     from netmodel.topology import (
         Host,
         Link,
@@ -65,6 +68,7 @@ __all__ = [
     "TopologySpec",
     "XorHash",
     "check_circuits",
+    "clos",
     "derived_hash_seed",
     "derived_mac",
     "direct_connect",
@@ -72,8 +76,10 @@ __all__ = [
     "duplex",
     "equal_cost_paths",
     "far_end",
+    "fat_tree",
     "format_rate",
     "forwarding",
+    "in_planes",
     "joined",
     "leaf_spine",
     "lit",
@@ -85,10 +91,14 @@ __all__ = [
     "parse_yaml",
     "path_of",
     "paths_of_ports",
+    "pods",
     "ports_for_path",
     "rail_only",
     "rail_optimised",
     "raise_all",
+    "tiers",
+    "top_switches",
+    "uplinks",
 ]
 
 _MODULES = {
@@ -100,8 +110,11 @@ _MODULES = {
     "located": ("LocatedError", "Location", "raise_all"),
     "next_hops": ("Forwarding", "forwarding"),
     "paths": ("NoRouteError", "Path", "equal_cost_paths", "path_of", "paths_of_ports", "ports_for_path"),
+    "planes": ("in_planes",),
     "rails": ("rail_only", "rail_optimised"),
     "rates": ("RateBps", "format_rate", "parse_rate"),
+    "three_tiers": ("clos", "fat_tree"),
+    "fabric_tiers": ("pods", "tiers", "top_switches", "uplinks"),
     "topology": (
         "Host",
         "Link",

@@ -2,8 +2,8 @@
 """Builder of leaf-spine topologies."""
 
 from collections import Counter
-from ipaddress import IPv4Address, IPv6Address
 
+from netmodel.fabric_addresses import HOSTS_PER_LEAF_MAX, LEAVES_MAX, host_address
 from netmodel.located import raise_all
 from netmodel.topology import (
     Host,
@@ -17,11 +17,6 @@ from netmodel.topology import (
     derived_hash_seed,
     derived_mac,
 )
-
-_FIRST_ADDRESS = int(IPv4Address("10.0.0.0"))
-_IPV6_PREFIX = int(IPv6Address("fd00::"))  # unique local addresses (RFC 4193)
-_LEAVES_MAX = 65536  # one /24 of 10.0.0.0/8 each
-_HOSTS_PER_LEAF_MAX = 254  # .0 and .255 of each /24 stay free
 
 
 def leaf_spine(
@@ -56,9 +51,9 @@ def leaf_spine(
     or any value that `Topology` refuses.
     """
     counts = {
-        "leaves": (leaves, _LEAVES_MAX),
+        "leaves": (leaves, LEAVES_MAX),
         "spines": (spines, 65535),
-        "hosts_per_leaf": (hosts_per_leaf, _HOSTS_PER_LEAF_MAX),
+        "hosts_per_leaf": (hosts_per_leaf, HOSTS_PER_LEAF_MAX),
         "parallel_links": (parallel_links, 65535),
     }
     found = [
@@ -87,8 +82,7 @@ def leaf_spine(
     links: list[Link] = []
     for leaf in range(leaves):
         for j in range(1, hosts_per_leaf + 1):
-            number = _FIRST_ADDRESS + 256 * leaf + j
-            address = IPv6Address(_IPV6_PREFIX + number) if ipv6 else IPv4Address(number)
+            address = host_address(leaf, j, ipv6=ipv6)
             host = Host(f"h{len(hosts) + 1}", (Nic("nic0", address, derived_mac(address)),))
             hosts.append(host)
             links.append(Link(PortRef(host.name, 1), PortRef(f"leaf{leaf + 1}", j), host_rate_bps))

@@ -14,8 +14,9 @@ from typing import Literal, TypeAlias, get_args
 from netmodel.flow import Address
 from netmodel.located import LocatedError, Location, raise_all
 
-Role: TypeAlias = Literal["leaf", "spine", "ocs"]
-"""The role of a switch. `leaf`: it has hosts. `spine`: it joins other switches (any upper tier). `ocs`: an optical
+Role: TypeAlias = Literal["leaf", "spine", "agg", "core", "ocs"]
+"""The role of a switch. `leaf`: it has hosts. `spine`: it joins leaves (or, in a fabric written by hand, any switches
+below it). `agg`: with three tiers, it joins the leaves of a pod to cores. `core`: it joins pods. `ocs`: an optical
 circuit switch, which does not forward by address."""
 
 ROLES: tuple[Role, ...] = get_args(Role)

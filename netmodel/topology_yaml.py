@@ -2,6 +2,8 @@
 """Topologies in YAML: either the parameters of a regular fabric, or a list of all hosts, switches and links.
 
     leaf_spine: {leaves: 4, spines: 4, hosts_per_leaf: 4, host_rate: 20 Mbit/s}
+    clos: {pods: 2, leaves: 2, aggs: 2, cores_per_agg: 2, hosts_per_leaf: 4, host_rate: 20 Mbit/s}
+    fat_tree: {k: 4, host_rate: 20 Mbit/s, planes: 2}
     rail_optimised: {domains: 4, gpus_per_domain: 4, rail_rate: 10 Mbit/s, hb_rate: 80 Mbit/s, spines: 4}
     rail_only: {domains: 4, gpus_per_domain: 4, rail_rate: 10 Mbit/s, hb_rate: 80 Mbit/s}
     direct_connect: {hosts: 8, degree: 2, rate: 20 Mbit/s}
@@ -37,8 +39,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from netmodel import flow
 from netmodel.builders import leaf_spine
 from netmodel.direct_connect_builder import direct_connect
+from netmodel.planes import in_planes
 from netmodel.rails import rail_only, rail_optimised
 from netmodel.rates import RateBps, format_rate
+from netmodel.three_tiers import clos, fat_tree
 from netmodel.topology import (
     Host,
     Link,
@@ -115,7 +119,7 @@ class _Spec(BaseModel):
 
 
 class LeafSpineSpec(_Spec):
-    """The arguments of `netmodel.leaf_spine`. `fabric_rate` is that of leaf-to-spine links (default `host_rate`)."""
+    """The arguments of `netmodel.leaf_spine` and `planes`. `fabric_rate` is that of leaf-to-spine links."""
 
     leaves: int
     spines: int
@@ -124,13 +128,14 @@ class LeafSpineSpec(_Spec):
     fabric_rate: RateBps | None = None
     parallel_links: int = 1
     optical_switches: int = 0
+    planes: int = 1
     ipv6: bool = False
     mtu_bytes: int = DEFAULT_MTU_BYTES
     name: str | None = None
 
     def build(self) -> Topology:
         """The topology. Raises TopologyError."""
-        return leaf_spine(
+        plane = leaf_spine(
             self.leaves,
             self.spines,
             self.hosts_per_leaf,
@@ -142,6 +147,59 @@ class LeafSpineSpec(_Spec):
             ipv6=self.ipv6,
             name=self.name,
         )
+        return in_planes(plane, self.planes, name=self.name)
+
+
+class ClosSpec(_Spec):
+    """The arguments of `netmodel.clos` and `planes`. `agg_rate` is that of leaf-to-agg, `core_rate` of agg-to-core."""
+
+    pods: int
+    leaves: int
+    aggs: int
+    cores_per_agg: int
+    hosts_per_leaf: int
+    host_rate: RateBps
+    agg_rate: RateBps | None = None
+    core_rate: RateBps | None = None
+    parallel_links: int = 1
+    planes: int = 1
+    ipv6: bool = False
+    mtu_bytes: int = DEFAULT_MTU_BYTES
+    name: str | None = None
+
+    def build(self) -> Topology:
+        """The topology. Raises TopologyError."""
+        plane = clos(
+            self.pods,
+            self.leaves,
+            self.aggs,
+            self.cores_per_agg,
+            self.hosts_per_leaf,
+            self.host_rate,
+            self.agg_rate,
+            self.core_rate,
+            self.parallel_links,
+            self.mtu_bytes,
+            ipv6=self.ipv6,
+            name=self.name,
+        )
+        return in_planes(plane, self.planes, name=self.name)
+
+
+class FatTreeSpec(_Spec):
+    """The arguments of `netmodel.fat_tree` and `planes`."""
+
+    k: int
+    host_rate: RateBps
+    planes: int = 1
+    ipv6: bool = False
+    mtu_bytes: int = DEFAULT_MTU_BYTES
+    name: str | None = None
+
+    def build(self) -> Topology:
+        """The topology. Raises TopologyError."""
+        plane = fat_tree(self.k, self.host_rate, self.mtu_bytes, ipv6=self.ipv6, name=self.name)
+        return in_planes(plane, self.planes, name=self.name)
 
 
 class _RailSpec(_Spec):
@@ -239,7 +297,7 @@ class DirectConnectSpec(_Spec):
         )
 
 
-_BUILDERS = ("leaf_spine", "rail_optimised", "rail_only", "direct_connect")
+_BUILDERS = ("leaf_spine", "clos", "fat_tree", "rail_optimised", "rail_only", "direct_connect")
 """Fields of `TopologySpec` that each describe a whole topology."""
 
 
@@ -247,6 +305,8 @@ class TopologySpec(_Spec):
     """A topology as written in YAML; `topology` is what it stands for. Fits as a field of larger specs, too."""
 
     leaf_spine: LeafSpineSpec | None = None
+    clos: ClosSpec | None = None
+    fat_tree: FatTreeSpec | None = None
     rail_optimised: RailOptimisedSpec | None = None
     rail_only: RailOnlySpec | None = None
     direct_connect: DirectConnectSpec | None = None

@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
-from netmodel import Path, PortRef, Topology
+from netmodel import Path, PortRef, Topology, uplinks
+from netmodel import pods as pods_of
 from sdn.planners.disjoint import assign
 from testbed.allocation.placement import leaf_of
 from testbed.workloads import Transfer
 
 Pair = tuple[int, int]
 """Source rank and destination rank."""
+
+_Node = str | int
+"""A host or a leaf by name, or a pod by number."""
 
 
 def bytes_by_pair(transfers: Iterable[Transfer], item_bytes: int) -> dict[Pair, int]:
@@ -49,19 +53,23 @@ def routes_of(transfers: Sequence[Transfer], shares: Callable[[int, int], Sequen
 def ideal_s(topology: Topology, hosts: Sequence[str], demands: dict[Pair, int], nic: int = 0) -> float:
     """The shortest completion time in seconds: payload only, no latency, no headers, perfect balance.
 
-    The maximum, over every host link and direction and over every leaf's uplinks taken together and direction, of the
-    bits that must cross divided by the rate. For a ring all-reduce of B bytes on n hosts with equal links of rate R and
-    a fabric without oversubscription that is 2 (n - 1) / n * 8 B / R. Nothing faster exists; a schedule that waits
-    between steps may not be able to reach it.
+    The maximum, over every host link, over the uplinks of each leaf taken together, and over those of each pod, in each
+    direction, of the bits that must cross divided by the rate. For a ring all-reduce of B bytes on n hosts with equal
+    links of rate R and a fabric without oversubscription that is 2 (n - 1) / n * 8 B / R. Nothing faster exists; a
+    schedule that waits between steps may not be able to reach it.
     """
-    bits: Counter[tuple[str, str]] = Counter()
-    leaves, rates = _homes(topology, tuple(hosts), nic)
+    bits: Counter[tuple[_Node, str]] = Counter()
+    leaves, pods, rates = _homes(topology, tuple(hosts), nic)
     for (src, dst), count in demands.items():
         bits[hosts[src], "out"] += 8 * count
         bits[hosts[dst], "in"] += 8 * count
         if leaves[src] != leaves[dst]:
             bits[leaves[src], "out"] += 8 * count
             bits[leaves[dst], "in"] += 8 * count
+        near, far = pods[src], pods[dst]
+        if near is not None and far is not None and near != far:
+            bits[near, "out"] += 8 * count
+            bits[far, "in"] += 8 * count
     most: dict[int, int] = {}  # by rate: comparing a fraction for each host takes longer than all else here
     for (node, _), amount in bits.items():
         rate = rates[node]
@@ -102,15 +110,21 @@ def _reversed(topology: Topology, path: Path) -> Path:
 
 
 @lru_cache(maxsize=8)
-def _homes(topology: Topology, hosts: tuple[str, ...], nic: int) -> tuple[Sequence[str], Mapping[str, int]]:
-    """The leaf of each host's NIC `nic`; the rates in bits per second of these NICs, by host, and of leaves' uplinks.
+def _homes(
+    topology: Topology, hosts: tuple[str, ...], nic: int
+) -> tuple[Sequence[str], Sequence[int | None], Mapping[_Node, int]]:
+    """The leaf and the pod of each host's NIC `nic`; the rates in bits per second of these NICs, by host, and of the
+    uplinks of leaves and of pods, with which pods are left out that have none.
 
     The same for all phases of a job.
     """
     leaves = [topology.peer(PortRef(host, nic + 1)).node for host in hosts]
-    uplinks = _uplink_rates_bps(topology)
-    rates = {host: topology.link_at(PortRef(host, nic + 1)).rate_bps for host in hosts}
-    return leaves, rates | {leaf: uplinks[leaf] for leaf in leaves if leaf in uplinks}
+    leaf_rates, pod_rates = _uplink_rates_bps(topology), _pod_rates_bps(topology)
+    pods = [pod if (pod := pods_of(topology).get(leaf)) in pod_rates else None for leaf in leaves]
+    rates: dict[_Node, int] = {host: topology.link_at(PortRef(host, nic + 1)).rate_bps for host in hosts}
+    rates.update((leaf, leaf_rates[leaf]) for leaf in leaves if leaf in leaf_rates)
+    rates.update(pod_rates.items())
+    return leaves, pods, rates
 
 
 @lru_cache(maxsize=8)
@@ -122,4 +136,15 @@ def _uplink_rates_bps(topology: Topology) -> Mapping[str, int]:
         if link.a.node in switches and link.b.node in switches:
             sums[link.a.node] += link.rate_bps
             sums[link.b.node] += link.rate_bps
+    return sums
+
+
+@lru_cache(maxsize=8)
+def _pod_rates_bps(topology: Topology) -> Mapping[int, int]:
+    """By pod with any: the sum of the rates of all links from it to cores, in bits per second."""
+    pod_of = pods_of(topology)
+    sums: Counter[int] = Counter()
+    for port in uplinks(topology):
+        if topology.peer(port).node not in pod_of:
+            sums[pod_of[port.node]] += topology.link_at(port).rate_bps
     return sums

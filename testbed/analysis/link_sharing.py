@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from netmodel import top_switches
 from testbed.analysis.flows import RunFlows
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSharing:
-    """One run: `by_spine` has each job's payload bytes, `shared_links` the link directions that jobs share."""
+    """One run: `shared_links` counts the link directions that jobs share."""
 
     by_spine: Mapping[str, Mapping[str, int]]
+    """By spine, with three tiers by core: the payload bytes of each job."""
     links: int
     shared_links: int
     most_flows: int
@@ -34,7 +36,7 @@ def sharing(flows: RunFlows) -> LinkSharing:
     between = (place > 0) & (place < last[:, None]) & (job >= 0)[:, None]
     crossing, _ = np.nonzero(between)
     link = flows.rows[between]
-    spines = [switch.name for switch in placed.topology.switches if switch.role == "spine"]
+    spines = top_switches(placed.topology)
     payload = np.zeros((len(placed.jobs), len(flows.links)), dtype=np.int64)
     count = np.zeros_like(payload)
     np.add.at(payload, (job[crossing], link), flows.bytes[crossing])

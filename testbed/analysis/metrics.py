@@ -8,6 +8,7 @@ from itertools import zip_longest
 from statistics import fmean
 
 from netmodel import PortRef, Topology
+from netmodel import uplinks as upwards
 from testbed.analysis.flows import RunFlows
 from testbed.analysis.observations import RunRecord
 from testbed.spec import Experiment
@@ -18,7 +19,7 @@ _SHORTEST_INTERVAL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Uplink:
-    """A leaf-to-spine link, named by the leaf's port."""
+    """A link from a switch to the tier above, named by the lower switch's port."""
 
     port: PortRef
     spine: str
@@ -93,18 +94,18 @@ def by_policy(experiment: Experiment, runs: Sequence[RunFlows]) -> list[PolicyRe
 
 @lru_cache(maxsize=8)
 def uplinks(topology: Topology) -> tuple[Uplink, ...]:
-    """All leaf-to-spine links, by leaf, then by port; in a fabric without any, the links to hosts' first NICs.
+    """All links from a switch to the tier above, by switch, then by port; without any, those to hosts' first NICs.
 
     Leaves that circuits join directly have such links to each other.
 
     On a direct-connect fabric they are the links by which circuits end at hosts, of all NICs.
     """
-    roles = {switch.name: switch.role for switch in topology.switches}
-    found = []
-    for link in topology.links:
-        for near, far in ((link.a, link.b), (link.b, link.a)):
-            if roles.get(near.node) == "leaf" and roles.get(far.node) in ("leaf", "spine"):
-                found.append(Uplink(near, far.node, link.rate_bps))
+    leaves = {switch.name for switch in topology.switches if switch.role == "leaf"}
+    between = (end for link in topology.links if {link.a.node, link.b.node} <= leaves for end in (link.a, link.b))
+    found = [
+        Uplink(port, topology.peer(port).node, topology.link_at(port).rate_bps)
+        for port in (*upwards(topology), *between)
+    ]
     if not found:
         optical = all(switch.role == "ocs" for switch in topology.switches)
         ends = [PortRef(host.name, n + 1) for host in topology.hosts for n in range(len(host.nics) if optical else 1)]

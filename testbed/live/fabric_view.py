@@ -9,7 +9,7 @@ from ipaddress import ip_address
 import numpy as np
 import numpy.typing as npt
 
-from netmodel import EcmpHash, FlowFields, NoRouteError, PortRef, Topology, forwarding
+from netmodel import EcmpHash, FlowFields, NoRouteError, PortRef, Topology, forwarding, tiers, top_switches, uplinks
 from netmodel.flow import IPPROTO_UDP, address_array
 from sim.links import Links
 from sim.paths import hashed_paths
@@ -48,7 +48,9 @@ class FabricLoad:
 
 
 class FabricView:
-    """The links of a leaf-spine fabric. `pairs` has its leaf-to-spine links: leaf, spine, and the links up and down.
+    """The links between switches. `pairs` has those from tier to tier: lower switch, upper switch, links up and down.
+
+    `leaves` are the switches with links up, `spines` those with links down; with three tiers aggs are among both.
 
     Paths of flows are computed once and kept, because lanes rarely move.
     """
@@ -61,15 +63,11 @@ class FabricView:
         self._rows: dict[_Key, list[int]] = {}
         self._by_port = {(port.node, port.port): number for number, port in enumerate(self._links.ports)}
         self._hosts = {str(nic.address): host.name for host in topology.hosts for nic in host.nics}
-        roles = {switch.name: switch.role for switch in topology.switches}
-        self.leaves = [switch.name for switch in topology.switches if switch.role == "leaf"]
-        self.spines = [switch.name for switch in topology.switches if switch.role == "spine"]
-        self.pairs = [
-            (near.node, far.node, self._links.number(near), self._links.number(far))
-            for link in topology.links
-            for near, far in ((link.a, link.b), (link.b, link.a))
-            if roles.get(near.node) == "leaf" and roles.get(far.node) == "spine"
-        ]
+        tier, top = tiers(topology), top_switches(topology)
+        self.leaves = [name for name in tier if name not in top]
+        self.spines = [name for name in tier if tier[name] > 1]
+        ends = [(near, topology.peer(near)) for near in uplinks(topology)]
+        self.pairs = [(near.node, far.node, self._links.number(near), self._links.number(far)) for near, far in ends]
 
     def load(self, lanes: Iterable[LaneRates]) -> FabricLoad:
         """The load of the sending lanes. Rates include the headers of full packets."""
@@ -137,7 +135,7 @@ class FabricView:
         return f"{port.node} to {self._links.topology.peer(port).node}"
 
     def hottest(self, load: FabricLoad) -> int | None:
-        """The busiest link between a leaf and a spine, None while all are idle."""
+        """The busiest link between two tiers, None while all are idle."""
         links = np.array([link for _, _, up, down in self.pairs for link in (up, down)], dtype=np.int64)
         if not links.size or not load.utilisation[links].any():
             return None

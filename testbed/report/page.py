@@ -19,7 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from netmodel import PortRef
+from netmodel import PortRef, top_switches
 from testbed.analysis import metrics
 from testbed.analysis.flows import FlowCheck
 from testbed.analysis.jobs import bandwidth_taxes, fairness, speeds
@@ -51,7 +51,7 @@ def write(
         jobs=[_jobs_row(experiment, result) for result in results] if len(experiment.jobs) > 1 else [],
         recoveries=[_recovery_row(result) for result in results] if experiment.spec.events else [],
         sharings=[_sharing_row(result) for result in results] if len(experiment.jobs) > 1 else [],
-        spines=[switch.name for switch in experiment.topology.switches if switch.role == "spine"],
+        spines=top_switches(experiment.topology),
         placement=list(zip(experiment.hosts, leaf_names(experiment), strict=True)),
         rule=experiment.spec.placement.rule,
         services=[_service_row(result) for result in results if result.policy == "controller"],

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from netmodel import tiers
 from testbed.allocation.placement import leaf_of
 from testbed.analysis import metrics
 from testbed.analysis.metrics import PolicyResult, Uplink
@@ -246,14 +247,17 @@ def predictions(experiment: Experiment, results: Sequence[PolicyResult], ideal_s
 def placement(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
     """The fabric, with the position of each rank."""
     topology = experiment.topology
-    tiers = [
-        [switch.name for switch in topology.switches if switch.role == "spine"],
+    tier = tiers(topology)
+    rows = [
+        [name for name in tier if tier[name] == 3],
+        [name for name in tier if tier[name] == 2],
         [switch.name for switch in topology.switches if switch.role in ("leaf", "ocs")],
         [host.name for host in topology.hosts],
     ]
-    figure, axes = _figure(8.4, 3.0)
+    top = 2.9 if rows[0] else 2.0
+    figure, axes = _figure(8.4, top + 1.0)
     at: dict[str, tuple[float, float]] = {}
-    for height, names in zip((2.0, 1.1, 0.25), tiers, strict=True):
+    for height, names in zip((2.9, 2.0, 1.1, 0.25), rows, strict=True):
         at |= {name: ((index + 0.5) / len(names), height) for index, name in enumerate(names)}
     cables = [(at[link.a.node], at[link.b.node]) for link in topology.links if {link.a.node, link.b.node} <= at.keys()]
     # One line with gaps, because each line takes as long to draw as a text.
@@ -261,11 +265,11 @@ def placement(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: 
     points[:, :2] = np.array(cables).reshape(-1, 2, 2)
     axes.plot(*points.reshape(-1, 2).T, color=_FAINT, lw=0.7, zorder=1)
     rank_of = {host: rank for rank, host in enumerate(experiment.hosts)}
-    colour_of = {leaf: PALETTE[index % len(PALETTE)] for index, leaf in enumerate(tiers[1])}
-    size = 7.5 if len(tiers[2]) <= 24 else 5.0
+    colour_of = {leaf: PALETTE[index % len(PALETTE)] for index, leaf in enumerate(rows[2])}
+    size = 7.5 if len(rows[3]) <= 24 else 5.0
     crowded = {
         name
-        for tier, most in zip(tiers, (_MOST_NAMES, _MOST_NAMES, 64), strict=True)
+        for tier, most in zip(rows, (_MOST_NAMES, _MOST_NAMES, _MOST_NAMES, 64), strict=True)
         if len(tier) > most
         for name in tier
     }
@@ -285,7 +289,7 @@ def placement(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: 
     for (face, width), places in squares.items():
         axes.plot(*np.array(places).T, "s", ms=width, mfc=face, mec=_FAINT, mew=1.0, zorder=2)
     axes.set_xlim(-0.01, 1.01)
-    axes.set_ylim(-0.1, 2.25)
+    axes.set_ylim(-0.1, top + 0.25)
     axes.set_axis_off()
     return figure
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netmodel import PortRef, Topology, leaf_spine, rail_only
+from netmodel import PortRef, Topology, clos, leaf_spine, rail_only
 from testbed.allocation.demands import bytes_by_pair, disjoint_paths, ideal_s, routes_of
 from testbed.allocation.placement import PlacementError, leaf_of, place
 from testbed.workloads import Transfer, Workload
@@ -74,6 +74,15 @@ def test_ideal_counts_oversubscribed_uplinks() -> None:
     hosts = place(topology, "cross_leaf", 8)
     demands = bytes_by_pair(schedule("ring_allreduce", 8, 8000), 8)
     assert ideal_s(topology, hosts, demands) == pytest.approx(2 * 2 * 7 / 8 * 8000 * 8 / (20 * MBIT))
+
+
+def test_ideal_counts_oversubscribed_cores() -> None:
+    topology = clos(2, 2, 2, 1, 2, 20 * MBIT, core_rate_bps=10 * MBIT)  # 80 Mbit/s of hosts share 20 to the cores
+    hosts = place(topology, "in_order", 8)
+    between_pods = {(rank, (rank + 4) % 8): 1000 for rank in range(8)}
+    assert ideal_s(topology, hosts, between_pods) == pytest.approx(4 * 8 * 1000 / (20 * MBIT))
+    within_pods = {(rank, rank ^ 2): 1000 for rank in range(8)}
+    assert ideal_s(topology, hosts, within_pods) == pytest.approx(8 * 1000 / (20 * MBIT))
 
 
 def test_ideal_of_nothing_is_nothing() -> None:

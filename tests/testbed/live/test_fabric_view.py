@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 
+import numpy as np
 import pytest
 
-from netmodel import Flow, OvsHash, Topology, leaf_spine, path_of
-from testbed.live.fabric_view import FabricView
+from netmodel import Flow, OvsHash, PortRef, Topology, fat_tree, leaf_spine, path_of
+from testbed.live.fabric_view import FabricLoad, FabricView
 from testbed.live.lane_rates import LaneRates
 from tests.testbed.live.snapshots import device, lane, survey
 
@@ -67,6 +68,20 @@ def test_the_busiest_link_is_named_with_its_flows_and_a_remedy() -> None:
     heat = view.heat(load)
     assert heat["leaf1"] == [(pytest.approx(1.014, abs=1e-3), 0.0), (0.0, 0.0)]
     assert heat["leaf2"] == [(0.0, pytest.approx(1.014, abs=1e-3)), (0.0, 0.0)]
+
+
+def test_links_to_cores_are_watched_too() -> None:
+    topology = fat_tree(4, 20_000_000)
+    view = FabricView(topology, OvsHash())
+    assert view.leaves == [f"{tier}{n}" for tier in ("leaf", "agg") for n in range(1, 9)]
+    assert view.spines == [*(f"agg{n}" for n in range(1, 9)), *(f"core{n}" for n in range(1, 5))]
+    utilisation = np.zeros(2 * len(topology.links))
+    utilisation[view.link(PortRef("agg3", 4))] = 0.75
+    load = FabricLoad(utilisation, {}, 0)
+    assert view.name(view.hottest(load)) == "agg3 to core2"
+    heat = view.heat(load)
+    assert heat["agg3"][view.spines.index("core2")] == (0.75, 0.0)
+    assert sum(up + down for row in heat.values() for up, down in row) == 0.75
 
 
 def test_no_remedy_is_offered_where_all_links_are_busy() -> None:

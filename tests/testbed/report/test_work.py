@@ -68,6 +68,14 @@ def test_names_of_many_switches_do_not_cover_each_other() -> None:
     assert low == high
 
 
+def test_three_tiers_are_drawn_above_each_other() -> None:
+    made = small("fluid", topology={"fat_tree": {"k": 4, "host_rate": "10 Mbit/s"}}, placement={"ranks": 2})
+    (axes,) = placement(made, (), 1.0).axes
+    heights = {text.get_text().strip(): text.get_position()[1] for text in axes.texts}
+    assert heights["core4"] > heights["agg8"] > heights["leaf8"] > heights["h16"]
+    assert len(axes.texts) == 16 + 20
+
+
 def test_predicted_loads_are_the_bytes_of_flows_along_their_paths() -> None:
     experiment = grown(32)
     links = metrics.uplinks(experiment.topology)
