@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from netmodel.planes import in_planes
     from netmodel.rails import rail_only, rail_optimised
     from netmodel.rates import RateBps, format_rate, parse_rate
+    from netmodel.routers import RouterAddresses, router_addresses
     from netmodel.three_tiers import clos, fat_tree
     from netmodel.topology import (
         Host,
@@ -61,6 +62,7 @@ __all__ = [
     "PortRef",
     "RateBps",
     "Role",
+    "RouterAddresses",
     "SpecError",
     "Switch",
     "Topology",
@@ -96,6 +98,7 @@ __all__ = [
     "rail_only",
     "rail_optimised",
     "raise_all",
+    "router_addresses",
     "tiers",
     "top_switches",
     "uplinks",
@@ -113,6 +116,7 @@ _MODULES = {
     "planes": ("in_planes",),
     "rails": ("rail_only", "rail_optimised"),
     "rates": ("RateBps", "format_rate", "parse_rate"),
+    "routers": ("RouterAddresses", "router_addresses"),
     "three_tiers": ("clos", "fat_tree"),
     "fabric_tiers": ("pods", "tiers", "top_switches", "uplinks"),
     "topology": (

@@ -25,7 +25,7 @@ def tiers(topology: Topology) -> Mapping[str, int]:
             if near.node in beside:
                 beside[near.node].add(role.get(far.node))
     upper: set[Role | None] = {"spine", "agg"}
-    tier = {name: _OF_ROLE[its] for name, its in role.items() if its in _OF_ROLE}
+    tier = {name: _OF_ROLE[its] for name, its in role.items() if its in _OF_ROLE}  # in the order of the switches
     tier |= {name: CORE for name, its in role.items() if its == "spine" and beside[name] and beside[name] <= upper}
     return MappingProxyType(tier)
 
