@@ -83,13 +83,17 @@ class PendingWorks:
 
     def _run(self) -> None:
         while not self._group.closed:
-            operations = self._group.take_finished(PATIENCE_S if self._callbacks.waiting else None)
-            with self._lock:
-                works = [self._works.pop(operation.id, None) for operation in operations]
-            for work in works:
-                if work is not None:
-                    self._conclude(work)
+            self._conclude_finished(PATIENCE_S if self._callbacks.waiting else None)
             self._callbacks.relieve()
+
+    def _conclude_finished(self, timeout_s: float | None) -> None:
+        """Wait for operations that end. Returns with no reference to their works, and so to their tensors."""
+        operations = self._group.take_finished(timeout_s)
+        with self._lock:
+            works = [self._works.pop(operation.id, None) for operation in operations]
+        for work in works:
+            if work is not None:
+                self._conclude(work)
 
     def _conclude(self, work: ParaletWork) -> None:
         if work.conclude() and work.has_future:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from hostlib import TransportError
 from hostlib.collectives import Operation
+from paralet_torch.promise import Promise
 
 _NO_LIMIT = timedelta(0)
 
@@ -42,8 +43,7 @@ class ParaletWork(dist.Work):
         self._settle = settle
         self._on_end = on_end
         self._lock = threading.Lock()
-        self._ended: torch.futures.Future[None] | None = None  # the future is its continuation
-        self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+        self._promise: Promise | None = None
         self._over = False
         self._error: Exception | None = None
 
@@ -100,19 +100,16 @@ class ParaletWork(dist.Work):
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """A future of the output tensors. Its wait() raises RuntimeError when the work failed.
 
-        It is the result of a callback, because an exception of a callback is an error for C++ too. An exception that
-        set_exception() sets is a value there, in which DistributedDataParallel would look for tensors and crash.
+        In a child that is forked before the end it raises DistBackendError.
         """
         self.finish()
         with self._lock:
-            if self._future is not None:
-                return self._future
-            ended = self._ended = torch.futures.Future()
-            future = self._future = ended.then(lambda _: self._outcome())
-            over = self._over
+            if self._promise is None:
+                self._promise = Promise(self._outcome)
+            promise, over = self._promise, self._over
         if over:
-            self.complete_future()
-        return future
+            promise.complete()
+        return promise.future
 
     def source_rank(self) -> int:
         """Of a finished receive: the rank in the group that sent the message."""
@@ -156,16 +153,12 @@ class ParaletWork(dist.Work):
     @property
     def has_future(self) -> bool:
         """Whether somebody has asked for the future, and it is not complete."""
-        return self._ended is not None
+        return self._promise is not None and self._promise.pending
 
     def complete_future(self) -> None:
         """Complete the future of a work that has ended. Its callbacks run on this thread."""
-        if self._ended is None:
-            return
-        with self._lock:
-            ended, self._ended = self._ended, None
-        if ended is not None:
-            ended.set_result(None)
+        if self._promise is not None:
+            self._promise.complete()
 
     def _settle_all(self) -> None:
         errors = [operation.error for operation in self.operations if operation.error is not None]
@@ -181,6 +174,7 @@ class ParaletWork(dist.Work):
         self._memory = self._settle = ()
 
     def _outcome(self) -> list[torch.Tensor]:
+        self.conclude()  # raises in a forked child, unless the work was over before
         if self._error is not None:
             raise self._error
         return self._outputs

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from functools import reduce as fold
@@ -31,6 +32,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.nn.parallel import DistributedDataParallel
 
 import paralet_torch
+from paralet_torch.promise import Promise
 
 Tensor = torch.Tensor
 
@@ -757,11 +759,19 @@ def _with_a_child(store: Any) -> dict[str, str]:
     received = torch.zeros(4)
     pending = dist.irecv(received, 1)
     assert pending is not None
+    heard = _of_the_child(store, "the child has ended", lambda: _of_a_child(pending))
+    assert pending.wait()
+    _same(received, torch.ones(4))
+    return heard
+
+
+def _of_the_child(store: Any, key: str, calls: Callable[[], dict[str, str]]) -> dict[str, str]:
+    """Runs `calls` in a forked child, then sets the key. Returns what they returned, and the child's exit status."""
     reading, writing = os.pipe()
     if (pid := os.fork()) == 0:
         signal.alarm(60)  # a call that hangs ends the process
         try:
-            os.write(writing, json.dumps(_of_a_child(pending)).encode())
+            os.write(writing, json.dumps(calls()).encode())
         except BaseException:
             traceback.print_exc()
             os._exit(1)
@@ -770,9 +780,7 @@ def _with_a_child(store: Any) -> dict[str, str]:
     with os.fdopen(reading) as pipe:
         heard: dict[str, str] = json.loads(pipe.read() or "{}")
     heard["status"] = str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-    store.set("the child has ended", "")
-    assert pending.wait()
-    _same(received, torch.ones(4))
+    store.set(key, "")
     return heard
 
 
@@ -807,6 +815,91 @@ def _of_a_child(pending: Any) -> dict[str, str]:
     dist.all_reduce(own)
     heard["own"] = str(own.tolist())
     return heard
+
+
+def fork_with_futures() -> dict[str, str] | None:
+    """Rank 0 forks while others wait for futures of a receive. Returns what the futures of its child gave."""
+    rank, _ = _here()
+    store: Any = dist.distributed_c10d._get_default_store()
+    ended: Any = dist.all_reduce(torch.ones(3), async_op=True)
+    if rank == 1:
+        store.wait(["the child with futures has ended"])
+        dist.send(torch.ones(4), 0)
+    heard = None
+    if rank == 0:
+        received = torch.zeros(4)
+        pending: Any = dist.irecv(received, 1)
+        future = pending.get_future()
+        chained = future.then(lambda f: f.value()[0] + 1)
+        of_ended = ended.get_future().then(lambda f: f.value()[0] + 1)
+        of_ended.wait()
+        waiting = threading.Thread(target=chained.wait)
+        waiting.start()
+        futures = {
+            "future": future,
+            "again": future,
+            "chained": chained,
+            "all": torch.futures.collect_all([future, chained]),
+            "of an ended work": of_ended,
+        }
+        heard = _of_the_child(
+            store,
+            "the child with futures has ended",
+            lambda: {name: _waited_for(future) for name, future in futures.items()},
+        )
+        assert pending.wait()
+        waiting.join()
+        _same(chained.wait(), torch.full((4,), 2.0))
+    assert ended.wait()
+    return heard
+
+
+def _waited_for(future: Any) -> str:
+    said = ["waits for ever"]
+
+    def wait() -> None:
+        try:
+            said.append(f"returned {future.wait()!r}")
+        except RuntimeError as error:
+            first_line, _, _ = str(error).replace(repr(dist.group.WORLD), "the group").partition("\n")
+            said.append(first_line)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    thread.join(10)
+    return said[-1]
+
+
+def fork_beside_a_completion() -> int:
+    """A thread completes a future while another one forks. Returns 0 when the child's wait() returns."""
+    begun = threading.Event()
+
+    def outcome() -> list[Tensor]:
+        begun.set()
+        time.sleep(0.1)
+        return []
+
+    promise = Promise(outcome)
+    completing = threading.Thread(target=promise.complete)
+    completing.start()
+    begun.wait()
+    if (pid := os.fork()) == 0:
+        os._exit(_waited_for(promise.future) != "returned []")
+    completing.join()
+    assert not promise.pending
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def futures_are_let_go() -> None:
+    """Neither a work nor its future lives on when it has ended."""
+    work: Any = dist.all_reduce(torch.ones(3), async_op=True)
+    work.get_future().then(lambda f: f.value()).wait()
+    alive = weakref.ref(work)
+    del work
+    until = time.monotonic() + 60
+    while alive() is not None and time.monotonic() < until:
+        time.sleep(0.001)  # the thread that completed it lets it go
+    assert alive() is None
 
 
 # -- failures ----------------------------------------------------------------------------------------------------

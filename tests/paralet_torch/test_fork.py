@@ -17,3 +17,18 @@ def test_a_forked_child_gets_an_error_from_every_call(three_ranks: Ranks) -> Non
     assert of_works | {"get_future": heard.pop("get_future")} == dict.fromkeys([*of_works, "get_future"], OF_THE_WORK)
     assert heard == dict.fromkeys(heard, REFUSED)
     assert len(heard) == 9
+
+
+def test_futures_of_the_parent_end_in_a_forked_child(three_ranks: Ranks) -> None:
+    heard = three_ranks.run("fork_with_futures")[0]
+    assert heard.pop("status") == "0"
+    assert heard.pop("of an ended work") == "returned tensor([4., 4., 4.])"
+    assert {name for name, said in heard.items() if OF_THE_WORK in said} == {"future", "again", "chained", "all"}, heard
+
+
+def test_a_future_ends_in_a_child_that_is_forked_while_a_thread_completes_it(three_ranks: Ranks) -> None:
+    assert three_ranks.run("fork_beside_a_completion") == [0, 0, 0]
+
+
+def test_works_that_have_ended_are_let_go(three_ranks: Ranks) -> None:
+    three_ranks.run("futures_are_let_go")
