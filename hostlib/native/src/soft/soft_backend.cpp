@@ -8,14 +8,12 @@
 #include <cstring>
 
 #include "base/errors.hpp"
-#include "base/prefetch.hpp"
 #include "base/random.hpp"
 #include "soft/roce_port.hpp"
 
 namespace paralet {
 namespace {
 
-constexpr std::size_t kMaxBatchBytes = 65'000;  // to the kernel, a batch is one IP packet
 // Batches of one QP before the next QP: enough for a whole message of 256 KiB. Its first packet is longer than the
 // others, so one more packet at most joins it; a last packet that immediate data makes longer is a batch of its own.
 constexpr int kBatchesPerVisit = 7;
@@ -31,15 +29,9 @@ constexpr Nanos kFresh = 500 * kMillisecond;  // a round trip older than this co
 // these acknowledgements.
 constexpr Nanos kQuiet = 15 * kMicrosecond;
 constexpr Nanos kAcknowledgeDelay = 100 * kMicrosecond;
-// Without pacing, a longer silence means loss or a scheduling delay, and a probe costs one packet.
-constexpr Nanos kProbeAfter = 2 * kMillisecond;
-constexpr Nanos kProbeLossy = 200 * kMicrosecond;  // with selective repeat: the answer lists all losses
-constexpr Nanos kProbeUnknown = 5 * kMillisecond;  // before any round trip to the peer is known
-constexpr Nanos kProbeRoundTrips = 2;              // recent round trips to the peer, on any lane, before a probe
 // A NIC slows down for each congestion notification packet, however many packets came marked (DCQCN, SIGCOMM 2015,
 // section 3.1).
 constexpr Nanos kNotifyEvery = 50 * kMicrosecond;
-constexpr Nanos kReleaseSpareQps = 1 * kSecond;
 
 /// Size of the pacer's bucket: a thread that wakes up late can still send at the full rate.
 double burst_bytes(double line_rate_bps) { return std::max(4.0 * 4200, line_rate_bps / 8 * 4e-3); }
@@ -123,7 +115,7 @@ bool SoftBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uin
       .remote_qpn = remote.qpn,
       .remote_first_psn = remote.first_psn,
       .path_mtu = remote.path_mtu,
-      .burst = pacer_.unlimited() ? static_cast<std::uint32_t>(kMaxBatchBytes / remote.path_mtu) : 1,
+      .burst = pacer_.unlimited() ? static_cast<std::uint32_t>(Batch::kMaxBytes / remote.path_mtu) : 1,
       .probe_after = pacer_.unlimited() ? kProbeAfter : kNever,
       .reassembly = (agreed & kSelectiveRepeat) != 0 ? &qp.path->reassembly : nullptr,
       .host_delays = (agreed & kHostDelays) != 0,
@@ -179,7 +171,7 @@ void SoftBackend::destroy_qp(std::uint32_t qpn) {
   Qp* qp = &found->second;
   std::erase(active_, qp);
   std::erase(acknowledge_, qp);
-  std::erase(rested_, qp);
+  spare_memory_.forget(*qp);
   if (writing_ == qp) writing_ = nullptr;
   if (qp->socket >= 0) send_sockets_.release(qp->port, qp->traffic_class);
   if (const ReceiveBuffer* held = qp->machine ? qp->machine->responder().held_buffer() : nullptr)
@@ -191,26 +183,6 @@ void SoftBackend::activate(Qp& qp) {
   if (qp.active) return;
   qp.active = true;
   active_.push_back(&qp);
-}
-
-void SoftBackend::rest(Qp& qp) {
-  qp.active = false;
-  qp.rested_at = now_;
-  if (qp.rested) return;
-  qp.rested = true;
-  rested_.push_back(&qp);
-}
-
-/// Frees the memory that idle QPs keep for their next requests, since only few of thousands of QPs are busy at a time.
-/// QPs that became idle recently keep it, or each message would allocate again.
-void SoftBackend::release_spare() {
-  next_release_ = now_ + kReleaseSpareQps;
-  std::erase_if(rested_, [this](Qp* qp) {
-    if (now_ - qp->rested_at < kReleaseSpareQps) return false;
-    qp->machine->requester().release_spare();
-    qp->rested = false;
-    return true;
-  });
 }
 
 void SoftBackend::post(std::uint32_t qpn, const WorkRequest& request) {
@@ -464,67 +436,19 @@ void SoftBackend::settle(Nanos now) {
 
 // -- sending ----------------------------------------------------------------------------------------------------
 
-/// Floor of the silence before a probe. A QP without a round trip of its own follows those of the others to its peer.
-Nanos SoftBackend::probe_after(const Qp& qp) {
-  const Nanos recent = kProbeRoundTrips * qp.path->recent_rtt;
-  if (!qp.machine->options().selective_repeat()) return std::max(kProbeAfter, recent);
-  const bool measured = qp.machine->requester().round_trip().smoothed() > 0;
-  if (!measured && recent == 0) return kProbeUnknown;
-  if (!qp.path->lossy) return std::max(kProbeAfter, recent);
-  return measured ? kProbeLossy : std::max(kProbeLossy, recent);
-}
-
 /// Sends one batch of packets. Returns its bytes, 0 when nothing could be sent.
 std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
   if (!qp.machine->requester().should_send(now)) return 0;
-  const UdpFlow flow = flow_of(qp);
   // With a pacer, lanes alternate packet by packet.
-  const std::size_t limit = pacer_.unlimited() && qp.path->batches ? kMaxSegments : 1;
+  const std::size_t limit = pacer_.unlimited() && qp.path->batches ? Batch::kMaxPackets : 1;
 
   qp.path->lossy = qp.path->lossy || qp.machine->requester().lossy();
   if (qp.path->lossy) qp.machine->requester().expect_loss();
   if (pacer_.unlimited()) qp.machine->requester().probe_after(probe_after(qp));
   const Requester::Checkpoint before = qp.machine->requester().checkpoint();
-  std::size_t count = 0;
-  std::size_t used = 0;
-  std::size_t segment = 0;
-  std::size_t total = 0;
-  std::byte* piece = batch_.between.data();  // start of the current piece
-  std::byte* end = piece;
-  while (count < limit) {
-    if (!qp.machine->requester().can_send(now)) break;
-    const std::size_t size = qp.machine->requester().next_packet_bytes();
-    // All segments of a batch but the last have one size. A longer packet starts the next batch.
-    if (count > 0 && (size > segment || total + size > kMaxBatchBytes)) break;
-    const auto packet = qp.machine->requester().next_packet(now);
-    const std::span<const std::byte> payload = packet->payload;
-    const std::span header(end, packet->header.length);
-    std::memcpy(header.data(), packet->header.bytes.data(), header.size());
-    end += header.size();
-    if (!payload.empty()) prefetch_to_read(payload.data() + payload.size(), payload.size());  // the next payload
-    const std::uint32_t crc = icrc(flow, static_cast<std::uint16_t>(count), header, payload, packet->pad);
-    if (payload.size() > Batch::kSmallPayload) {
-      batch_.pieces[used++] = {.iov_base = piece, .iov_len = static_cast<std::size_t>(end - piece)};
-      batch_.pieces[used++] = {.iov_base = const_cast<std::byte*>(payload.data()), .iov_len = payload.size()};
-      piece = end;
-    } else if (!payload.empty()) {
-      std::memcpy(end, payload.data(), payload.size());
-      end += payload.size();
-    }
-    std::memset(end, 0, packet->pad);
-    put_icrc(end + packet->pad, crc);
-    end += packet->pad + wire::kIcrcBytes;
-    if (count == 0) segment = size;
-    total += size;
-    ++count;
-    if (size < segment) break;
-  }
+  const std::size_t count = batch_.take(qp.machine->requester(), flow_of(qp), limit, now);
   if (count == 0) return 0;
-  batch_.pieces[used++] = {.iov_base = piece, .iov_len = static_cast<std::size_t>(end - piece)};
-
-  const auto segment_bytes = static_cast<std::uint16_t>(count > 1 ? segment : 0);
-  const std::span<iovec> all(batch_.pieces.data(), used);
-  switch (hand_to_kernel(qp.socket, qp.remote.address, qp.remote.udp_port, all, segment_bytes)) {
+  switch (hand_to_kernel(qp.socket, qp.remote.address, qp.remote.udp_port, batch_.pieces(), batch_.segment_bytes())) {
     case SendResult::kSent:
       qp.send_error = 0;
       break;
@@ -550,8 +474,8 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
       break;
   }
   const std::size_t ipv6_bytes = options_.address.is_ipv4() ? 0 : wire::kIpv6ExtraBytes;
-  pacer_.spend(total + count * (wire::kIpUdpBytes + ipv6_bytes + kEthernetHeaderBytes));
-  return total;
+  pacer_.spend(batch_.bytes() + count * (wire::kIpUdpBytes + ipv6_bytes + kEthernetHeaderBytes));
+  return batch_.bytes();
 }
 
 /// The kernel will not take this packet however often it is sent: the QP fails.
@@ -624,10 +548,11 @@ bool SoftBackend::progress(Nanos now, std::vector<Completion>& completions) {
   }
   std::erase_if(active_, [this](Qp* qp) {
     if (!qp->machine->requester().idle()) return false;
-    rest(*qp);
+    qp->active = false;
+    spare_memory_.rest(*qp, now_);
     return true;
   });
-  if (now >= next_release_) release_spare();
+  spare_memory_.release(now);
   if (!completions_.empty()) {
     completions.insert(completions.end(), completions_.begin(), completions_.end());
     completions_.clear();

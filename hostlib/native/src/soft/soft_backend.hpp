@@ -4,7 +4,6 @@
 
 #include <sys/uio.h>
 
-#include <array>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,9 +14,11 @@
 #include "base/interfaces.hpp"
 #include "base/log.hpp"
 #include "base/pacer.hpp"
+#include "soft/batch.hpp"
 #include "soft/direct_placement.hpp"
 #include "soft/fault_injector.hpp"
-#include "soft/rc_qp.hpp"
+#include "soft/soft_qp.hpp"
+#include "soft/spare_memory.hpp"
 #include "soft/udp_sockets.hpp"
 #include "wire/icrc.hpp"
 #include "wire/wire.hpp"
@@ -89,39 +90,7 @@ class SoftBackend : public Backend {
   }
 
  private:
-  /// What the QPs to one address share.
-  struct PeerPath {
-    explicit PeerPath(ReassemblyMemory& whole) : reassembly{.left = kPeerReassemblyBytes, .whole = &whole} {}
-    Nanos base_rtt = kNever;  ///< the smallest
-    Nanos recent_rtt = 0;     ///< the largest recent one: an idle lane has not seen the current queue
-    bool batches = true;      ///< UDP_SEGMENT works on the way to it
-    bool lossy = false;       ///< packets have been lost on the way to it, on any lane
-    ReassemblyMemory reassembly;
-    void sample(Nanos rtt) {
-      base_rtt = std::min(base_rtt, rtt);
-      recent_rtt = std::max(rtt, recent_rtt - recent_rtt / 16);
-    }
-  };
-  struct Qp {
-    explicit Qp(const QpIdentity& id) : identity(id) {}
-    Qp(const Qp&) = delete;
-    Qp& operator=(const Qp&) = delete;
-    QpIdentity identity;
-    RemoteQp remote;
-    std::uint16_t port = 0;
-    std::uint8_t traffic_class = 0;
-    int socket = -1;
-    PeerPath* path = nullptr;     ///< shared by the QPs to one address
-    std::optional<RcQp> machine;  ///< once connected
-    int send_error = 0;           ///< errno of the last batch, 0: the kernel took it
-    bool active = false;          ///< has work; listed in active_
-    bool rested = false;          ///< idle, listed in rested_
-    bool acknowledge = false;     ///< listed in acknowledge_
-    Nanos rested_at = 0;
-    Nanos acknowledge_by = 0;
-    Nanos notify_from = 0;      ///< no earlier is the peer told of a mark by a packet of its own
-    Nanos acknowledged_at = 0;  ///< when the newest packets were first acknowledged
-  };
+  using Qp = SoftQp;
 
   bool bind_port(Qp& qp, std::uint16_t source_port);
   [[nodiscard]] std::uint32_t agreed_options(const Ece& remote) const;
@@ -134,7 +103,6 @@ class SoftBackend : public Backend {
   bool take_placed(std::size_t index, const PacketOrigin& origin);
   bool place(const Qp& expected, std::span<std::byte> target);
   [[nodiscard]] UdpFlow flow_from(const PacketOrigin& origin) const;
-  [[nodiscard]] static Nanos probe_after(const Qp& qp);
   void send_acknowledgements(bool all);
   void acknowledge(Qp& qp);
   void notify_congestion(Qp& qp);
@@ -143,19 +111,7 @@ class SoftBackend : public Backend {
   void refuse(Qp& qp, int error);
   void tell_send_error(const Qp& qp, std::size_t from);
   void activate(Qp& qp);
-  void rest(Qp& qp);
-  void release_spare();
   [[nodiscard]] UdpFlow flow_of(const Qp& qp) const;
-
-  static constexpr std::size_t kMaxSegments = 60;  ///< of a UDP_SEGMENT batch; the kernel takes 64
-  /// The pieces of one batch. Payloads are sent from where they are. `between` holds the rest: the end of each packet
-  /// (padding and ICRC), the header of the next, and small payloads.
-  struct Batch {
-    static constexpr std::size_t kSmallPayload = 256;  ///< bytes up to which copying costs less than another piece
-    static constexpr std::size_t kBetweenBytes = 8 + sizeof(wire::Header) + kSmallPayload;
-    std::array<std::byte, (kMaxSegments + 1) * kBetweenBytes> between;
-    std::array<iovec, 2 * kMaxSegments + 1> pieces;
-  };
 
   SoftOptions options_;
   Interface interface_;
@@ -184,8 +140,7 @@ class SoftBackend : public Backend {
   std::vector<Qp*> active_;
   std::size_t next_active_ = 0;  ///< round robin over active_
   std::vector<Qp*> acknowledge_;
-  std::vector<Qp*> rested_;  ///< idle QPs that still keep memory for their next requests
-  Nanos next_release_ = 0;
+  SpareMemory spare_memory_;
   Nanos now_ = 0;
   Nanos arrived_at_ = 0;
   Nanos busy_until_ = 0;  ///< the kernel's send queue was full

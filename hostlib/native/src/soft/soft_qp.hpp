@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A QP of the back end `soft`: what its parts keep about it. `RcQp` is the protocol.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "backend/backend.hpp"
+#include "base/clock.hpp"
+#include "soft/rc_qp.hpp"
+
+namespace paralet {
+
+/// What the QPs to one address share.
+struct PeerPath {
+  explicit PeerPath(ReassemblyMemory& whole) : reassembly{.left = kPeerReassemblyBytes, .whole = &whole} {}
+  Nanos base_rtt = kNever;  ///< the smallest
+  Nanos recent_rtt = 0;     ///< the largest recent one: an idle lane has not seen the current queue
+  bool batches = true;      ///< UDP_SEGMENT works on the way to it
+  bool lossy = false;       ///< packets have been lost on the way to it, on any lane
+  ReassemblyMemory reassembly;
+  void sample(Nanos rtt) {
+    base_rtt = std::min(base_rtt, rtt);
+    recent_rtt = std::max(rtt, recent_rtt - recent_rtt / 16);
+  }
+};
+
+struct SoftQp {
+  explicit SoftQp(const QpIdentity& id) : identity(id) {}
+  SoftQp(const SoftQp&) = delete;
+  SoftQp& operator=(const SoftQp&) = delete;
+  QpIdentity identity;
+  RemoteQp remote;
+  std::uint16_t port = 0;
+  std::uint8_t traffic_class = 0;
+  int socket = -1;
+  PeerPath* path = nullptr;     ///< shared by the QPs to one address
+  std::optional<RcQp> machine;  ///< once connected
+  int send_error = 0;           ///< errno of the last batch, 0: the kernel took it
+  bool active = false;          ///< has work: listed as active
+  bool rested = false;          ///< idle: listed in SpareMemory
+  bool acknowledge = false;     ///< listed as one to acknowledge
+  Nanos rested_at = 0;
+  Nanos acknowledge_by = 0;
+  Nanos notify_from = 0;      ///< no earlier is the peer told of a mark by a packet of its own
+  Nanos acknowledged_at = 0;  ///< when the newest packets were first acknowledged
+};
+
+/// Floor of the silence before a probe. A QP without a round trip of its own follows those of the others to its peer.
+Nanos probe_after(const SoftQp& qp);
+
+/// Silence before a probe, without pacing: it means loss or a scheduling delay, and a probe costs one packet.
+inline constexpr Nanos kProbeAfter = 2 * kMillisecond;
+
+}  // namespace paralet
