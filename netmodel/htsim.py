@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topology files of htsim (.topo): reads and writes those of two tiers.
+"""Topology files of htsim (.topo): reads and writes those of two and of three tiers.
 
-The format is that of `sim/datacenter/fat_tree_topology.cpp` of github.com/Broadcom/csg-htsim: a line has a key and a
-value. `Nodes`, `Tiers` and `Podsize` come first; then, for each `Tier`, the rate and latency of the links below its
-switches, and their ports down and up. `Bundle` of tier 1 is the number of parallel links from a leaf to a spine.
+The format is that of `sim/datacenter/fat_tree_topology.cpp` of github.com/Broadcom/csg-htsim: a line has a key, in any
+case, and a value. `Nodes`, `Tiers` and `Podsize` (hosts of a pod) come first; then, for each `Tier`, the rate and
+latency of the links below its switches, and their ports down and up. `Bundle` is the number of parallel links from a
+switch of the tier to one below.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import NoReturn
 
 from netmodel.builders import leaf_spine
+from netmodel.fabric_tiers import CORE, LEAF, MIDDLE, pods, tiers
+from netmodel.three_tiers import clos
 from netmodel.topology import Topology, TopologyError
 
-_KEYS = {
+_HEAD = ("Nodes", "Tiers", "Podsize")
+_KEYS = (
     "Downlink_speed_Gbps",
     "Radix_Down",
     "Radix_Up",
@@ -21,88 +27,138 @@ _KEYS = {
     "Bundle",
     "Switch_Latency_ns",
     "Downlink_Latency_ns",
-}
+)
+_NAMES = {key.lower(): key for key in (*_HEAD, "Tier", *_KEYS)}
+_BOTH, _DOWN = ("Downlink_speed_Gbps", "Radix_Down", "Radix_Up"), ("Downlink_speed_Gbps", "Radix_Down")
+_NEEDED = {2: (_BOTH, _DOWN), 3: (_BOTH, _BOTH, _DOWN)}
+"""By number of tiers: the keys that each must have."""
 
 
 def read_topo(text: str, file: str = "<text>") -> Topology:
-    """The leaf-spine of a .topo file. Latencies and queues are not part of a Topology and are dropped.
+    """The fabric of a .topo file: a leaf-spine, or a Clos of three tiers.
 
-    Raises ValueError, one sentence with file and line, for a bad file and for other than two tiers.
+    Latencies and queues are not part of a Topology and are dropped. Raises ValueError, one sentence with file and line,
+    for a bad file.
     """
-    head: dict[str, int] = {}
-    tiers: list[dict[str, int]] = []
-    lines: dict[tuple[str, int], int] = {}
+    read = _Read(file, {}, [], {})
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        key, where = words[0], f"{file}:{number}"
+        key, where = _NAMES.get(words[0].lower(), words[0]), f"{file}:{number}"
         if len(words) != 2 or not words[1].isdigit():
             raise ValueError(f"{where}: {key} needs one whole number")
         value = int(words[1])
-        if key in ("Nodes", "Tiers", "Podsize"):
-            head[key] = value
-            if key == "Tiers" and value != 2:
-                raise ValueError(f"{where}: Tiers is {value}; only topologies of 2 tiers are read")
+        if key in _HEAD:
+            read.head[key] = value
+            if key == "Tiers" and value not in _NEEDED:
+                raise ValueError(f"{where}: Tiers is {value}; topologies of 2 or 3 tiers are read")
         elif key == "Tier":
-            if value != len(tiers):
-                raise ValueError(f"{where}: Tier {value} comes after {len(tiers)} others; they count from 0 in order")
-            tiers.append({})
+            if value != len(read.tiers):
+                raise ValueError(
+                    f"{where}: Tier {value} comes after {len(read.tiers)} others; they count from 0 in order"
+                )
+            read.tiers.append({})
         elif key not in _KEYS:
             raise ValueError(f"{where}: {key} is not a key of a topology; known are {', '.join(sorted(_KEYS))}")
-        elif not tiers:
+        elif not read.tiers:
             raise ValueError(f"{where}: {key} belongs to a tier; write Tier 0 before it")
         else:
-            tiers[-1][key] = value
-        lines[key, len(tiers)] = number
-    return _built(head, tiers, lines, file)
+            read.tiers[-1][key] = value
+        read.lines[key, len(read.tiers)] = number
+    return read.built()
 
 
-def _built(head: dict[str, int], tiers: list[dict[str, int]], lines: dict[tuple[str, int], int], file: str) -> Topology:
-    """`lines` has the line of each key, by the number of tiers that have begun."""
-    if len(tiers) != 2 or "Nodes" not in head:
-        raise ValueError(f"{file}:{lines.get(('Tier', 1), 1)}: a topology needs Nodes, Tier 0 and Tier 1")
-    at_nodes = f"{file}:{next(line for (key, _), line in lines.items() if key == 'Nodes')}"
-    low, high = tiers
-    for name, tier, keys in (
-        (0, low, ("Downlink_speed_Gbps", "Radix_Down", "Radix_Up")),
-        (1, high, ("Downlink_speed_Gbps", "Radix_Down")),
-    ):
-        missing = [key for key in keys if not tier.get(key)]
-        if missing:
-            line = lines.get((missing[0], name + 1), lines["Tier", name + 1])
-            raise ValueError(f"{file}:{line}: tier {name} needs {' and '.join(missing)} above 0")
-    hosts, bundle = low["Radix_Down"], high.get("Bundle", 1)
-    leaves, rest = divmod(head["Nodes"], hosts)
-    if rest or not leaves or bundle < 1 or low["Radix_Up"] % bundle:
-        raise ValueError(
-            f"{at_nodes}: {head['Nodes']} nodes on leaves of {hosts}, and {low['Radix_Up']} uplinks in bundles of "
-            f"{bundle}, do not divide evenly"
-        )
-    if high["Radix_Down"] != leaves * bundle:
-        raise ValueError(
-            f"{file}:{lines['Radix_Down', 2]}: spines have {high['Radix_Down']} ports down, and {leaves} leaves need "
-            f"{leaves * bundle}"
-        )
-    try:
-        return leaf_spine(
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a file says. `lines` has the line of each key, by the number of tiers that have begun."""
+
+    file: str
+    head: dict[str, int]
+    tiers: list[dict[str, int]]
+    lines: dict[tuple[str, int], int]
+
+    def refuse(self, what: str, key: str = "Nodes", tier: int | None = None) -> NoReturn:
+        """Raises ValueError with the line of a key; without `tier` of one in the head."""
+        at = 0 if tier is None else tier + 1
+        line = self.lines.get((key, at), self.lines.get(("Tier", at), 1))
+        raise ValueError(f"{self.file}:{line}: {what}")
+
+    def built(self) -> Topology:
+        count = self.head.get("Tiers", 2)
+        if len(self.tiers) != count or "Nodes" not in self.head:
+            needed = ", ".join(["Nodes", *(f"Tier {n}" for n in range(count - 1))])
+            raise ValueError(
+                f"{self.file}:{self.lines.get(('Tier', 1), 1)}: a topology needs {needed} and Tier {count - 1}"
+            )
+        for number, tier in enumerate(self.tiers):
+            if missing := [key for key in _NEEDED[count][number] if not tier.get(key)]:
+                self.refuse(f"tier {number} needs {' and '.join(missing)} above 0", missing[0], number)
+            if tier.get("Bundle", 1) < 1 or (number == 0 and tier.get("Bundle", 1) != 1):
+                self.refuse(f"Bundle of tier {number} must be {'1' if number == 0 else '1 or more'}", "Bundle", number)
+        try:
+            return self._leaf_spine() if count == 2 else self._clos()
+        except TopologyError as error:
+            self.refuse(str(error))
+
+    def _leaf_spine(self) -> Topology:
+        low, high = self.tiers
+        hosts, bundle, nodes = low["Radix_Down"], high.get("Bundle", 1), self.head["Nodes"]
+        leaves, rest = divmod(nodes, hosts)
+        if rest or not leaves or low["Radix_Up"] % bundle:
+            self.refuse(
+                f"{nodes} nodes on leaves of {hosts}, and {low['Radix_Up']} uplinks in bundles of {bundle}, do not "
+                "divide evenly"
+            )
+        if (have := high["Radix_Down"]) != leaves * bundle:
+            need = leaves * bundle
+            self.refuse(f"spines have {have} ports down, and {leaves} leaves need {need}", "Radix_Down", 1)
+        host_rate, fabric_rate = (tier["Downlink_speed_Gbps"] * 10**9 for tier in self.tiers)
+        return leaf_spine(leaves, low["Radix_Up"] // bundle, hosts, host_rate, fabric_rate, bundle)
+
+    def _clos(self) -> Topology:
+        low, middle, high = self.tiers
+        nodes, size, hosts = self.head["Nodes"], self.head.get("Podsize", 0), low["Radix_Down"]
+        bundle, core_bundle = middle.get("Bundle", 1), high.get("Bundle", 1)
+        if not size or nodes % size or size % hosts:
+            self.refuse(f"{nodes} nodes in pods of {size}, and these on leaves of {hosts}, do not divide evenly")
+        count, leaves = nodes // size, size // hosts
+        for number, (tier, into) in enumerate(((low, bundle), (middle, core_bundle))):
+            if tier["Radix_Up"] % into:
+                self.refuse(f"{tier['Radix_Up']} uplinks in bundles of {into} do not divide evenly", "Radix_Up", number)
+        for number, (name, tier, need, what) in enumerate(
+            (
+                ("aggs", middle, leaves * bundle, f"{leaves} leaves of a pod"),
+                ("cores", high, count * core_bundle, f"{count} pods"),
+            ),
+            start=1,
+        ):
+            if tier["Radix_Down"] != need:
+                have = tier["Radix_Down"]
+                self.refuse(f"{name} have {have} ports down, and {what} need {need}", "Radix_Down", number)
+        host_rate, agg_rate, core_rate = (tier["Downlink_speed_Gbps"] * 10**9 for tier in self.tiers)
+        return clos(
+            count,
             leaves,
             low["Radix_Up"] // bundle,
+            middle["Radix_Up"] // core_bundle,
             hosts,
-            low["Downlink_speed_Gbps"] * 10**9,
-            high["Downlink_speed_Gbps"] * 10**9,
+            host_rate,
+            agg_rate,
+            core_rate,
             bundle,
+            core_parallel_links=core_bundle,
         )
-    except TopologyError as error:
-        raise ValueError(f"{at_nodes}: {error}") from None
 
 
 def write_topo(topology: Topology, latency_ns: int = 1000) -> str:
-    """A leaf-spine as a .topo file, with that latency on every link.
+    """A leaf-spine, or a Clos of three tiers as `clos` wires it, as a .topo file, with that latency on every link.
 
-    Raises ValueError for any other topology, and for what htsim refuses: links of several rates, and leaves whose hosts
-    are not as many as their uplinks or a multiple of them (`set_custom_params`).
+    Raises ValueError for any other topology, and for what htsim refuses: a leaf-spine with links of several rates, and
+    a tier whose capacity down is not that up or a multiple of it (`set_custom_params`).
     """
+    if CORE in tiers(topology).values():
+        return _three_tiers(topology, latency_ns)
     leaves = [switch.name for switch in topology.switches if switch.role == "leaf"]
     spines = [switch.name for switch in topology.switches if switch.role == "spine"]
     hosts = {host.name for host in topology.hosts}
@@ -122,9 +178,7 @@ def write_topo(topology: Topology, latency_ns: int = 1000) -> str:
         raise ValueError(
             f"{topology.name} is not a leaf-spine of equal leaves, spines and rates, which .topo describes"
         )
-    gbps, rest = divmod(rates[True].pop(), 10**9)
-    if rest:
-        raise ValueError(f"{topology.name} has rates that are not whole numbers of Gbit/s, which .topo needs")
+    gbps = _gbps(topology, rates[True].pop())
     per_leaf, bundle = counts.pop(), bundles.pop()
     nodes, radix_up = per_leaf * len(leaves), bundle * len(spines)
     if per_leaf % radix_up or rates[False] != {gbps * 10**9}:
@@ -137,4 +191,70 @@ def write_topo(topology: Topology, latency_ns: int = 1000) -> str:
         f"Nodes {nodes}\nTiers 2\nPodsize {nodes}\n\n"
         f"Tier 0\n{shared}Radix_Down {per_leaf}\nRadix_Up {radix_up}\nOversubscribed {per_leaf // radix_up}\n\n"
         f"Tier 1\n{shared}Radix_Down {bundle * len(leaves)}\nBundle {bundle}\n"
+    )
+
+
+def _three_tiers(topology: Topology, latency_ns: int) -> str:
+    tier, pod = tiers(topology), pods(topology)
+    hosts_of: Counter[str] = Counter()
+    uppers: defaultdict[str, Counter[str]] = defaultdict(Counter)  # per switch: its links to each of the tier above
+    rates: tuple[set[int], ...] = (set(), set(), set())  # below each tier
+    for link in topology.links:
+        low, high = sorted((link.a.node, link.b.node), key=lambda node: tier.get(node, 0))
+        if tier.get(high, 0) != tier.get(low, 0) + 1:
+            raise _not_regular(topology)
+        rates[tier[high] - 1].add(link.rate_bps)
+        if low in tier:
+            uppers[low][high] += 1
+        else:
+            hosts_of[high] += 1
+    leaves, aggs = ([name for name in tier if tier[name] == at] for at in (LEAF, MIDDLE))
+    members = [[name for name in aggs if pod[name] == number] for number in sorted(set(pod.values()))]
+    groups = [{frozenset(uppers[agg]) for agg in here} for here in members]
+    sizes = [
+        {hosts_of[leaf] for leaf in leaves},
+        set(Counter(pod[leaf] for leaf in leaves).values()),
+        {len(here) for here in members},
+        {len(cores) for here in groups for cores in here},
+        {count for leaf in leaves for count in uppers[leaf].values()},
+        {count for agg in aggs for count in uppers[agg].values()},
+        *rates,
+    ]
+    complete = all(set(uppers[leaf]) == set(members[pod[leaf]]) for leaf in leaves)
+    apart = all(len(here) == len(mine) and not here ^ groups[0] for here, mine in zip(groups, members, strict=True))
+    cores = sum(at == CORE for at in tier.values())
+    if not (complete and apart and all(len(one) == 1 for one in sizes)) or cores != sum(map(len, groups[0])):
+        raise _not_regular(topology)
+    hosts, per_pod, aggs_per_pod, cores_per_agg, bundle, core_bundle, *bps = (one.pop() for one in sizes)
+    gbps = [_gbps(topology, rate) for rate in bps]
+    radix_up = (bundle * aggs_per_pod, core_bundle * cores_per_agg)
+    radix_down = (hosts, bundle * per_pod, core_bundle * len(members))
+    text = f"Nodes {len(topology.hosts)}\nTiers 3\nPodsize {hosts * per_pod}\n"
+    for at in range(3):
+        text += f"\nTier {at}\nDownlink_speed_Gbps {gbps[at]}\nDownlink_Latency_ns {latency_ns}\nSwitch_Latency_ns 0\n"
+        text += f"Radix_Down {radix_down[at]}\n"
+        if at < 2:
+            times, rest = divmod(radix_down[at] * gbps[at], radix_up[at] * gbps[at + 1])
+            if rest or not times:
+                raise ValueError(
+                    f"{topology.name} has {radix_down[at] * gbps[at]} Gbit/s down and {radix_up[at] * gbps[at + 1]} up "
+                    f"at each switch of tier {at}; htsim takes as much up as down or a whole part of it"
+                )
+            text += f"Radix_Up {radix_up[at]}\nOversubscribed {times}\n"
+        if at:
+            text += f"Bundle {(bundle, core_bundle)[at - 1]}\n"
+    return text
+
+
+def _gbps(topology: Topology, rate_bps: int) -> int:
+    gbps, rest = divmod(rate_bps, 10**9)
+    if rest:
+        raise ValueError(f"{topology.name} has rates that are not whole numbers of Gbit/s, which .topo needs")
+    return gbps
+
+
+def _not_regular(topology: Topology) -> ValueError:
+    return ValueError(
+        f"{topology.name} is not a Clos of three tiers with equal pods, switches and rates on each tier, which .topo "
+        "describes"
     )

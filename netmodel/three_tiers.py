@@ -37,17 +37,18 @@ def clos(
     parallel_links: int = 1,
     mtu_bytes: int = 9000,
     *,
+    core_parallel_links: int | None = None,
     ipv6: bool = False,
     name: str | None = None,
 ) -> Topology:
     """Each of `pods` has `leaves` and `aggs`, and `parallel_links` links from each of the former to each of the latter.
 
-    Agg a of every pod has `parallel_links` links to each of the same `cores_per_agg` cores, so there are `aggs` times
-    `cores_per_agg` cores. Names count from 1 through the whole fabric, pod by pod: hosts h1.., leaf1.., agg1..; core1..
-    are counted group by group. With 4 aggs in a pod, agg5 is thus the first of pod 2 and has the cores of agg1.
-    Addresses are those of `netmodel.leaf_spine`. Ports of a leaf are its hosts, then its uplinks by agg; of an agg its
-    leaves, then its cores; of a core its pods; parallel links are adjacent. Datapath identifiers count from 1: leaves,
-    aggs, cores. Each switch's hash seed is `derived_hash_seed` of it.
+    Agg a of every pod has `core_parallel_links` (default `parallel_links`) links to each of the same `cores_per_agg`
+    cores, so there are `aggs` times `cores_per_agg` cores. Names count from 1 through the whole fabric, pod by pod:
+    hosts h1.., leaf1.., agg1..; core1.. are counted group by group. With 4 aggs in a pod, agg5 is thus the first of pod
+    2 and has the cores of agg1. Addresses are those of `netmodel.leaf_spine`. Ports of a leaf are its hosts, then its
+    uplinks by agg; of an agg its leaves, then its cores; of a core its pods; parallel links are adjacent. Datapath
+    identifiers count from 1: leaves, aggs, cores. Each switch's hash seed is `derived_hash_seed` of it.
 
     Rates are each way, in bit/s: `host_rate_bps` of host links, `agg_rate_bps` of those between leaf and agg (default
     `host_rate_bps`), `core_rate_bps` of those between agg and core (default `agg_rate_bps`).
@@ -55,6 +56,7 @@ def clos(
     Raises TopologyError (a ValueError) for counts below one, more than 254 hosts per leaf, more than a million links,
     or any value that `Topology` refuses.
     """
+    core_parallel = parallel_links if core_parallel_links is None else core_parallel_links
     counts = {
         "pods": (pods, _PORTS_MAX),
         "leaves": (leaves, _PORTS_MAX),
@@ -62,6 +64,7 @@ def clos(
         "cores_per_agg": (cores_per_agg, _PORTS_MAX),
         "hosts_per_leaf": (hosts_per_leaf, HOSTS_PER_LEAF_MAX),
         "parallel_links": (parallel_links, _PORTS_MAX),
+        "core_parallel_links": (core_parallel, _PORTS_MAX),
     }
     found = [
         TopologyError(f"{what} is {count}, but must lie in 1..{largest}", (what,))
@@ -82,7 +85,7 @@ def clos(
         if rate is not None and rate <= 0
     ]
     raise_all(found)
-    check_links(pods * (leaves * hosts_per_leaf + aggs * (leaves + cores_per_agg) * parallel_links))
+    check_links(pods * (leaves * hosts_per_leaf + aggs * (leaves * parallel_links + cores_per_agg * core_parallel)))
     agg_rate = host_rate_bps if agg_rate_bps is None else agg_rate_bps
     core_rate = agg_rate if core_rate_bps is None else core_rate_bps
 
@@ -93,18 +96,17 @@ def clos(
             address = host_address(leaf, j, ipv6=ipv6)
             hosts.append(Host(f"h{len(hosts) + 1}", (Nic("nic0", address, derived_mac(address)),)))
             links.append(Link(PortRef(hosts[-1].name, 1), PortRef(f"leaf{leaf + 1}", j), host_rate_bps))
-    parallel = range(1, parallel_links + 1)
     for pod in range(pods):
         for leaf in range(leaves):
             for agg in range(aggs):
                 up, down = f"leaf{pod * leaves + leaf + 1}", f"agg{pod * aggs + agg + 1}"
                 first_up, first_down = hosts_per_leaf + agg * parallel_links, leaf * parallel_links
-                links += [Link(PortRef(up, first_up + k), PortRef(down, first_down + k), agg_rate) for k in parallel]
+                links += _bundle(PortRef(up, first_up), PortRef(down, first_down), agg_rate, parallel_links)
         for agg in range(aggs):
             for core in range(cores_per_agg):
                 up, down = f"agg{pod * aggs + agg + 1}", f"core{agg * cores_per_agg + core + 1}"
-                first_up, first_down = (leaves + core) * parallel_links, pod * parallel_links
-                links += [Link(PortRef(up, first_up + k), PortRef(down, first_down + k), core_rate) for k in parallel]
+                first_up, first_down = leaves * parallel_links + core * core_parallel, pod * core_parallel
+                links += _bundle(PortRef(up, first_up), PortRef(down, first_down), core_rate, core_parallel)
     switches: list[Switch] = []
     counted: tuple[tuple[Role, int], ...] = (
         ("leaf", pods * leaves),
@@ -137,3 +139,11 @@ def fat_tree(
     half = k // 2
     label = f"fat-tree-{k}" if name is None else name
     return clos(k, half, half, half, half, host_rate_bps, mtu_bytes=mtu_bytes, ipv6=ipv6, name=label)
+
+
+def _bundle(near: PortRef, far: PortRef, rate_bps: int, parallel: int) -> list[Link]:
+    """Parallel links between the ports after `near` and those after `far`."""
+    return [
+        Link(PortRef(near.node, near.port + k), PortRef(far.node, far.port + k), rate_bps)
+        for k in range(1, parallel + 1)
+    ]

@@ -162,6 +162,7 @@ class ClosSpec(_Spec):
     agg_rate: RateBps | None = None
     core_rate: RateBps | None = None
     parallel_links: int = 1
+    core_parallel_links: int | None = None
     planes: int = 1
     ipv6: bool = False
     mtu_bytes: int = DEFAULT_MTU_BYTES
@@ -180,6 +181,7 @@ class ClosSpec(_Spec):
             self.core_rate,
             self.parallel_links,
             self.mtu_bytes,
+            core_parallel_links=self.core_parallel_links,
             ipv6=self.ipv6,
             name=self.name,
         )

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netmodel import leaf_spine, rail_only
+from netmodel import Topology, clos, fat_tree, in_planes, leaf_spine, rail_only
 from netmodel.htsim import read_topo, write_topo
 
 TINY = """# the format of csg-htsim's leaf_spine_tiny.topo
@@ -27,6 +27,98 @@ Radix_Down 4
 Downlink_Latency_ns 1000
 Switch_Latency_ns 0
 """
+
+
+SMALL = """# three tiers, with the keys of csg-htsim's fat_tree_1024.topo and the bundles of its zrs.topo
+nodes 24
+TIERS 3
+podsize 12
+
+Tier 0
+downlink_speed_gbps 100
+Radix_Down 6
+Radix_Up 3
+Oversubscribed 2
+Downlink_Latency_ns 1000
+
+Tier 1
+Downlink_speed_Gbps 100
+Radix_Down 2
+Radix_Up 6
+Downlink_Latency_ns 1000
+
+Tier 2
+Downlink_speed_Gbps 200
+Radix_Down 6
+Downlink_Latency_ns 600000
+Bundle 3
+"""
+GBPS = 10**9
+
+
+def test_three_tiers_are_read_with_keys_in_any_case() -> None:
+    assert read_topo(SMALL) == clos(2, 2, 3, 2, 6, 100 * GBPS, 100 * GBPS, 200 * GBPS, 1, core_parallel_links=3)
+
+
+@given(
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 2), st.integers(1, 2)),
+    parallel=st.integers(1, 2),
+    times=st.integers(1, 2),
+)
+def test_three_tiers_that_are_written_are_read_again(
+    shape: tuple[int, int, int, int], parallel: int, times: int
+) -> None:
+    _, leaves, aggs, cores = shape
+    low, high = 50 * cores * GBPS, 50 * leaves * GBPS  # as much up as down at every agg
+    topology = clos(*shape, aggs * parallel * times, low, low, high, parallel)
+    assert read_topo(write_topo(topology)) == topology
+
+
+def test_a_written_fat_tree_has_what_htsim_needs() -> None:
+    """csg-htsim's `set_custom_params` checks these numbers against each other."""
+    assert write_topo(fat_tree(4, 100 * GBPS)) == (
+        "Nodes 16\nTiers 3\nPodsize 4\n\n"
+        "Tier 0\nDownlink_speed_Gbps 100\nDownlink_Latency_ns 1000\nSwitch_Latency_ns 0\nRadix_Down 2\n"
+        "Radix_Up 2\nOversubscribed 1\n\n"
+        "Tier 1\nDownlink_speed_Gbps 100\nDownlink_Latency_ns 1000\nSwitch_Latency_ns 0\nRadix_Down 2\n"
+        "Radix_Up 2\nOversubscribed 1\nBundle 1\n\n"
+        "Tier 2\nDownlink_speed_Gbps 100\nDownlink_Latency_ns 1000\nSwitch_Latency_ns 0\nRadix_Down 4\nBundle 1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("TIERS 3", "TIERS 4", "t.topo:3: Tiers is 4; topologies of 2 or 3 tiers are read"),
+        ("nodes 24", "nodes 25", "t.topo:2: 25 nodes in pods of 12, and these on leaves of 6, do not divide evenly"),
+        ("Radix_Down 2", "Radix_Down 3", "t.topo:15: aggs have 3 ports down, and 2 leaves of a pod need 2"),
+        ("Radix_Down 6\nDown", "Radix_Down 7\nDown", "t.topo:21: cores have 7 ports down, and 2 pods need 6"),
+        ("Radix_Up 6", "Radix_Up 5", "t.topo:16: 5 uplinks in bundles of 3 do not divide evenly"),
+        ("Radix_Up 6\n", "", "t.topo:13: tier 1 needs Radix_Up above 0"),
+        (SMALL[SMALL.index("Tier 2") :], "", "t.topo:6: a topology needs Nodes, Tier 0, Tier 1 and Tier 2"),
+        ("Radix_Up 3\n", "Radix_Up 3\nBundle 2\n", "t.topo:10: Bundle of tier 0 must be 1"),
+        ("podsize 12\n", "", "t.topo:2: 24 nodes in pods of 0,"),
+    ],
+)
+def test_a_bad_file_of_three_tiers_is_one_sentence(old: str, new: str, told: str) -> None:
+    assert old in SMALL
+    with pytest.raises(ValueError, match=r"t\.topo:") as refusal:
+        read_topo(SMALL.replace(old, new, 1), "t.topo")
+    assert str(refusal.value).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("topology", "told"),
+    [
+        (in_planes(fat_tree(4, GBPS), 2), "is not a Clos of three tiers with equal pods"),
+        (fat_tree(4, GBPS // 2), "not whole numbers of Gbit/s"),
+        (clos(2, 2, 2, 2, 3, GBPS), "has 3 Gbit/s down and 2 up at each switch of tier 0; htsim takes as much up"),
+        (clos(2, 1, 2, 2, 2, GBPS), "has 1 Gbit/s down and 2 up at each switch of tier 1"),
+    ],
+)
+def test_other_three_tiers_are_not_written(topology: Topology, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        write_topo(topology)
 
 
 def test_a_leaf_spine_is_read() -> None:
@@ -52,7 +144,7 @@ def test_what_is_written_is_read_again(leaves: int, spines: int, times: int, par
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("Tiers 2", "Tiers 3", "t.topo:3: Tiers is 3; only topologies of 2 tiers are read"),
+        ("Tiers 2", "Tiers 3", "t.topo:6: a topology needs Nodes, Tier 0, Tier 1 and Tier 2"),
         ("Nodes 32", "Nodes many", "t.topo:2: Nodes needs one whole number"),
         ("Nodes 32", "Nodes 33", "t.topo:2: 33 nodes on leaves of 8, and 2 uplinks in bundles of 1, do not divide"),
         ("Radix_Down 4", "Radix_Down 5", "t.topo:16: spines have 5 ports down, and 4 leaves need 4"),

@@ -50,7 +50,7 @@ def test_the_traffic_of_a_spec_becomes_a_connection_matrix() -> None:
 @pytest.mark.parametrize(
     ("content", "suffix", "form", "told"),
     [
-        ("Tiers 3\n", ".topo", "yaml", "t.topo:1: Tiers is 3"),
+        ("Tiers 4\n", ".topo", "yaml", "t.topo:1: Tiers is 4"),
         ("a\n", ".properties", "yaml", "t.properties:1: must be a key"),
         ("leaf_spine: {leaves: 1}\n", ".yaml", "topo", "t.yaml:1: leaf_spine.spines: "),
         ("leaf_spine: {leaves: 1}\n", ".yaml", "cm", "t.yaml:1: "),
