@@ -325,6 +325,15 @@ def test_predict_accepts_a_spec_and_a_switch(tmp_path: Path) -> None:
     assert done.stdout.startswith("h1:1 -> leaf1:4 -> spine2:2 -> leaf2:1 -> h3  ")
 
 
+@pytest.mark.parametrize(("switch", "paths"), [("leaf8", 4), ("agg7", 2), ("core3", 1)])
+def test_predict_lists_paths_through_a_switch_of_any_tier(tmp_path: Path, switch: str, paths: int) -> None:
+    (fabric := tmp_path / "fabric.yaml").write_text("fat_tree: {k: 4, host_rate: 10 Mbit/s}")
+    done = paralet("predict", "h1", "h16", "--via", switch, "--topology", fabric, "--json")
+    found = json.loads(done.stdout)["paths"]
+    assert len(found) == paths
+    assert all(switch in path["nodes"] for path in found)
+
+
 def test_predict_uses_source_port_rules_for_a_spec_with_pinning_rules(tmp_path: Path) -> None:
     spec = write_spec(tmp_path, pinning="rules")
     said = [
