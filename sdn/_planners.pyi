@@ -10,6 +10,20 @@ def max_min_rates(capacity: _Floats, links: _Ints, weight: _Floats) -> _Floats: 
 def greedy(
     rate: _Floats, src: _Ints, dst: _Ints, demand: _Floats, order: _Ints | None = None, threads: int = 1
 ) -> tuple[_Ints, _Ints, _Ints]: ...
+def greedy_pods(
+    low: _Floats, high: _Floats, pod: _Ints, src: _Ints, dst: _Ints, demand: _Floats, order: _Ints | None = None
+) -> _Ints: ...
+def improve_pods(
+    low: _Floats,
+    high: _Floats,
+    pod: _Ints,
+    src: _Ints,
+    dst: _Ints,
+    demand: _Floats,
+    routes: _Ints,
+    target: float,
+    effort: int,
+) -> _Ints: ...
 def colour(tors: int, src: _Ints, dst: _Ints, colours: int, order: _Ints | None = None, threads: int = 1) -> _Ints: ...
 def components(tors: int, src: _Ints, dst: _Ints) -> _Ints: ...
 def bounded_flow(

@@ -218,9 +218,7 @@ class Plan:
     @property
     def gap(self) -> float:
         """The congestion over its lower bound, minus 1: 0 is proved optimal, 0.5 is half as much more."""
-        if self.congestion <= self.bound * (1 + SAME):
-            return 0.0
-        return self.congestion / self.bound - 1 if self.bound else float("inf")
+        return gap_of(self.congestion, self.bound)
 
     @property
     def proved(self) -> bool:
@@ -230,9 +228,7 @@ class Plan:
     @property
     def statement(self) -> str:
         """The plan's distance from the optimum, in one line for users."""
-        if self.proved:
-            return f"optimal: {self.why}"
-        return f"within {self.gap:.1%} of the best conceivable: {self.why}"
+        return statement_of(self.gap, self.why)
 
     @cached_property
     def rates(self) -> Floats:
@@ -250,6 +246,18 @@ class Plan:
     def fairness(self) -> Fairness:
         """The layers of the objective for the predicted rates."""
         return fairness(self.commodities.job, self.commodities.phase, self.rates / self.commodities.demand)
+
+
+def gap_of(congestion: float, bound: float) -> float:
+    """A plan's congestion over its lower bound, minus 1; 0 where they differ by rounding only."""
+    if congestion <= bound * (1 + SAME):
+        return 0.0
+    return congestion / bound - 1 if bound else float("inf")
+
+
+def statement_of(gap: float, why: str) -> str:
+    """A plan's distance from the optimum, in one line for users. `why` is the argument for its bound."""
+    return f"within {gap:.1%} of the best conceivable: {why}" if gap else f"optimal: {why}"
 
 
 def link_loads(fabric: Clos, commodities: Commodities, spine: Ints, up: Ints, down: Ints) -> Floats:

@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from sdn.planners import Clos, Commodities, Incremental, Plan, greedy, max_min_rates, optimal
 from sdn.planners.model import links_of
+from sdn.planners.pods import PodClos
+from sdn.planners.pods import optimal as optimal_in_pods
 from testbed.bench.frame import Measurement, Result, result
 from testbed.progress import Steps
 
@@ -50,17 +52,40 @@ class Size:
         return fabric, Commodities.of(src[src != dst], dst[src != dst])
 
 
+@dataclass(frozen=True, slots=True)
+class FatTree:
+    """A permutation on the fat-tree of switches with this many ports, and the two tiers that it is compared with."""
+
+    ports: int
+    two_tiers: Size
+
+    @property
+    def case(self) -> str:
+        return f"{self.ports**3 // 4} NICs, fat-tree of {self.ports} ports"
+
+    @property
+    def peer(self) -> str:
+        return f"{self.two_tiers.tors * self.two_tiers.spines} NICs, two tiers"
+
+    def make(self, seed: int) -> tuple[PodClos, Commodities]:
+        half = self.ports // 2
+        fabric = PodClos.of(self.ports, half, half, half, half, RATE_BPS)
+        src, dst = np.arange(fabric.nics), np.random.default_rng(seed).permutation(fabric.nics)
+        return fabric, Commodities.of(src[src != dst], dst[src != dst])
+
+
 PLANS = (Size(64, 32), Size(64, 32, 100_000), Size(512, 256))
+THREE_TIERS = (FatTree(64, Size(512, 256)),)
 ARRIVALS = (Size(64, 32),)
 RATES = (Size(64, 32), Size(64, 32, 100_000))
 
 
 def measure() -> Result:
     """Run every case `REPETITIONS` times."""
-    with Steps(REPETITIONS * len((*PLANS, *ARRIVALS, *RATES)), every_s=3.0) as steps:
+    with Steps(REPETITIONS * len((*PLANS, *THREE_TIERS, *ARRIVALS, *RATES)), every_s=3.0) as steps:
         steps.now("measuring")
         measurements = []
-        for one in run(PLANS, ARRIVALS, RATES, REPETITIONS):
+        for one in run(PLANS, THREE_TIERS, ARRIVALS, RATES, REPETITIONS):
             measurements.append(one)
             steps.now(f"{one.metric} of {one.case}")
             steps.advance()
@@ -68,7 +93,11 @@ def measure() -> Result:
 
 
 def run(
-    plans: tuple[Size, ...], arrivals: tuple[Size, ...], rates: tuple[Size, ...], repetitions: int
+    plans: tuple[Size, ...],
+    three_tiers: tuple[FatTree, ...],
+    arrivals: tuple[Size, ...],
+    rates: tuple[Size, ...],
+    repetitions: int,
 ) -> Iterator[Measurement]:
     """Interleave repetitions of all cases, so that changes of the machine's speed affect all."""
     for seed in range(repetitions):
@@ -76,6 +105,9 @@ def run(
             fabric, asked = size.make(seed)
             ours, peer = (_seconds(plan, fabric, asked) for plan in (optimal, greedy))
             yield Measurement("plan", size.case, "s", ours, peer, "greedy")
+        for tree in three_tiers:
+            ours, peer = _seconds(optimal_in_pods, *tree.make(seed)), _seconds(optimal, *tree.two_tiers.make(seed))
+            yield Measurement("plan", tree.case, "s", ours, peer, tree.peer)
         for size in arrivals:
             fabric, asked = size.make(seed)
             ours, peer = _arrival(fabric, asked, seed), _seconds(optimal, fabric, asked)

@@ -25,6 +25,7 @@
 #include "matching.hpp"
 #include "max_min.hpp"
 #include "planners.hpp"
+#include "pods.hpp"
 #include "rerouting.hpp"
 
 namespace py = pybind11;
@@ -105,6 +106,74 @@ void check_distinct(std::span<const std::int32_t> links, std::size_t links_per_f
     const auto flow = std::exchange(last[static_cast<std::size_t>(links[i])], i / links_per_flow);
     check(flow != i / links_per_flow, "a flow crosses a link twice");
   }
+}
+
+/// The fabric of a PodClos, checked. `pod` numbers the pods of leaves from 0.
+PodClos pods_of(const Doubles& low, const Doubles& high, const Ints& pod) {
+  const PodClos clos{clos_of(low), clos_of(high), view(pod)};
+  check(clos.pod.size() == index(clos.low.tors), "pod is not as long as there are leaves");
+  check_range(clos.pod, clos.high.tors / clos.low.spines, "a pod has no aggs");
+  return clos;
+}
+
+std::vector<PodRoute> pod_routes_of(const PodClos& clos, const Commodities& commodities, const Ints& table) {
+  check(table.ndim() == 2 && table.shape(1) == 6 && view(table).size() == 6 * commodities.size(),
+        "routes must have six columns, and a row for each commodity");
+  std::vector<PodRoute> routes(commodities.size());
+  for (std::size_t c = 0; c < routes.size(); ++c) {
+    const auto* row = view(table).data() + 6 * c;
+    routes[c] = {{row[0], row[1], row[2]}, {row[3], row[4], row[5]}};
+    const auto fits = [](const Route& route, const Clos& tier) {
+      return route.spine < 0 || (route.spine < tier.spines && route.up >= 0 && route.up < tier.parallel &&
+                                 route.down >= 0 && route.down < tier.parallel);
+    };
+    check(fits(routes[c].low, clos.low) && fits(routes[c].high, clos.high), "a link of a route does not exist");
+    const bool between = !clos.same_pod(commodities.src[c], commodities.dst[c]);
+    check((routes[c].high.spine >= 0) == (between && routes[c].low.spine >= 0),
+          "a route must have a core between pods");
+  }
+  return routes;
+}
+
+Ints table_of(std::span<const PodRoute> routes) {
+  Ints table({static_cast<py::ssize_t>(routes.size()), py::ssize_t{6}});
+  auto* cell = table.mutable_data();
+  for (const auto& [low, high] : routes) {
+    for (const auto value : {low.spine, low.up, low.down, high.spine, high.up, high.down}) *cell++ = value;
+  }
+  return table;
+}
+
+Commodities pod_commodities(const PodClos& clos, const Ints& src, const Ints& dst, const Doubles& demand) {
+  const Commodities commodities{view(src), view(dst), view(demand)};
+  check_tors(clos.low.tors, commodities.src, commodities.dst);
+  check(commodities.demand.size() == commodities.size(), "demand is not as long as src");
+  return commodities;
+}
+
+Ints py_greedy_pods(const Doubles& low, const Doubles& high, const Ints& pod, const Ints& src, const Ints& dst,
+                    const Doubles& demand, const std::optional<Ints>& order) {
+  const auto clos = pods_of(low, high, pod);
+  const auto commodities = pod_commodities(clos, src, dst, demand);
+  const auto sequence = order_of(order, commodities.size());
+  std::vector<PodRoute> routes(commodities.size());
+  {
+    const py::gil_scoped_release unlocked;
+    greedy(clos, commodities, sequence, routes);
+  }
+  return table_of(routes);
+}
+
+Ints py_improve_pods(const Doubles& low, const Doubles& high, const Ints& pod, const Ints& src, const Ints& dst,
+                     const Doubles& demand, const Ints& routes, double target, std::size_t effort) {
+  const auto clos = pods_of(low, high, pod);
+  const auto commodities = pod_commodities(clos, src, dst, demand);
+  auto improved = pod_routes_of(clos, commodities, routes);
+  {
+    const py::gil_scoped_release unlocked;
+    improve(clos, commodities, target, effort, improved);
+  }
+  return table_of(improved);
 }
 
 Doubles py_max_min_rates(const Doubles& capacity, const Ints& links, const Doubles& weight) {
@@ -464,6 +533,10 @@ PYBIND11_MODULE(_planners, module) {
   module.doc() = "The native core of sdn.planners; see there.";
   module.def("max_min_rates", &py_max_min_rates, "capacity"_a, "links"_a, "weight"_a);
   module.def("greedy", &py_greedy, "rate"_a, "src"_a, "dst"_a, "demand"_a, "order"_a = py::none(), "threads"_a = 1);
+  module.def("greedy_pods", &py_greedy_pods, "low"_a, "high"_a, "pod"_a, "src"_a, "dst"_a, "demand"_a,
+             "order"_a = py::none());
+  module.def("improve_pods", &py_improve_pods, "low"_a, "high"_a, "pod"_a, "src"_a, "dst"_a, "demand"_a, "routes"_a,
+             "target"_a, "effort"_a);
   module.def("colour", &py_colour, "tors"_a, "src"_a, "dst"_a, "colours"_a, "order"_a = py::none(), "threads"_a = 1);
   module.def("components", &py_components, "tors"_a, "src"_a, "dst"_a);
   module.def("bounded_flow", &py_bounded_flow, "left"_a, "right"_a, "pair"_a, "left_vertex"_a, "right_vertex"_a);

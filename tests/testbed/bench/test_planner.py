@@ -15,10 +15,12 @@ from testbed.bench.frame import result
 
 def test_every_metric_is_measured() -> None:
     small, many = planner.Size(4, 3), planner.Size(4, 3, 50)
-    rows = result("planner", planner.run((small, many), (small,), (many,), repetitions=2)).rows
+    tree = planner.FatTree(4, small)
+    rows = result("planner", planner.run((small, many), (tree,), (small,), (many,), repetitions=2)).rows
     assert [(row.metric, row.case, row.unit, row.peer_name) for row in rows] == [
         ("plan", "12 NICs, 4 ToRs x 3 spines", "s", "greedy"),
         ("plan", "50 commodities, 4 ToRs x 3 spines", "s", "greedy"),
+        ("plan", "16 NICs, fat-tree of 4 ports", "s", "12 NICs, two tiers"),
         ("arrival", "12 NICs, 4 ToRs x 3 spines", "s", "afresh"),
         ("rates", "50 commodities, 4 ToRs x 3 spines", "s", "numpy"),
     ]
