@@ -91,7 +91,8 @@ class Device:
     ``seed``
         Makes random ports reproducible; 0 to 2**64 - 1. None: unpredictable.
     ``path_mtu``
-        Payload bytes per packet: 256, 512, 1024, 2048 or 4096. None: the largest that the link's MTU allows.
+        Payload bytes per packet, at most: 256, 512, 1024, 2048 or 4096. None: for each peer the largest that the MTU of
+        the route to it allows, or with ``verbs`` that of the NIC's port.
     ``line_rate_bps``
         Paces all lanes together, each at its share; 1 to 1e15. None: no pacing.
     ``base_rtt_s``
@@ -223,7 +224,7 @@ class Device:
 
     @property
     def path_mtu(self) -> int:
-        """Payload bytes per packet that this side allows."""
+        """Payload bytes per packet on the interface of the device's address. Lanes to a peer follow the route to it."""
         return self._engine.path_mtu
 
     @property

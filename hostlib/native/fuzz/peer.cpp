@@ -393,7 +393,8 @@ class Stage {
     renumber(lane);
     put_on(lane, member_of(fresh.qp.qpn));
     if (!std::exchange(lane.asked, false) && polite_) {
-      tell(handshake::NewQp{.lane = fresh.lane, .qp = {.qpn = lane.qpn, .first_psn = lane.psn}, .ece = {}});
+      tell(handshake::NewQp{
+          .lane = fresh.lane, .qp = {.qpn = lane.qpn, .first_psn = lane.psn}, .ece = {}, .path_mtu = {}});
     }
     if (polite_) tell(handshake::QpReady{fresh.lane});
   }
@@ -526,7 +527,10 @@ class Stage {
       case 9: {
         const std::uint8_t lane = script.u8();
         lanes_[lane % kLanes].asked = true;
-        return handshake::NewQp{.lane = lane, .qp = {.qpn = fresh_qpn(script.u8()), .first_psn = 0}, .ece = {}};
+        handshake::NewQp out{
+            .lane = lane, .qp = {.qpn = fresh_qpn(script.u8()), .first_psn = 0}, .ece = {}, .path_mtu = {}};
+        if ((lane & 0x80) != 0) out.path_mtu = 256U << ((lane >> 4) & 7);  // 8192 and more are malformed
+        return out;
       }
       case 10:
         return handshake::QpReady{script.u8()};
@@ -601,7 +605,8 @@ class Stage {
         renumber(lanes_[lane]);
         return tell(handshake::NewQp{.lane = lane,
                                      .qp = {.qpn = (lanes_[lane].qpn & wire::kPsnMask) | member << 24, .first_psn = 0},
-                                     .ece = {}});
+                                     .ece = {},
+                                     .path_mtu = {}});
       }
     }
   }

@@ -108,6 +108,11 @@ class Backend {
   }
   [[nodiscard]] virtual std::uint16_t udp_port() const = 0;
   [[nodiscard]] virtual std::uint32_t max_path_mtu() const = 0;
+  /// The largest path MTU on the route from this member to an address, as far as the host knows.
+  [[nodiscard]] virtual std::uint32_t path_mtu_to(unsigned member, const IpAddress& remote) const {
+    static_cast<void>(member), static_cast<void>(remote);
+    return max_path_mtu();
+  }
   /// Of the NIC's port, in bits per second; 0 where the back end cannot tell.
   [[nodiscard]] virtual double port_rate_bps() const { return 0; }
   /// Memory that peers may write to; returns the rkey, never 0. Throws DeviceError.
@@ -183,9 +188,9 @@ class Backend {
     static_cast<void>(now);
   }
   virtual void fail_qp(std::uint32_t qpn) = 0;
-  /// Stops a connected QP whose path is dead, or which is broken or lost (Completion::Kind::kQpBroken): it sends
-  /// nothing more and accepts nothing more. The completion kStopped follows. Requests that have not ended stay, for
-  /// take_back.
+  /// Stops a connected QP whose path is dead or takes shorter packets only (Completion::Kind::kPathMtu), or which is
+  /// broken or lost (kQpBroken): it sends nothing more and accepts nothing more. The completion kStopped follows.
+  /// Requests that have not ended stay, for take_back.
   virtual void stop_qp(std::uint32_t qpn) = 0;
   /// Requests of a stopped QP, given the number of messages (SENDs and WRITEs with immediate data) that arrived at its
   /// other end, which is stopped too. What arrived completes. Returns the rest, oldest first, to be posted elsewhere.

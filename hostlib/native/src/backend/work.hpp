@@ -46,6 +46,8 @@ struct Completion {
     kQpFailed,       ///< the QP failed, not only a request; `status` gives the reason
     kQpBroken,       ///< the NIC moved the QP to the error state and gave no reason (kFlushed), or its path is lost for
                      ///< the reason in `status`; its requests stay, for take_back
+    kPathMtu,        ///< the route takes no packets of the QP's path MTU any more: `imm` is the largest that it takes;
+                     ///< the QP sends nothing more, and its requests stay, for take_back
     kFenced,         ///< Backend::post_fence
     kStopped,        ///< Backend::stop_qp; `imm` is the number of messages that arrived on the QP
     kPortChanged,    ///< Backend::set_port; `imm` is the port, which the QP has if `status` is kSuccess

@@ -68,6 +68,11 @@ Peer* Connections::start_peer(Connection& connection) {
   }
   Peer& peer = peers_.add(target.address, target.device, connection.lanes, std::move(channel));
   peer.initiator = true;
+  there.resize(fused ? members : 1);
+  std::vector<IpAddress> addresses;
+  addresses.reserve(there.size());
+  for (const handshake::Handle::Member& member : there) addresses.push_back(member.address);
+  peer.path_mtu = path_mtu_to(addresses);
   if (fused) {
     Fusion& fusion = peer.fuse(members, *connection.start);
     for (unsigned i = 0; i < members; ++i) {
@@ -79,11 +84,26 @@ Peer* Connections::start_peer(Connection& connection) {
   return &peer;
 }
 
+/// Of all routes to the peer, from each member to its counterpart: lanes may go from one to another. What the user has
+/// set is a bound.
+std::uint32_t Connections::path_mtu_to(std::span<const IpAddress> members) const {
+  std::uint32_t least = UINT32_MAX;
+  for (unsigned i = 0; i < members.size(); ++i) {
+    least = std::min(least, shard_.backend().path_mtu_to(i, members[i]));
+  }
+  const std::uint32_t wanted = context_.options.path_mtu.value_or(least);
+  if (wanted > least) {
+    context_.options.log("path MTU " + std::to_string(wanted) + " does not fit the route to " +
+                         format_address(members.front()) + ": lanes to it have " + std::to_string(least));
+  }
+  return std::min(wanted, least);
+}
+
 handshake::Endpoint Connections::endpoint(const Peer& peer) const {
   handshake::Endpoint out{.device = context_.guid,
                           .address = context_.options.address,
                           .udp_port = context_.nics.front().udp_port,
-                          .path_mtu = context_.path_mtu,
+                          .path_mtu = peer.path_mtu,
                           .qps = {},
                           .max_ip_id = shard_.backend().max_ip_id(),
                           .ece = shard_.backend().ece(peer.lanes.front().qp.qpn),
@@ -115,6 +135,10 @@ Peer* Connections::welcome(std::unique_ptr<Channel>& channel, const IpAddress& f
     return nullptr;
   }
   Peer& peer = peers_.add(hello.endpoint.address, hello.endpoint.device, hello.endpoint.qps.size(), std::move(channel));
+  std::vector<IpAddress> addresses{hello.endpoint.address};
+  addresses.reserve(further.size() + 1);
+  for (const handshake::Endpoint::Member& one : further) addresses.push_back(one.address);
+  peer.path_mtu = path_mtu_to(addresses);
   if (!further.empty()) peer.fuse(shard_.backend().members(), start).token = hello.endpoint.join;
   const auto welcomed = [this, &peer]() PARALET_REQUIRES(progress_lock) {
     frames_.send_on(peer.first_channel(), handshake::Welcome{endpoint(peer)});

@@ -56,6 +56,7 @@ class Connections {
  private:
   [[nodiscard]] handshake::Endpoint endpoint(const Peer& peer) const PARALET_REQUIRES(progress_lock);
   Peer* start_peer(Connection& connection) PARALET_REQUIRES(progress_lock);
+  [[nodiscard]] std::uint32_t path_mtu_to(std::span<const IpAddress> members) const PARALET_REQUIRES(progress_lock);
   void send_connect(Peer& peer, const Connection& connection) PARALET_REQUIRES(progress_lock);
 
   Context& context_;

@@ -106,6 +106,9 @@ void Front::on_completion(const Completion& completion) {
       case Completion::Kind::kQpBroken:
         parts_.renewals.on_broken(peer, lane, completion);
         break;
+      case Completion::Kind::kPathMtu:
+        parts_.renewals.on_path_mtu(peer, lane, completion);
+        break;
       case Completion::Kind::kStopped:
         parts_.renewals.on_stopped(peer, lane, completion);
         break;

@@ -134,6 +134,13 @@ Ece read_ece(Reader& r) {
   return ece;
 }
 
+/// Spoils the reader when queue pairs cannot have it.
+std::uint32_t read_path_mtu(Reader& r) {
+  const std::uint32_t mtu = r.u32();
+  if (mtu != 256 && mtu != 512 && mtu != 1024 && mtu != 2048 && mtu != 4096) r.spoil();
+  return mtu;
+}
+
 void write(Writer& w, const QpIdentity& qp) {
   w.u32(qp.qpn);
   w.u32(qp.first_psn);
@@ -214,11 +221,9 @@ Endpoint read_endpoint(Reader& r) {
   const std::uint32_t ipv4 = r.u32();
   e.address = ipv4;
   e.udp_port = r.u16();
-  e.path_mtu = r.u32();
+  e.path_mtu = read_path_mtu(r);
   const std::size_t count = r.u16();
-  const bool mtu_ok =
-      e.path_mtu == 256 || e.path_mtu == 512 || e.path_mtu == 1024 || e.path_mtu == 2048 || e.path_mtu == 4096;
-  if (count == 0 || count > kMaxQps || e.udp_port == 0 || !mtu_ok) {
+  if (count == 0 || count > kMaxQps || e.udp_port == 0 || !r.ok()) {
     r.spoil();
     return e;
   }
@@ -291,6 +296,7 @@ struct BodyWriter {
     w.u16(f.lane);
     write(w, f.qp);
     write(w, f.ece);
+    if (f.path_mtu) w.u32(*f.path_mtu);
   }
   void operator()(const QpReady& f) const {
     w.u8(static_cast<std::uint8_t>(Type::kQpReady));
@@ -444,6 +450,7 @@ std::optional<Frame> decode(std::span<const std::byte> body) {
       f.lane = r.u16();
       f.qp = read_qp(r);
       f.ece = read_ece(r);
+      if (r.ok() && !r.complete()) f.path_mtu = read_path_mtu(r);
       frame = f;
       break;
     }

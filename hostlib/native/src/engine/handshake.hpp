@@ -104,6 +104,7 @@ struct NewQp {
   std::uint16_t lane = 0;
   QpIdentity qp;
   Ece ece;
+  std::optional<std::uint32_t> path_mtu;  ///< where a route has become narrower than hello and welcome agreed on
 };
 /// The sender's fresh QP is connected: the receiver may post on its own fresh QP.
 struct QpReady {

@@ -199,7 +199,8 @@ std::vector<Option> make_options() {
       {"seed", "PARALET_SEED", kInteger, kUint64, "unpredictable", "Makes random ports reproducible.",
        PARALET_FIELD(policy.seed)},
       {"path_mtu", "PARALET_PATH_MTU", kInteger, Choices{"256", "512", "1024", "2048", "4096"},
-       "the largest that fits the interface's MTU", "Payload bytes per packet.",
+       "the largest that fits the route's MTU",
+       "Payload bytes per packet, at most.",
        PARALET_FIELD(path_mtu)},
       {"line_rate_bps", "PARALET_LINE_RATE", kBitsPerSecond, RealBounds{1, 1e15}, "not paced",
        "Paces all lanes of a device together, each at its share. Together with the base round trip it sets the size of "

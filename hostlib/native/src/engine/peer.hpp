@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -63,7 +64,8 @@ struct Peer {
   std::unique_ptr<Channel> channel;           ///< nullptr between fused devices
   std::unique_ptr<Fusion> fusion;             ///< where both devices are fused, alike
   std::unique_ptr<Opening> opening;           ///< behind a pointer, as only a peer that is being set up has one
-  std::uint32_t path_mtu = 0;
+  std::uint32_t path_mtu = 0;                 ///< of lanes that are set up from now on
+  bool narrowed = false;                      ///< it is smaller than the hello and the welcome agreed on
   std::uint32_t connections = 0;
   std::vector<Lane> lanes;
   LaneChoice choice;
@@ -90,6 +92,11 @@ struct Peer {
   [[nodiscard]] Channel& first_channel() { return *channels()[fusion ? fusion->start.member : 0]; }
   /// The member on which a lane starts.
   [[nodiscard]] unsigned first_member(std::size_t lane) const { return fusion ? fusion->first_member(lane) : 0; }
+  /// A route takes shorter packets only.
+  void narrow(std::uint32_t most) {
+    narrowed = narrowed || most < path_mtu;
+    path_mtu = std::min(path_mtu, most);
+  }
   /// Before the QPs are set up: both devices are fused.
   Fusion& fuse(unsigned members, const Fusion::Start& start) {
     fusion = std::make_unique<Fusion>();

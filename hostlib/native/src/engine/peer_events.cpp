@@ -6,8 +6,14 @@
 #include <string>
 
 #include "base/ip_address.hpp"
+#include "wire/wire.hpp"
 
 namespace paralet {
+namespace {
+
+constexpr std::uint32_t kFitsEverywhere = 1024;  // path MTU of packets that links of MTU 1,280 take, IPv6's smallest
+
+}  // namespace
 
 void PeerEvents::fail_lane(Peer& peer, unsigned index, const Completion& why) {
   const Status status = why.status;
@@ -20,6 +26,13 @@ void PeerEvents::fail_lane(Peer& peer, unsigned index, const Completion& why) {
     if (number == EMSGSIZE || number == EINVAL) {
       error += "; the path MTU is " + std::to_string(peer.path_mtu) + " bytes: choose one that fits the route's MTU";
     }
+  }
+  if (status == Status::kRetryExceeded && peer.path_mtu > kFitsEverywhere) {
+    const std::size_t longest =
+        peer.path_mtu + wire::kMaxOverheadBytes + (peer.address.is_ipv4() ? 0 : wire::kIpv6ExtraBytes);
+    error += "; its packets have up to " + std::to_string(longest) + " bytes (path MTU " +
+             std::to_string(peer.path_mtu) +
+             "): where a link drops such packets without telling, choose a smaller path MTU";
   }
   fail_peer(peer, own ? Failure::kDevice : Failure::kTransport, error);
 }

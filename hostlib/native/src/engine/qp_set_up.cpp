@@ -147,7 +147,7 @@ void QpSetUp::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fu
     std::string error;
   };
   begin_setup(peer);
-  peer.path_mtu = std::min(context_.path_mtu, remote.path_mtu);
+  peer.path_mtu = std::min(peer.path_mtu, remote.path_mtu);
   peer.udp_port = remote.udp_port;
   peer.max_ip_id = remote.max_ip_id;
   if (peer.fusion) peer.take_members(remote);
@@ -224,6 +224,7 @@ void QpSetUp::create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port, un
   Lane& lane = peer.lanes[index];
   lane.renewal = std::make_unique<Renewal>();
   lane.renewal->port = port;
+  lane.renewal->path_mtu = peer.path_mtu;
   lane.renewal->setting_up = true;
   ++peer.setups;
   const auto qp = std::make_shared<QpIdentity>();

@@ -34,6 +34,7 @@ struct Renewal {
   State state = State::kAsked;
   QpIdentity qp;                         ///< the fresh QP until kDraining, then the old one
   std::uint16_t port = 0;                ///< source port of the fresh QP
+  std::uint32_t path_mtu = 0;            ///< of the fresh QP, as far as our side goes
   unsigned unfinished = 0;               ///< work posted on the old QP, from kDraining on
   bool setting_up = false;               ///< the set-up thread creates or connects the fresh QP
   bool crossed = false;                  ///< the peer's request for another member has come

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/renewals.hpp"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -35,16 +37,22 @@ void address_again(std::vector<WorkRequest>& works, unsigned member) {
 
 }  // namespace
 
+/// What the peer has to know of the lane's fresh QP.
+handshake::NewQp Renewals::fresh_qp(const Peer& peer, unsigned index) {
+  const Renewal& renewal = *peer.lanes[index].renewal;
+  return {.lane = static_cast<std::uint16_t>(index),
+          .qp = renewal.qp,
+          .ece = shard_.backend().ece(renewal.qp.qpn),
+          .path_mtu = peer.narrowed ? std::optional(renewal.path_mtu) : std::nullopt};
+}
+
 /// Asks the peer for a renewal of the lane, on this member.
 void Renewals::renew(Peer& peer, unsigned index, std::uint16_t port, unsigned member) {
   set_up_.create_fresh_qp(
       peer, index, port, member, [this, &peer, index](bool created) PARALET_REQUIRES(progress_lock) {
         const Lane& lane = peer.lanes[index];
         if (created) {
-          const QpIdentity& qp = lane.renewal->qp;
-          frames_.send(peer,
-                       handshake::NewQp{
-                           .lane = static_cast<std::uint16_t>(index), .qp = qp, .ece = shard_.backend().ece(qp.qpn)});
+          frames_.send(peer, fresh_qp(peer, index));
         } else if (lane.broken) {
           events_.fail_peer(peer, Failure::kDevice,
                             "lane " + std::to_string(index) + " to " + format_address(peer.address) +
@@ -94,6 +102,7 @@ void Renewals::on(Peer& peer, const handshake::NewQp& frame) {
     policy_->port_refused();
     return;
   }
+  if (frame.path_mtu) peer.narrow(*frame.path_mtu);
   if (asked && member == member_of(lane->renewal->qp.qpn)) {
     answer_new_qp(peer, frame, true);
     return;
@@ -112,7 +121,7 @@ void Renewals::on(Peer& peer, const handshake::NewQp& frame) {
     lane->renewal.reset();
   }
   const auto refuse = [this, &peer, index = frame.lane]() PARALET_REQUIRES(progress_lock) {
-    frames_.send(peer, handshake::NewQp{.lane = index, .qp = {}, .ece = {}});
+    frames_.send(peer, handshake::NewQp{.lane = index, .qp = {}, .ece = {}, .path_mtu = {}});
     if (peer.lanes[index].broken) replace_broken_qp(peer, index);
   };
   if (peer.fusion && peer.fusion->members[member].up_since == 0) {  // the peer has not shown that it has that address
@@ -133,24 +142,23 @@ void Renewals::on(Peer& peer, const handshake::NewQp& frame) {
 /// impossible, it refuses the renewal. After our own request the peer may have answered that it is ready, which is
 /// still to come.
 void Renewals::answer_new_qp(Peer& peer, const handshake::NewQp& frame, bool asked) {
-  const RemoteQp remote = peer.remote_qp(frame.qp, frame.ece);
-  set_up_.connect_fresh_qp(
-      peer, frame.lane, remote,
-      [this, &peer, index = frame.lane, asked](bool connected) PARALET_REQUIRES(progress_lock) {
-        Renewal& renewal = *peer.lanes[index].renewal;
-        if (!connected) {
-          frames_.send(peer, handshake::NewQp{.lane = index, .qp = {}, .ece = {}});
-          renewal.refused = asked;
-          if (!asked) end_refused(peer, index);
-          return;
-        }
-        renewal.on(Renewal::Event::kConnected);
-        if (!asked) {
-          frames_.send(peer,
-                       handshake::NewQp{.lane = index, .qp = renewal.qp, .ece = shard_.backend().ece(renewal.qp.qpn)});
-        }
-        frames_.send(peer, handshake::QpReady{index});
-      });
+  RemoteQp remote = peer.remote_qp(frame.qp, frame.ece);
+  remote.path_mtu = std::min(peer.lanes[frame.lane].renewal->path_mtu, frame.path_mtu.value_or(UINT32_MAX));
+  set_up_.connect_fresh_qp(peer, frame.lane, remote,
+                           [this, &peer, index = frame.lane, asked](bool connected) PARALET_REQUIRES(progress_lock) {
+                             Renewal& renewal = *peer.lanes[index].renewal;
+                             if (!connected) {
+                               frames_.send(peer, handshake::NewQp{.lane = index, .qp = {}, .ece = {}, .path_mtu = {}});
+                               renewal.refused = asked;
+                               if (!asked) end_refused(peer, index);
+                               return;
+                             }
+                             renewal.on(Renewal::Event::kConnected);
+                             if (!asked) {
+                               frames_.send(peer, fresh_qp(peer, index));
+                             }
+                             frames_.send(peer, handshake::QpReady{index});
+                           });
 }
 
 /// A side of fused devices could not connect its fresh QP: the lane stays where it is, or goes to another member.
@@ -240,8 +248,7 @@ void Renewals::on_broken(Peer& peer, unsigned index, const Completion& completio
     const bool unused = lane.renewal && !lane.renewal->switched() && completion.qpn == lane.renewal->qp.qpn;
     if (unused) return;  // the lane leaves it when it has it
   }
-  const bool old = completion.qpn != lane.qp.qpn;  // the old one of a renewal
-  if (old && lane.renewal->drained()) return;      // the peer knows, and its end may be gone
+  if (completion.qpn != lane.qp.qpn && lane.renewal->drained()) return;  // the peer knows, and its end may be gone
   if (++lane.breaks > kMaxBreaks) {
     events_.fail_peer(peer, Failure::kDevice,
                       "lane " + std::to_string(index) + " to " + format_address(peer.address) +
@@ -249,21 +256,37 @@ void Renewals::on_broken(Peer& peer, unsigned index, const Completion& completio
                           " times in a row and gave no reason");
     return;
   }
-  if (old) {
-    stop_old_qp(lane);
+  leave(peer, index, completion.qpn, other_member(peer, index));
+}
+
+void Renewals::on_path_mtu(Peer& peer, unsigned index, const Completion& completion) {
+  peer.narrow(completion.imm);
+  leave(peer, index, completion.qpn, member_of(completion.qpn));
+}
+
+/// What does not arrive over this QP of the lane goes over a fresh one, on this member if no renewal is in progress.
+void Renewals::leave(Peer& peer, unsigned index, std::uint32_t qpn, unsigned member) {
+  Lane& lane = peer.lanes[index];
+  if (qpn != lane.qp.qpn) {  // the old one of a renewal
+    if (!lane.renewal->drained()) stop_old_qp(lane);
     return;
   }
   lane.broken = true;
   // A renewal in progress replaces it, or `advance` does.
-  if (!lane.renewal) replace_broken_qp(peer, index);
+  if (!lane.renewal) replace_qp(peer, index, member);
 }
 
-void Renewals::replace_broken_qp(Peer& peer, unsigned index) {
-  Lane& lane = peer.lanes[index];
-  const unsigned member = member_of(lane.qp.qpn);
-  renew(peer, index, std::exchange(lane.moving_to, std::nullopt).value_or(lane.heading()),
-        peer.fusion ? peer.fusion->other(member) : member);
+unsigned Renewals::other_member(const Peer& peer, unsigned index) {
+  const unsigned member = member_of(peer.lanes[index].qp.qpn);
+  return peer.fusion ? peer.fusion->other(member) : member;
 }
+
+void Renewals::replace_qp(Peer& peer, unsigned index, unsigned member) {
+  Lane& lane = peer.lanes[index];
+  renew(peer, index, std::exchange(lane.moving_to, std::nullopt).value_or(lane.heading()), member);
+}
+
+void Renewals::replace_broken_qp(Peer& peer, unsigned index) { replace_qp(peer, index, other_member(peer, index)); }
 
 /// Stops our end of the lane's old QP. When both ends are, each side knows what arrived, and nothing can arrive later.
 void Renewals::stop_old_qp(Lane& lane) {

@@ -36,13 +36,19 @@ class Renewals {
   void on(Peer& peer, const handshake::QpDrained& frame) PARALET_REQUIRES(progress_lock);
   void on(Peer& peer, const handshake::QpStopped& frame) PARALET_REQUIRES(progress_lock);
   void on_broken(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock);
+  /// The route takes no packets of a QP's path MTU any more (Completion::Kind::kPathMtu).
+  void on_path_mtu(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock);
   void on_stopped(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock);
 
  private:
   void answer_new_qp(Peer& peer, const handshake::NewQp& frame, bool asked) PARALET_REQUIRES(progress_lock);
   void end_refused(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock);
   Renewal* renewal_after(Peer& peer, unsigned index, Renewal::Event event) PARALET_REQUIRES(progress_lock);
+  [[nodiscard]] handshake::NewQp fresh_qp(const Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock);
+  void leave(Peer& peer, unsigned index, std::uint32_t qpn, unsigned member) PARALET_REQUIRES(progress_lock);
+  void replace_qp(Peer& peer, unsigned index, unsigned member) PARALET_REQUIRES(progress_lock);
   void replace_broken_qp(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock);
+  [[nodiscard]] static unsigned other_member(const Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock);
   void stop_old_qp(Lane& lane) PARALET_REQUIRES(progress_lock);
   void resolve(Lane& lane) PARALET_REQUIRES(progress_lock);
 

@@ -26,6 +26,9 @@ class FusedBackend final : public Backend {
   [[nodiscard]] const Backend& member(unsigned index) const override { return *members_[index]; }
   [[nodiscard]] std::uint16_t udp_port() const override { return members_.front()->udp_port(); }
   [[nodiscard]] std::uint32_t max_path_mtu() const override;
+  [[nodiscard]] std::uint32_t path_mtu_to(unsigned member, const IpAddress& remote) const override {
+    return members_[member]->path_mtu_to(0, remote);
+  }
   [[nodiscard]] double port_rate_bps() const override;
   std::uint32_t register_memory(std::byte* base, std::uint64_t length) override;
   std::uint32_t register_source(const std::byte* base, std::uint64_t length) override;

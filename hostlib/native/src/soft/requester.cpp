@@ -61,7 +61,7 @@ void Requester::post(const WorkRequest& request) {
 }
 
 bool Requester::can_send(Nanos now) const {
-  if (failed_ || state_.flight.waiting() == 0 || now < rnr_until_) return false;
+  if (failed_ || held_ || state_.flight.waiting() == 0 || now < rnr_until_) return false;
   if (state_.flight.probe_due) return true;
   const std::uint64_t in_network = state_.flight.in_network();
   if (state_.flight.probing && in_network > 0) return false;
@@ -343,7 +343,7 @@ void Requester::arm_timer(Nanos now) {
 Nanos Requester::deadline() const {
   if (failed_) return kNever;
   Nanos when = std::min(timer_, state_.flight.board.deadline());
-  if (state_.flight.waiting() > 0 && state_.flight.in_network() == 0) {
+  if (!held_ && state_.flight.waiting() > 0 && state_.flight.in_network() == 0) {
     when = std::min(when, std::max(rnr_until_, state_.control->window() < 1.0 ? pace_until_ : 0));
   }
   return when;

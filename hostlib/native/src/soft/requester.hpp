@@ -63,6 +63,8 @@ class Requester {
 
   /// Fails every queued request with `status`.
   void fail(Status status);
+  /// Sends nothing from now on, and keeps the requests and the retry time: `stop` or `fail` follows.
+  void hold() { held_ = true; }
   /// Sends nothing from now on, and keeps the requests.
   void stop();
   /// After stop: Backend::take_back.
@@ -131,6 +133,7 @@ class Requester {
   std::uint32_t counted_marks_ = 0;  ///< the peer's count of marked packets when congestion control last used it
   bool notified_ = false;            ///< by a congestion notification packet, since the last acknowledgement
   bool resumes_ = false;             ///< work came when there was none, and no packet of it has been sent
+  bool held_ = false;
   bool failed_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "base/random.hpp"
@@ -70,6 +71,12 @@ SoftBackend::~SoftBackend() = default;
 
 std::uint32_t SoftBackend::max_path_mtu() const {
   return wire::largest_path_mtu(interface_.mtu_bytes, !options_.address.is_ipv4());
+}
+
+std::uint32_t SoftBackend::path_mtu_to(unsigned /*member*/, const IpAddress& remote) const {
+  // The lanes' source ports are not known yet. Should one have a narrower route, outgrows_route finds it.
+  const auto mtu = ask_route({.address = options_.address}, {.address = remote, .port = wire::kRocePort});
+  return wire::largest_path_mtu(mtu.value_or(interface_.mtu_bytes), !options_.address.is_ipv4());
 }
 
 QpIdentity SoftBackend::create_qp() {
@@ -456,18 +463,24 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
       qp.machine->requester().rewind(before);
       busy_until_ = now + kBusyRetry;
       return 0;
-    case SendResult::kRefused:
+    case SendResult::kRefused: {
+      const int error = errno;
       ++discards_.send_errors;
+      if (outgrows_route(qp)) {
+        qp.machine->requester().rewind(before);
+        return 0;
+      }
       if (count == 1) {
-        refuse(qp, errno);
+        refuse(qp, error);
         return 0;
       }
       options_.log("the kernel refused a batch of packets (UDP_SEGMENT) to " + format_address(qp.remote.address) +
-                   ": " + std::strerror(errno) +
+                   ": " + std::strerror(error) +
                    "; packets to it leave one by one from now on, which costs throughput");
       qp.path->batches = false;
       qp.machine->requester().rewind(before);
       return transmit_one(qp, now);
+    }
     case SendResult::kFailed:
       qp.send_error = errno;
       ++discards_.send_errors;  // the same as loss in the network: the timer repairs it or fails the QP
@@ -476,6 +489,25 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
   const std::size_t ipv6_bytes = options_.address.is_ipv4() ? 0 : wire::kIpv6ExtraBytes;
   pacer_.spend(batch_.bytes() + count * (wire::kIpUdpBytes + ipv6_bytes + kEthernetHeaderBytes));
   return batch_.bytes();
+}
+
+/// Whether the route takes only shorter packets than this QP's, because it has changed or a router has reported a
+/// narrow link. Then the QP sends nothing more, and the engine replaces it by one with a smaller path MTU.
+bool SoftBackend::outgrows_route(Qp& qp) {
+  const UdpFlow flow = flow_of(qp);
+  const auto mtu = ask_route({.address = flow.src_address, .port = flow.src_port},
+                             {.address = flow.dst_address, .port = flow.dst_port});
+  if (!mtu) return false;
+  const std::uint32_t fitting = wire::largest_path_mtu(*mtu, !options_.address.is_ipv4());
+  if (fitting >= qp.remote.path_mtu) return false;
+  if (fitting < std::exchange(qp.path->told_path_mtu, std::min(qp.path->told_path_mtu, fitting))) {
+    options_.log("the route to " + format_address(qp.remote.address) + " takes IP packets of at most " +
+                 std::to_string(*mtu) + " bytes: lanes go over to path MTU " + std::to_string(fitting) +
+                 ", which costs throughput");
+  }
+  qp.machine->requester().hold();
+  completions_.push_back({.kind = Completion::Kind::kPathMtu, .qpn = qp.machine->options().qpn, .imm = fitting});
+  return true;
 }
 
 /// The kernel will not take this packet however often it is sent: the QP fails.

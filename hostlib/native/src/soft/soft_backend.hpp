@@ -14,6 +14,7 @@
 #include "base/interfaces.hpp"
 #include "base/log.hpp"
 #include "base/pacer.hpp"
+#include "base/route_mtu.hpp"
 #include "soft/batch.hpp"
 #include "soft/direct_placement.hpp"
 #include "soft/fault_injector.hpp"
@@ -56,6 +57,7 @@ class SoftBackend : public Backend {
 
   [[nodiscard]] std::uint16_t udp_port() const override { return receive_socket_.port(); }
   [[nodiscard]] std::uint32_t max_path_mtu() const override;
+  [[nodiscard]] std::uint32_t path_mtu_to(unsigned member, const IpAddress& remote) const override;
   std::uint32_t register_memory(std::byte* base, std::uint64_t length) override { return memory_.add(base, length); }
   void deregister_memory(std::uint32_t rkey) override { memory_.remove(rkey); }
   void retire_memory(std::uint32_t rkey) override { memory_.retire(rkey); }
@@ -89,6 +91,11 @@ class SoftBackend : public Backend {
     return send_batch(fd, address, port, pieces, segment_bytes);
   }
 
+  /// route_mtu.hpp; tests narrow the route here.
+  [[nodiscard]] virtual std::optional<std::uint32_t> ask_route(const UdpEnd& from, const UdpEnd& to) const {
+    return route_mtu(from, to);
+  }
+
  private:
   using Qp = SoftQp;
 
@@ -108,6 +115,7 @@ class SoftBackend : public Backend {
   void notify_congestion(Qp& qp);
   void send_control(const Qp& qp, const OutgoingPacket& packet);
   std::size_t transmit_one(Qp& qp, Nanos now);
+  [[nodiscard]] bool outgrows_route(Qp& qp);
   void refuse(Qp& qp, int error);
   void tell_send_error(const Qp& qp, std::size_t from);
   void activate(Qp& qp);

@@ -524,8 +524,8 @@ TEST_CASE("frames of a fused peer that break the rules end the peer") {
       numbered(numbered(handshake::Close{1})),
       numbered(handshake::Join{.token = {}, .member = 1}),
       numbered(handshake::MemberDown{2}),
-      numbered(handshake::NewQp{.lane = 0, .qp = {.qpn = (2U << 24) | 5, .first_psn = 0}, .ece = {}}),
-      numbered(handshake::NewQp{.lane = 2, .qp = {.qpn = 5, .first_psn = 0}, .ece = {}}),
+      numbered(handshake::NewQp{.lane = 0, .qp = {.qpn = (2U << 24) | 5, .first_psn = 0}, .ece = {}, .path_mtu = {}}),
+      numbered(handshake::NewQp{.lane = 2, .qp = {.qpn = 5, .first_psn = 0}, .ece = {}, .path_mtu = {}}),
       numbered(handshake::QpReady{1}),
   };
   for (std::size_t i = 0; i < wrong.size(); ++i) {
@@ -546,7 +546,8 @@ TEST_CASE("a lane is not renewed onto a member that has not joined") {
   const auto main = stranger.greet(stranger.hello());
   REQUIRE(answers(*main, 1).size() == 1);
   FrameNumbers numbers;
-  main->send(numbers.add(handshake::NewQp{.lane = 0, .qp = {.qpn = (1U << 24) | 5, .first_psn = 0}, .ece = {}}));
+  main->send(numbers.add(
+      handshake::NewQp{.lane = 0, .qp = {.qpn = (1U << 24) | 5, .first_psn = 0}, .ece = {}, .path_mtu = {}}));
   const auto got = answers(*main, 1);
   REQUIRE_FALSE(got.empty());
   const auto* answer = std::get_if<handshake::Numbered>(&got.front());
@@ -582,7 +583,7 @@ TEST_CASE("the peer is not told of an old queue pair that is lost when its work 
   second->send(numbers.add(handshake::Close{1}));  // of a connection that there is not
   REQUIRE(acknowledges(*second, 1));               // so the victim has read the join
   const auto ask = [&](std::uint32_t qpn) {
-    main->send(numbers.add(handshake::NewQp{.lane = 1, .qp = {.qpn = qpn, .first_psn = 0}, .ece = {}}));
+    main->send(numbers.add(handshake::NewQp{.lane = 1, .qp = {.qpn = qpn, .first_psn = 0}, .ece = {}, .path_mtu = {}}));
   };
   std::vector<handshake::Frame> frames;
   ask(50);

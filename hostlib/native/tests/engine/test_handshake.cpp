@@ -64,7 +64,7 @@ std::vector<Frame> frames() {
           Close{0xFFFFFFFF},
           Closed{3},
           Overrun{.connection = 4, .slot = 0xFFFE, .message_bytes = 0x0102030405060708},
-          NewQp{.lane = 5, .qp = {.qpn = 0x123456, .first_psn = 0xABCDEF}, .ece = {1, 2, 3}},
+          NewQp{.lane = 5, .qp = {.qpn = 0x123456, .first_psn = 0xABCDEF}, .ece = {1, 2, 3}, .path_mtu = {}},
           QpReady{6},
           QpDrained{0xFFFF},
           QpStopped{.lane = 8, .arrived = 0x01020304}};
@@ -91,7 +91,8 @@ TEST_CASE("frames have the bytes that docs/protocol.md describes") {
         "00000004"
         "fffe"
         "0102030405060708");
-  CHECK(to_hex(encode(NewQp{.lane = 5, .qp = {.qpn = 0x123456, .first_psn = 0xABCDEF}, .ece = {1, 2, 3}})) ==
+  CHECK(to_hex(encode(
+            NewQp{.lane = 5, .qp = {.qpn = 0x123456, .first_psn = 0xABCDEF}, .ece = {1, 2, 3}, .path_mtu = {}})) ==
         "00000017"
         "0a"
         "0005"
@@ -100,6 +101,17 @@ TEST_CASE("frames have the bytes that docs/protocol.md describes") {
         "00000001"
         "00000002"
         "00000003");
+  CHECK(to_hex(encode(
+            NewQp{.lane = 5, .qp = {.qpn = 0x123456, .first_psn = 0xABCDEF}, .ece = {1, 2, 3}, .path_mtu = 1024})) ==
+        "0000001b"
+        "0a"
+        "0005"
+        "00123456"
+        "00abcdef"
+        "00000001"
+        "00000002"
+        "00000003"
+        "00000400");
   CHECK(to_hex(encode(QpReady{6})) ==
         "00000003"
         "0b"
@@ -229,6 +241,17 @@ TEST_CASE("a frame that is too short or too long is refused") {
   }
 }
 
+TEST_CASE("a fresh QP has a path MTU where a route has become narrower, whole or not at all") {
+  const Bytes body = body_of(NewQp{.lane = 6, .qp = {.qpn = 7, .first_psn = 8}, .ece = {}, .path_mtu = 1024});
+  const auto path_mtu = [&](std::size_t length) -> std::optional<std::uint32_t> {
+    const auto frame = decode(std::span(body).first(length));
+    return frame ? std::get<NewQp>(*frame).path_mtu.value_or(0) : std::optional<std::uint32_t>();
+  };
+  CHECK(path_mtu(body.size()) == 1024);
+  CHECK(path_mtu(body.size() - 4) == 0);
+  for (std::size_t missing = 1; missing < 4; ++missing) CHECK(path_mtu(body.size() - missing) == std::nullopt);
+}
+
 TEST_CASE("the optional fields of an endpoint are present together or not at all") {
   Endpoint nic = endpoint(2);
   nic.max_ip_id = 65535;
@@ -277,6 +300,7 @@ TEST_CASE("endpoints with invalid values are refused") {
     Endpoint e = endpoint(1);
     e.path_mtu = mtu;
     CHECK_FALSE(accepted(e));
+    CHECK_FALSE(decode(body_of(NewQp{.lane = 1, .qp = {}, .ece = {}, .path_mtu = mtu})));
   }
   for (const std::uint32_t mtu : {256U, 512U, 1024U, 2048U, 4096U}) {
     Endpoint e = endpoint(1);
