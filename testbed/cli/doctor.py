@@ -2,15 +2,18 @@
 """`paralet doctor`: lists what this machine supports, what is missing, and the command that installs it."""
 
 import json
+import re
 from ctypes.util import find_library
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
 import emul
+import nccl_net_plugin
 from emul import Finding
-from testbed.cli import extras, rdma_devices
+from testbed.cli import extras, rdma_devices, speed_checks
 from testbed.cli.nic_checks import nic_findings
 from testbed.cli.rdma_devices import RdmaDevice, RdmaPort
 
@@ -29,6 +32,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
         answer = {
             "ready": ready,
             "findings": [asdict(finding) for finding in findings],
+            **_speed(),
             "rdma_devices": [asdict(device) for device in _rdma_devices()],
         }
         click.echo(json.dumps(answer, indent=2))
@@ -39,7 +43,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
 
 def examine() -> list[Finding]:
     """Findings of the host library. RDMA devices and GPUs are optional: they are listed but never required."""
-    return [_engine(), _extras(), *rdma_findings(), *_nics(), _gpu()]
+    return [_engine(), _extras(), *rdma_findings(), *_nics(), *_speed_findings(), _gpu()]
 
 
 def _extras() -> Finding:
@@ -68,6 +72,43 @@ def _nics() -> list[Finding]:
     except ImportError:
         return []
     return nic_findings(address for _name, address, _mtu in local_interfaces())
+
+
+def _interfaces() -> list[speed_checks.Interface]:
+    try:
+        from hostlib import local_interfaces
+    except ImportError:
+        return []
+    names = speed_checks.interface_names([name for name, _address, _mtu in local_interfaces()])
+    return [speed_checks.read_interface(name) for name in names]
+
+
+def _back_ends() -> list[str]:
+    """Those of this build, as the plugin's parameter names them."""
+    try:
+        (values,) = [one.values for one in nccl_net_plugin.parameters() if one.name == "PARALET_BACKEND"]
+    except FileNotFoundError:
+        return []
+    return re.findall(r"[a-z]+", values)
+
+
+def _speed_findings() -> list[Finding]:
+    return speed_checks.findings(_interfaces(), speed_checks.read_host(), _back_ends())
+
+
+def _speed() -> dict[str, Any]:
+    host, built = speed_checks.read_host(), _back_ends()
+    return {
+        "interfaces": [
+            {
+                **asdict(one),
+                "back_end": speed_checks.back_end(one, built).name,
+                "settings": speed_checks.settings(one, host),
+            }
+            for one in _interfaces()
+        ],
+        "host": asdict(host),
+    }
 
 
 def rdma_findings() -> list[Finding]:

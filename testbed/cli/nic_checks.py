@@ -11,6 +11,7 @@ from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
 from emul import Finding
+from testbed.cli.kernel_files import entries, text
 
 ROCE_PORT = 4791
 SYSFS = Path("/sys")
@@ -22,7 +23,7 @@ def nic_findings(addresses: Iterable[str], *, sysfs: Path = SYSFS, proc: Path = 
 
     All are advice: none of them keeps experiments from running. The last three come only with an RDMA NIC.
     """
-    nics = [device for device in _entries(sysfs / "class/infiniband") if not (device / "parent").exists()]
+    nics = [device for device in entries(sysfs / "class/infiniband") if not (device / "parent").exists()]
     findings = [_port(list(addresses), nics)]
     if nics:
         findings += [_locked_memory(), *_gpu_memory(sysfs, proc), *(_congestion(nic) for nic in nics)]
@@ -45,12 +46,12 @@ def _port(addresses: list[str], nics: list[Path]) -> Finding:
 
 def _roce_addresses(nic: Path) -> Iterator[str]:
     """The addresses of a NIC's RoCEv2 GIDs."""
-    for port in _entries(nic / "ports"):
-        for gid in _entries(port / "gids"):
-            if _text(port / "gid_attrs/types" / gid.name) != "RoCE v2":
+    for port in entries(nic / "ports"):
+        for gid in entries(port / "gids"):
+            if text(port / "gid_attrs/types" / gid.name) != "RoCE v2":
                 continue
             try:
-                address = IPv6Address(_text(gid))
+                address = IPv6Address(text(gid))
             except ValueError:
                 continue
             yield str(address.ipv4_mapped or address)
@@ -75,7 +76,7 @@ def _locked_memory() -> Finding:
 
 
 def _gpu_memory(sysfs: Path, proc: Path) -> list[Finding]:
-    if not _entries(proc / "driver/nvidia/gpus"):
+    if not entries(proc / "driver/nvidia/gpus"):
         return []
     if (sysfs / "module/nvidia_peermem").exists():
         return [Finding("GPU memory", True, "nvidia_peermem is loaded", "")]
@@ -85,33 +86,18 @@ def _gpu_memory(sysfs: Path, proc: Path) -> list[Finding]:
 
 def _congestion(nic: Path) -> Finding:
     """DCQCN of an mlx5 NIC: the priorities for which it sends congestion notifications (np) and reacts to them (rp)."""
-    interfaces = _entries(nic / "device/net")
+    interfaces = entries(nic / "device/net")
     if not interfaces:
         return Finding(f"congestion control of {nic.name}", True, "optional: no network interface found", "")
     interface = interfaces[0]
     remedy = f"dcb pfc show dev {interface.name}"
     on = {
-        role: [place.name for place in _entries(interface / f"ecn/roce_{role}/enable") if _text(place) == "1"]
+        role: [place.name for place in entries(interface / f"ecn/roce_{role}/enable") if text(place) == "1"]
         for role in ("np", "rp")
     }
-    if not any(_entries(interface / f"ecn/roce_{role}/enable") for role in on):
+    if not any(entries(interface / f"ecn/roce_{role}/enable") for role in on):
         detail = f"optional: the driver of {interface.name} does not tell; ECN and PFC are set with the vendor's tool"
         return Finding(f"congestion control of {nic.name}", True, detail, remedy)
     words = [f"{role} on for priorities {', '.join(prios) or 'none'}" for role, prios in on.items()]
     detail = f"optional: DCQCN {' and '.join(words)}; PFC must fit the switches"
     return Finding(f"congestion control of {nic.name}", True, detail, remedy)
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError:
-        return []
-
-
-def _text(file: Path) -> str:
-    """A file's content without the final newline; "" when it cannot be read, which is so for an unused GID."""
-    try:
-        return file.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
