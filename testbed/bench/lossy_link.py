@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager
 from emul import commands
 from hostlib import Connection, Device
 from testbed.bench.frame import Measurement
+from testbed.bench.namespace import enter, network_namespace
 from testbed.errors import TestbedError
 
 LOSS = (0.0, 0.001, 0.01, 0.05)
@@ -56,11 +57,11 @@ def loss_rules(loss: float) -> list[str]:
 
 def measurements(repetitions: int) -> Iterator[Measurement]:
     """Both transports in turn at every loss rate. Needs a sandbox. Raises TestbedError and FabricError."""
-    with _middle() as middle, _far_end(middle) as ask:
+    with network_namespace() as middle, _far_end(middle) as ask:
         for seed in range(repetitions):
             message = _message(seed)
             for loss in LOSS:
-                commands.run([*_enter(middle), "nft", "-f", "-"], loss_rules(loss))
+                commands.run([*enter(middle), "nft", "-f", "-"], loss_rules(loss))
                 ours, peer = (
                     _goodput_gbps(ask, f"{kind} {seed}", send, message)
                     for kind, send in (("soft", _send_soft), ("tcp", _send_tcp))
@@ -90,25 +91,6 @@ def _goodput_gbps(
     if (arrived := int(ask(None))) != sent:
         raise TestbedError(f"{command}: {arrived} of {sent} messages arrived")
     return sent * len(message) * 8 / seconds / 1e9
-
-
-def _enter(pid: int) -> list[str]:
-    """The argv prefix that runs a command in the network namespace of a process."""
-    return ["nsenter", f"--net=/proc/{pid}/ns/net"]
-
-
-@contextmanager
-def _middle() -> Iterator[int]:
-    """The middle namespace, as the id of a process that does nothing else."""
-    with subprocess.Popen(
-        ["unshare", "--net", "sh", "-c", "echo; exec sleep infinity"], stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None  # it is a pipe
-        try:
-            process.stdout.readline()
-            yield process.pid
-        finally:
-            process.kill()
 
 
 @contextmanager
@@ -145,8 +127,8 @@ def _lay_link(middle: int, far: int) -> None:
         end = "" if namespace is None else f" netns {namespace}"
         pair = f"link add {between} mtu {_MTU} netns {middle} type veth peer name {interface} mtu {_MTU}{end}"
         commands.batch("ip", [pair])
-        commands.batch("ip", [f"link set {between} up"], _enter(middle))
-        prefix = [] if namespace is None else _enter(namespace)
+        commands.batch("ip", [f"link set {between} up"], enter(middle))
+        prefix = [] if namespace is None else enter(namespace)
         commands.batch("ip", [f"address add {address}/24 dev {interface}", f"link set {interface} up"], prefix)
         offloads = ["tso", "off", "tx-udp-segmentation", "off", "gro", "on"]
         commands.run([*prefix, "ethtool", "-K", interface, *offloads])

@@ -1,32 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`soft` between two processes on loopback compared with a TCP stream: throughput, processor time, latency by size.
+"""Back ends between two processes compared with TCP: throughput, processor time, latency.
 
-A native program measures both, so that Python affects neither. It prints one JSON object per line and repetition:
-{"metric", "case", "unit", "ours"}, with "peer" and "peer_name" when there is a peer.
+Three groups of cases. By size, `soft` on loopback with a core per side and receives posted far ahead, beside a TCP
+stream. As NCCL exchanges messages, every back end on loopback beside TCP in NCCL's settings (`flows`). And the same
+over five kinds of links, which need root (`links`).
+
+A native program measures all of them, so that Python affects none. For the first group it prints one JSON object per
+line and repetition: {"metric", "case", "unit", "ours"}, with "peer" and "peer_name" when there is a peer.
 """
 
 import json
 import math
+import os
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
+from testbed.bench import flows
 from testbed.bench.frame import Measurement, Result, result
 from testbed.errors import InputError, TestbedError
 from testbed.progress import Steps
+
+REPETITIONS = 5
+"""Of the exchanges in NCCL's way, on loopback and over links."""
 
 
 def measure() -> Result:
     """Run the program and return its medians. Raises InputError when it is not built, TestbedError when it fails."""
     program = bench_program()
+    try:
+        ours = flows.built_back_ends()
+    except FileNotFoundError as error:
+        raise InputError(str(error)) from error
+    cases = flows.loopback_cases(len(os.sched_getaffinity(0)))
+    exchanges = (flows.measurements(program, cases, ours, repetition) for repetition in range(REPETITIONS))
+    with_links = os.geteuid() == 0
     with Steps(None, every_s=3.0) as steps:
         steps.now("measuring")
         measurements = []
-        for one in run(program, "transport"):
+        for one in chain(
+            run(program, "transport"), chain.from_iterable(exchanges), over_links(program, ours) if with_links else ()
+        ):
             measurements.append(one)
             steps.now(f"{one.metric} of {one.case}")
             steps.advance()
+    if not with_links:
+        print("transport: links are left out, because network namespaces need root", file=sys.stderr)
     return result("transport", measurements)
+
+
+def over_links(program: Path, ours: Sequence[str]) -> Iterator[Measurement]:
+    """The measurements of `links`, in a sandbox. Raises TestbedError."""
+    inside = [sys.executable, "-m", "testbed.bench.links_main", str(program), str(REPETITIONS), *ours]
+    return printed([sys.executable, "-m", "emul.sandbox", *inside])
 
 
 def bench_program() -> Path:

@@ -10,9 +10,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
+#include "flow.hpp"
 #include "scale.hpp"
 #include "transport.hpp"
 
@@ -21,6 +23,7 @@ namespace {
 using namespace paralet::bench;  // NOLINT(google-build-using-namespace): its own program
 
 constexpr std::array<std::uint64_t, 7> kSizes = {64, 512, 4096, 65536, 262144, 1U << 20, 4U << 20};
+constexpr std::size_t kReceivesAhead = 32;  // as is usual with RDMA; NCCL posts one
 constexpr std::array<unsigned, 4> kLanes = {1, 8, 32, 128};
 constexpr std::array<unsigned, 3> kPeers = {1, 8, 64};
 
@@ -60,7 +63,11 @@ void transport(std::string_view only) {
     print("processor, receiver", name, "ns/B", ours.receiver_ns_per_byte, peer.receiver_ns_per_byte);
   }
   for (const std::uint64_t bytes : {std::uint64_t{8}, std::uint64_t{4096}}) {
-    if (wanted(bytes)) print("latency", size_name(bytes), "us", our_latency_us(bytes), tcp_latency_us(bytes));
+    if (!wanted(bytes)) continue;
+    for (const std::size_t ahead : {kReceivesAhead, std::size_t{1}}) {
+      const std::string metric = ahead == 1 ? "latency, one receive ahead" : "latency";
+      print(metric.c_str(), size_name(bytes), "us", our_latency_us(bytes, ahead), tcp_latency_us(bytes));
+    }
   }
 }
 
@@ -75,6 +82,59 @@ void scale(std::string_view only) {
       print("processor, peers", name, "ns/B", flow.peer_ns_per_byte);
     }
   }
+}
+
+/// A whole number, or throws std::invalid_argument.
+std::uint64_t number(std::string_view option, std::string_view text) {
+  std::uint64_t out = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (error != std::errc() || end != text.data() + text.size() || out == 0) {
+    throw std::invalid_argument(std::string(option) + " must be a number of at least 1, not " + std::string(text));
+  }
+  return out;
+}
+
+paralet::IpAddress ip_address(std::string_view option, const std::string& text) {
+  const auto out = paralet::parse_address(text);
+  if (!out) throw std::invalid_argument(std::string(option) + " must be an IP address, not " + text);
+  return *out;
+}
+
+/// One exchange. Prints one JSON object.
+void one_flow(int argc, char** argv) {
+  FlowCase c;
+  c.transport = BackEnd{"soft"};
+  for (int i = 2; i + 1 < argc; i += 2) {
+    const std::string_view option(argv[i]);
+    const std::string text(argv[i + 1]);
+    if (option == "--transport") {
+      c.transport = parse_transport(text);
+    } else if (option == "--near") {
+      c.near = ip_address(option, text);
+    } else if (option == "--far") {
+      c.far = ip_address(option, text);
+    } else if (option == "--far-namespace") {
+      c.far_namespace = text;
+    } else if (option == "--bytes") {
+      c.message_bytes = number(option, text);
+    } else if (option == "--total") {
+      c.total_bytes = number(option, text);
+    } else if (option == "--ahead") {
+      c.ahead = static_cast<unsigned>(number(option, text));
+    } else if (option == "--cores") {
+      c.cores = static_cast<unsigned>(number(option, text));
+    } else if (option == "--pairs") {
+      c.pairs = static_cast<unsigned>(number(option, text));
+    } else if (option == "--ways") {
+      c.both_ways = number(option, text) == 2;
+    } else {
+      throw std::invalid_argument("paralet-bench flow has no option " + std::string(option));
+    }
+  }
+  const FlowFigures figures = flow(c);
+  std::printf(R"({"gbps": %.6g, "near_ns_per_byte": %.6g, "far_ns_per_byte": %.6g})"
+              "\n",
+              figures.gbps, figures.near_ns_per_byte, figures.far_ns_per_byte);
 }
 
 void memory(std::string_view only) {
@@ -118,13 +178,29 @@ Arguments parse(int argc, char** argv) {
     }
   }
   if (!ok) {
-    std::fprintf(stderr,
-                 "usage: paralet-bench transport|scale|memory [--repetitions N] [--case CASE]   (N > 0; default 5)\n"
-                 "       such as: paralet-bench transport --case \"1 MiB\"\n"
-                 "                paralet-bench scale --case \"128 lanes, 64 peers\"\n");
+    std::fprintf(
+        stderr,
+        "usage: paralet-bench transport|scale|memory [--repetitions N] [--case CASE]   (N > 0; default 5)\n"
+        "       such as: paralet-bench transport --case \"1 MiB\"\n"
+        "                paralet-bench scale --case \"128 lanes, 64 peers\"\n"
+        "       paralet-bench flow [--transport BACK_END|stream|sockets:TxS] [--bytes N] [--total N] [--ahead N]\n"
+        "           [--cores N] [--pairs N] [--ways 1|2] [--near IP] [--far IP] [--far-namespace FILE]\n");
     std::exit(2);
   }
   return out;
+}
+
+int flow_main(int argc, char** argv) {
+  try {
+    one_flow(argc, argv);
+    return 0;
+  } catch (const std::invalid_argument& error) {
+    std::fprintf(stderr, "paralet-bench: %s\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "paralet-bench: %s\n", error.what());
+    return 1;
+  }
 }
 
 /// glibc counts freed memory in its per-thread cache as allocated, which has nothing to do with the number of lanes.
@@ -139,6 +215,7 @@ void keep_no_freed_memory(char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "flow") return flow_main(argc, argv);
   const Arguments arguments = parse(argc, argv);
   if (arguments.bench->run == memory) keep_no_freed_memory(argv);
   try {

@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <functional>
 #include <memory>
@@ -31,20 +30,6 @@ constexpr std::size_t kInFlight = 16;
 
 std::uint64_t messages_of(std::uint64_t bytes) {
   return std::clamp<std::uint64_t>(kBytesPerCase / bytes, 1, kMessagesPerCase);
-}
-
-/// Processor time of one side for the measured messages.
-struct Spent {
-  Nanos time = 0;
-  Nanos processor = 0;
-};
-
-template <typename Work>
-Spent spent(const Work& work) {
-  const Nanos processor = processor_time();
-  const Nanos begin = now();
-  work();
-  return {.time = now() - begin, .processor = processor_time() - processor};
 }
 
 Throughput throughput(std::uint64_t message_bytes, const Spent& sender, const Spent& receiver) {
@@ -124,9 +109,9 @@ void stream(Device& device, const std::shared_ptr<Connection>& connection, Reque
 /// a send's completion is awaited when its buffer is needed again.
 class PingPong {
  public:
-  PingPong(Device& device, const std::shared_ptr<Connection>& connection, std::uint64_t bytes)
-      : device_(device), in_(kAhead * bytes), out_(kAhead * bytes) {
-    for (std::size_t i = 0; i < kAhead; ++i) {
+  PingPong(Device& device, const std::shared_ptr<Connection>& connection, std::uint64_t bytes, std::size_t ahead)
+      : device_(device), in_(ahead * bytes), out_(ahead * bytes), receives_(ahead), sends_(ahead) {
+    for (std::size_t i = 0; i < ahead; ++i) {
       const auto in = std::span(in_).subspan(i * bytes, bytes);
       const auto out = std::span(out_).subspan(i * bytes, bytes);
       receives_[i] = prepared(connection, Request::Kind::kReceive, in, device.register_memory(in.data(), in.size()));
@@ -135,23 +120,23 @@ class PingPong {
     }
   }
   void send() {
-    if (sent_ >= kAhead) wait_done(device_, *sends_[sent_ % kAhead]);
-    device_.submit(sends_[sent_++ % kAhead]);
+    if (sent_ >= sends_.size()) wait_done(device_, *sends_[sent_ % sends_.size()]);
+    device_.submit(sends_[sent_++ % sends_.size()]);
   }
-  void receive() { wait_done(device_, *receives_[received_ % kAhead]); }
-  void receive_another() { device_.submit(receives_[received_++ % kAhead]); }
+  void receive() { wait_done(device_, *receives_[received_ % receives_.size()]); }
+  void receive_another() { device_.submit(receives_[received_++ % receives_.size()]); }
   void finish() {
-    for (std::size_t i = sent_ - std::min(sent_, kAhead); i < sent_; ++i) wait_done(device_, *sends_[i % kAhead]);
+    for (std::size_t i = sent_ - std::min(sent_, sends_.size()); i < sent_; ++i) {
+      wait_done(device_, *sends_[i % sends_.size()]);
+    }
   }
 
  private:
-  static constexpr std::size_t kAhead = 32;
-
   Device& device_;
   std::vector<std::byte> in_;
   std::vector<std::byte> out_;
-  std::array<std::shared_ptr<Request>, kAhead> receives_;
-  std::array<std::shared_ptr<Request>, kAhead> sends_;
+  std::vector<std::shared_ptr<Request>> receives_;
+  std::vector<std::shared_ptr<Request>> sends_;
   std::size_t sent_ = 0;
   std::size_t received_ = 0;
 };
@@ -185,12 +170,12 @@ Throughput our_throughput(std::uint64_t message_bytes) {
   return out;
 }
 
-double our_latency_us(std::uint64_t message_bytes) {
+double our_latency_us(std::uint64_t message_bytes, std::size_t ahead) {
   std::vector<double> halves;
   with_two_processes(
       [&](int link) {
         Accepted side(link);
-        PingPong messages(side.device, side.connection, message_bytes);
+        PingPong messages(side.device, side.connection, message_bytes, ahead);
         for (unsigned i = 0; i < kRoundTrips; ++i) {
           messages.receive();
           messages.send();
@@ -201,7 +186,7 @@ double our_latency_us(std::uint64_t message_bytes) {
       },
       [&](int link) {
         Connected side(link);
-        PingPong messages(side.device, side.connection, message_bytes);
+        PingPong messages(side.device, side.connection, message_bytes, ahead);
         for (unsigned i = 0; i < kRoundTrips; ++i) {
           const Nanos begin = now();
           messages.send();

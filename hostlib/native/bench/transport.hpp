@@ -3,6 +3,7 @@
 // buffers, no Python.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace paralet::bench {
@@ -16,8 +17,8 @@ struct Throughput {
 
 Throughput our_throughput(std::uint64_t message_bytes);
 Throughput tcp_throughput(std::uint64_t message_bytes);
-/// Median half round trip of a ping-pong, in microseconds.
-double our_latency_us(std::uint64_t message_bytes);
+/// Median half round trip of a ping-pong, in microseconds, with this number of receives posted ahead.
+double our_latency_us(std::uint64_t message_bytes, std::size_t ahead);
 double tcp_latency_us(std::uint64_t message_bytes);
 
 }  // namespace paralet::bench

@@ -34,6 +34,19 @@ T hear(int fd) {
 /// Processor time of all threads of this process, in user and kernel mode (getrusage).
 Nanos processor_time();
 
+/// Time and processor time of this process for some work.
+struct Spent {
+  Nanos time = 0;
+  Nanos processor = 0;
+};
+template <typename Work>
+Spent spent(const Work& work) {
+  const Nanos processor = processor_time();
+  const Nanos begin = now();
+  work();
+  return {.time = now() - begin, .processor = processor_time() - processor};
+}
+
 /// Runs `child` in a second process with one end of a socket pair and `parent` here with the other. Throws what
 /// `parent` throws, or std::runtime_error when the child fails.
 void with_two_processes(const std::function<void(int link)>& child, const std::function<void(int link)>& parent);

@@ -33,7 +33,7 @@ def test_both_transports_deliver_over_a_link_that_loses_single_packets(monkeypat
     monkeypatch.setattr(lossy_link, "LOSS", (0.01,))
     monkeypatch.setattr(lossy_link, "_SECONDS", 0.2)
     monkeypatch.setattr(lossy_link, "loss_rules", rules)
-    monkeypatch.setattr(lossy_link, "_enter", enter)
+    monkeypatch.setattr(lossy_link, "enter", enter)
     measuring = lossy_link.measurements(1)
     one = next(measuring)
     listed = json.loads(commands.run([*enter(entered[0]), "nft", "-j", "list", "counters"]))
