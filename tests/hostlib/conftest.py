@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -42,6 +43,16 @@ def join(one: Device, two: Device, timeout_s: float = 10.0) -> Pair:
     listener = two.listen()
     to = one.connect(listener.handle, timeout_s)
     return Pair(one, two, listener, to, listener.accept(DEADLINE_S))
+
+
+def counters_once_acknowledged(device: Device, flowlets: int) -> dict[str, Any]:
+    """The counters once this number of flowlets is acknowledged: a short send is done before its flowlets are."""
+    until = time.monotonic() + DEADLINE_S
+    while True:
+        counters = device.counters()
+        if sum(lane["flowlets"] for lane in counters["lanes"]) >= flowlets or time.monotonic() > until:
+            return counters
+        time.sleep(0.001)
 
 
 @pytest.fixture

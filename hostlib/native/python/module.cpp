@@ -538,7 +538,10 @@ PYBIND11_MODULE(_engine, m) {
             return c.transfer(Request::Kind::kSend, buffer, tag);
           },
           py::arg("buffer"), py::arg("tag") = 0,
-          "Start to send a buffer or a memory region; never blocks. Do not change it before the request is done.")
+          "Start to send a buffer or a memory region; never blocks. Do not change it before the request is done. A "
+          "send "
+          "of up to 16 KiB may be done before the peer has it: a failure after that is raised by the connection's next "
+          "request, and `close` still sends it.")
       .def(
           "recv",
           [](PyConnection& c, const py::object& buffer, std::int64_t tag) {

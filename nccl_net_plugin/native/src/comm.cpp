@@ -58,14 +58,16 @@ DataComm::~DataComm() {
   std::vector<std::shared_ptr<Request>> pending;
   messages_.pending(pending);
   fences_.pending(pending);
-  if (pending.empty() && direction_ == Direction::kSend) {
+  const bool sending = !pending.empty() || connection_->copies.load(std::memory_order_acquire) > 0;
+  if (!sending && direction_ == Direction::kSend) {
     start_closing(*device_, connection_);
     return;
   }
   // A receiver waits even without pending messages, until its peer knows that all messages have arrived: the process
   // may end next, and then nothing acknowledges them.
-  const auto until = direction_ == Direction::kReceive ? Device::Closing::kBothSides : Device::Closing::kMemory;
-  if (!device_->close_and_wait(connection_, pending, until) && !pending.empty()) {
+  const auto until = direction_ == Direction::kReceive ? Device::Closing::kBothSides : Device::Closing::kSent;
+  const bool answered = device_->close_and_wait(connection_, pending, until);
+  if (sending && (!answered || connection_->failure == Failure::kTransport)) {
     log_warning("closing a connection: " + format_address(connection_->peer_address) +
                 " does not answer, unfinished messages are dropped");
   }

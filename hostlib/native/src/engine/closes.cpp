@@ -21,7 +21,7 @@ void Closes::begin(const std::shared_ptr<Connection>& connection) {
     abandon(*connection, Failure::kClosed, "the connection was closed");
   } else if (connection->state == Connection::State::kOpen) {
     connection->state = Connection::State::kClosing;
-    sends_.stop(*connection, why_closed(*connection));
+    sends_.stop(*connection, why_closed(*connection), true);
     advance(*connection);
   }
 }
@@ -59,8 +59,9 @@ void Closes::advance(Connection& connection) {
   Request* next = nullptr;
   for (Request* send = connection.in_flight.front(); send != nullptr; send = next) {
     next = send->next;
-    if (send->posted > 0) return;  // flowlets are in progress
-    results_.fail(*connection.in_flight.remove(*send), Failure::kClosed, why_closed(connection));
+    if (send->posted > 0) return;                                                 // flowlets are in progress
+    if (send->is_copy && !connection.peer_quiet && !connection.given_up) return;  // its caller was told that it is sent
+    sends_.fail_in_flight(*send, Failure::kClosed, why_closed(connection));
   }
   if (connection.reply_closed) {
     connection.reply_closed = false;
@@ -91,8 +92,7 @@ void Closes::abandon(Connection& connection, Failure failure, const std::string&
     connection.failure = failure;
   }
   if (connection.peer != nullptr) sends_.stop(connection, error);
-  while (Request* send = connection.in_flight.front())
-    results_.fail(*connection.in_flight.remove(*send), failure, error);
+  while (Request* send = connection.in_flight.front()) sends_.fail_in_flight(*send, failure, error);
   receives_.fail_all(connection, failure, error);
   finalize(connection);
 }

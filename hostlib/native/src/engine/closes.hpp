@@ -12,18 +12,17 @@
 #include "engine/progress_lock.hpp"
 #include "engine/receives.hpp"
 #include "engine/request.hpp"
-#include "engine/results.hpp"
 #include "engine/sends.hpp"
 
 namespace paralet {
 
-/// Closes connections. The closing side starts no more flowlets, waits for those it has posted, and sends Close; from
-/// then on it is quiet. The other side does the same and answers Closed. Receives are withdrawn only when the peer is
-/// quiet, so that no flowlet arrives for memory that is no longer registered.
+/// Closes connections. The closing side starts no more flowlets but those of copies, waits for those it has posted, and
+/// sends Close; from then on it is quiet. The other side does the same and answers Closed. Receives are withdrawn only
+/// when the peer is quiet, so that no flowlet arrives for memory that is no longer registered.
 class Closes {
  public:
-  Closes(Peers& peers, ControlFrames& frames, Results& results, Sends& sends, Receives& receives, PeerEvents& events)
-      : peers_(peers), frames_(frames), results_(results), sends_(sends), receives_(receives), events_(events) {}
+  Closes(Peers& peers, ControlFrames& frames, Sends& sends, Receives& receives, PeerEvents& events)
+      : peers_(peers), frames_(frames), sends_(sends), receives_(receives), events_(events) {}
 
   void begin(const std::shared_ptr<Connection>& connection) PARALET_REQUIRES(progress_lock);
   /// Sends Closed or Close once no flowlet is in progress; finishes when both sides are quiet.
@@ -39,7 +38,6 @@ class Closes {
 
   Peers& peers_;
   ControlFrames& frames_;
-  Results& results_;
   Sends& sends_;
   Receives& receives_;
   PeerEvents& events_;

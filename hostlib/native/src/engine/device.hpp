@@ -74,8 +74,8 @@ class Device {
   void give_up(const std::shared_ptr<Connection>& connection);
   /// What a close waits for, beside the requests' memory.
   enum class Closing : std::uint8_t {
-    kMemory,     ///< nothing
-    kBothSides,  ///< the peer's answer, by which it knows that all it sent has arrived
+    kSent,       ///< that the connection's sends have arrived, also those that were done before (send_copies.hpp)
+    kBothSides,  ///< that, and the peer's answer, by which it knows that all it sent has arrived
   };
   /// Closes the connection and waits until the engine no longer uses the memory of `requests`, all of this connection.
   /// A peer that shows no sign of life is given up: after a second, or after the retry time and a second while it may

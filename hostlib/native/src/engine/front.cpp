@@ -323,6 +323,7 @@ bool Front::keep_peer(Peer& peer, Nanos t) {
 void Front::release_spare() {
   for (const auto& peer : parts_.peers.all) peer->sending.release();
   for (const auto& [id, connection] : parts_.peers.connections) connection->advertised.release();
+  parts_.copies.release_spare();
 }
 
 }  // namespace paralet

@@ -44,7 +44,7 @@ std::vector<IpAddress> MemoryReturn::deregister(std::uint32_t rkey) {
       parts_.closes.begin(user.connection);
     }
   }
-  for (const User& user : users) wait_for_release(user, false);
+  for (const User& user : users) wait_for_release(user, {});
   bool kept = false;
   {
     const ProgressGuard guard(lock_);
@@ -63,7 +63,7 @@ std::vector<IpAddress> MemoryReturn::deregister(std::uint32_t rkey) {
 
 bool MemoryReturn::wait(const std::shared_ptr<Connection>& connection,
                         const std::vector<std::shared_ptr<Request>>& requests, bool closed) {
-  return wait_for_release({connection, requests}, closed);
+  return wait_for_release({connection, requests}, {.copies_acknowledged = true, .closed = closed});
 }
 
 void MemoryReturn::give_up(Connection& connection) {
@@ -77,12 +77,14 @@ void MemoryReturn::give_up(Connection& connection) {
   parts_.registrations.retire(gone);
 }
 
-/// Waits until no request is pending and, with kBothSides, the connection is closed. False: the peer was given up.
-bool MemoryReturn::wait_for_release(const User& user, bool closed) {
+/// Waits until no request is pending, and for what `until` says. False: the peer was given up.
+bool MemoryReturn::wait_for_release(const User& user, const Until& until) {
   const Connection* connection = user.connection.get();
   const auto released = [&] {
-    return lock_.inherited() || (std::ranges::none_of(user.requests, pending) &&
-                                 (!closed || connection->state == Connection::State::kClosed));
+    return lock_.inherited() ||
+           (std::ranges::none_of(user.requests, pending) &&
+            (!until.copies_acknowledged || connection->copies.load(std::memory_order_acquire) == 0) &&
+            (!until.closed || connection->state == Connection::State::kClosed));
   };
   const Nanos start = now();
   Nanos alive_at = start;
@@ -100,7 +102,7 @@ bool MemoryReturn::wait_for_release(const User& user, bool closed) {
         alive_at = t;
       }
       for (Request* send = connection->in_flight.front(); send != nullptr; send = send->next) {
-        posted = posted || send->posted > 0;
+        posted = posted || (send->posted > 0 && (until.copies_acknowledged || !send->is_copy));
       }
     }
     // Posted flowlets are read from the caller's memory until they are acknowledged or the peer is given up, which ends
@@ -127,7 +129,7 @@ std::vector<std::uint32_t> MemoryReturn::start_giving_up(Connection& connection)
   parts_.sends.stop(connection, error);
   bool posted = false;
   for (Request* send = connection.in_flight.front(); send != nullptr; send = send->next) {
-    posted = posted || send->posted > 0;
+    posted = posted || (send->posted > 0 && !send->is_copy);
   }
   if (posted) {
     events_.fail_peer(*connection.peer, Failure::kTransport, error);

@@ -25,8 +25,9 @@ class MemoryReturn {
 
   /// Device::deregister_memory.
   std::vector<IpAddress> deregister(std::uint32_t rkey);
-  /// Waits until the engine no longer uses the memory of `requests`, all of this connection, which is closing. With
-  /// `closed`, also until it is closed. False: the peer was given up (Device::close_and_wait).
+  /// Waits until the engine no longer uses the memory of `requests`, all of this connection, which is closing, and
+  /// until the peer has acknowledged the connection's copies. With `closed`, also until it is closed. False: the peer
+  /// was given up (Device::close_and_wait).
   bool wait(const std::shared_ptr<Connection>& connection, const std::vector<std::shared_ptr<Request>>& requests,
             bool closed);
   /// Device::give_up.
@@ -39,7 +40,13 @@ class MemoryReturn {
     std::vector<std::shared_ptr<Request>> requests;
   };
 
-  bool wait_for_release(const User& user, bool closed);
+  /// What else to wait for.
+  struct Until {
+    bool copies_acknowledged = false;
+    bool closed = false;
+  };
+
+  bool wait_for_release(const User& user, const Until& until);
   [[nodiscard]] std::vector<User> users_of(std::uint32_t rkey) const PARALET_REQUIRES(progress_lock);
   [[nodiscard]] std::uint64_t signs_of_life(const Peer& peer) const PARALET_REQUIRES(progress_lock);
   [[nodiscard]] std::vector<std::uint32_t> start_giving_up(Connection& connection) PARALET_REQUIRES(progress_lock);

@@ -22,6 +22,7 @@
 #include "engine/registrations.hpp"
 #include "engine/renewals.hpp"
 #include "engine/results.hpp"
+#include "engine/send_copies.hpp"
 #include "engine/sends.hpp"
 #include "engine/shard.hpp"
 #include "engine/sockets.hpp"
@@ -47,6 +48,7 @@ struct Parts {
   LanePorts ports;
   Advertisements advertisements;
   Receives receives;
+  SendCopies copies;
   Sends sends;
   Members members;
   Closes closes;

@@ -63,6 +63,7 @@ struct Request : std::enable_shared_from_this<Request> {
   std::uint32_t next_flowlet = 0;  ///< index of the next flowlet to post
   std::uint32_t posted = 0;        ///< flowlets posted and not finished
   std::uint32_t finished = 0;      ///< flowlets finished
+  bool is_copy = false;            ///< the engine's own, of a send that is done for its caller (send_copies.hpp)
   /// Payloads of the SENDs that end flowlets: one for the last flowlet, one that all others share.
   std::array<std::array<std::byte, handshake::kFlowletEndBytes>, 2> ends;
 
@@ -134,6 +135,8 @@ struct Connection {
   IpAddress peer_address;
   /// Device::give_up was called: `failure` and `error` say why. Requests may stay kPending although they have failed.
   std::atomic<bool> given_up{false};
+  /// Messages whose sends are done because the engine has copied them, and that the peer has not acknowledged yet.
+  std::atomic<unsigned> copies{0};
 
  private:
   // The engine's parts, only while its progress lock is held.
@@ -147,6 +150,7 @@ struct Connection {
   friend class PeerEnds;
   friend struct Peers;
   friend class Receives;
+  friend class SendCopies;
   friend class Sends;
   std::uint32_t id = 0;
   std::uint32_t remote_id = 0;  ///< the peer's name for it

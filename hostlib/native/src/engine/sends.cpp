@@ -83,7 +83,7 @@ std::uint64_t Sends::flowlet_size(const Peer& peer) const {
   return paralet::flowlet_size(rule);
 }
 
-void Sends::start_message(const std::shared_ptr<Request>& request, const handshake::Advertisement& advertisement) {
+void Sends::start_message(std::shared_ptr<Request> request, const handshake::Advertisement& advertisement) {
   Connection& connection = *request->connection;
   Peer& peer = *connection.peer;
   if (request->length > advertisement.length) {
@@ -94,7 +94,13 @@ void Sends::start_message(const std::shared_ptr<Request>& request, const handsha
     results_.fail(*request, Failure::kTransport, connection.overrun);
     return;
   }
-  if (!results_.register_memory(*request)) return;
+  if (auto copy = copies_.take(*request)) {
+    request->bytes = request->length;
+    results_.finish(*request);
+    request = std::move(copy);
+  } else if (!results_.register_memory(*request)) {
+    return;
+  }
   const bool mouse = request->length <= context_.options.mice_bytes.value_or(peer.path_mtu);
   request->advertisement = advertisement;
   request->next_flowlet = request->posted = request->finished = 0;
@@ -199,22 +205,32 @@ void Sends::on_sent(Peer& peer, unsigned index, const Completion& completion) {
   if (request.trace) request.trace->end(completion.qpn, now());
   Connection& connection = *request.connection;
   if (request.finished == request.flowlets->count) {
-    const auto keep = connection.in_flight.remove(request);
-    request.bytes = request.length;
-    results_.finish(request);
+    auto ended = connection.in_flight.remove(request);
+    if (request.is_copy) {
+      copies_.give_back(std::move(ended));
+    } else {
+      request.bytes = request.length;
+      results_.finish(request);
+    }
   }
   ports_.consult_policy(peer, index);
   ports_.move_if_possible(peer, index);
   if (connection.state == Connection::State::kClosing || connection.reply_closed) events_.on_last_flowlets(connection);
 }
 
-void Sends::stop(Connection& connection, const std::string& why) {
+void Sends::stop(Connection& connection, const std::string& why, bool flush) {
   while (Request* send = connection.sends.front())
     results_.fail(*connection.sends.remove(*send), Failure::kClosed, why);
   auto& sending = connection.peer->sending;
   for (std::size_t i = sending.size(); i-- > 0;) {
-    if (sending[i]->connection.get() == &connection) sending.erase(i);
+    if (sending[i]->connection.get() == &connection && !(flush && sending[i]->is_copy)) sending.erase(i);
   }
+}
+
+void Sends::fail_in_flight(Request& send, Failure failure, const std::string& why) {
+  auto ended = send.connection->in_flight.remove(send);
+  results_.fail(send, failure, why);
+  if (send.is_copy) copies_.give_back(std::move(ended));
 }
 
 }  // namespace paralet

@@ -19,6 +19,7 @@
 #include "engine/progress_lock.hpp"
 #include "engine/request.hpp"
 #include "engine/results.hpp"
+#include "engine/send_copies.hpp"
 #include "engine/shard.hpp"
 #include "paths/path_policy.hpp"
 
@@ -28,7 +29,7 @@ namespace paralet {
 class Sends {
  public:
   Sends(Context& context, Shard& shard, Peers& peers, ControlFrames& frames, PathPolicy& policy, Results& results,
-        LanePorts& ports, PeerEvents& events)
+        LanePorts& ports, SendCopies& copies, PeerEvents& events)
       : context_(context),
         shard_(shard),
         peers_(peers),
@@ -36,6 +37,7 @@ class Sends {
         policy_(&policy),
         results_(results),
         ports_(ports),
+        copies_(copies),
         events_(events),
         follows_traffic_(policy.follows_traffic()) {}
 
@@ -47,13 +49,16 @@ class Sends {
   bool pump(Nanos now) PARALET_REQUIRES(progress_lock);
   /// Work on a lane has ended: a flowlet, a batch of advertisements, or a ping.
   void on_sent(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock);
-  /// Fails the sends that have posted nothing and removes the connection's messages from the peer's queue.
-  void stop(Connection& connection, const std::string& why) PARALET_REQUIRES(progress_lock);
+  /// Fails the connection's sends without a receive, and posts nothing more of the others. Copies, whose senders were
+  /// told that they are done, are still posted if `flush`.
+  void stop(Connection& connection, const std::string& why, bool flush = false) PARALET_REQUIRES(progress_lock);
+  /// Fails a send of the connection's `in_flight` of which nothing is posted.
+  void fail_in_flight(Request& send, Failure failure, const std::string& why) PARALET_REQUIRES(progress_lock);
 
  private:
   void add_advertisement(Peer& peer, const handshake::Advertisement& advertisement) PARALET_REQUIRES(progress_lock);
   void match(Connection& connection) PARALET_REQUIRES(progress_lock);
-  void start_message(const std::shared_ptr<Request>& request, const handshake::Advertisement& advertisement)
+  void start_message(std::shared_ptr<Request> request, const handshake::Advertisement& advertisement)
       PARALET_REQUIRES(progress_lock);
   void post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) PARALET_REQUIRES(progress_lock);
   [[nodiscard]] std::uint64_t flowlet_size(const Peer& peer) const PARALET_REQUIRES(progress_lock);
@@ -65,6 +70,7 @@ class Sends {
   PathPolicy* const policy_ PARALET_PT_GUARDED_BY(progress_lock);
   Results& results_;
   LanePorts& ports_;
+  SendCopies& copies_;
   PeerEvents& events_;
   const bool follows_traffic_;
   std::size_t pumped_ PARALET_GUARDED_BY(progress_lock) = 0;  ///< index of the next peer in pump's round robin

@@ -137,7 +137,7 @@ TEST_CASE("close_and_wait waits for a live peer longer than the retry time") {
   const auto received = joined.receive(Bytes(6 << 20));
   const auto sent = joined.send(Bytes(6 << 20));
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  CHECK(a.close_and_wait(joined.to, {sent}, Device::Closing::kMemory));
+  CHECK(a.close_and_wait(joined.to, {sent}, Device::Closing::kSent));
   CHECK(sent->state != State::kPending);
   CHECK(wait(received) != State::kPending);
   neighbour.check(100);

@@ -43,6 +43,7 @@ TEST_CASE("without pacing, a flowlet whose last packet would be longer with imme
       const auto sent = joined.send(out);
       require_done(sent);
       require_done(received);
+      REQUIRE(eventually([&] { return joined.to->copies == 0; }));
       CHECK(received->bytes == c.bytes);
       CHECK(std::equal(out.begin(), out.end(), received->memory.begin()));
       const LaneCounters after = lane();
