@@ -96,10 +96,10 @@ def port_rules(number: int, interface: str, fault: LinkFault, cut: bool = False)
         ]
         add = f"add rule {_TABLE} cut_{number}"
     if fault.loss:
-        lines.append(f'{add} {_chance(fault.loss)} counter name lost_{number} fwd to "{_SINK}"')
+        lines.append(f'{add} {_chance(fault.loss)}counter name lost_{number} fwd to "{_SINK}"')
     if fault.corruption:
         damage = "@th,80,16 set 0x0"  # bits 80 to 95 after the start of the UDP header
-        lines.append(f"{add} ip protocol udp {_chance(fault.corruption)} {damage} counter name corrupted_{number}")
+        lines.append(f"{add} ip protocol udp {_chance(fault.corruption)}{damage} counter name corrupted_{number}")
     if fault.waits:
         lines.append(f'{add} fwd to "{_tap(number)}"')
     elif cut and fault != LinkFault():
@@ -116,7 +116,9 @@ def _cutter(number: int) -> str:
 
 
 def _chance(part: float) -> str:
-    return f"numgen random mod {_PARTS} < {round(part * _PARTS)}"
+    """The condition for this part of all packets, with a space behind it. nft has no comparison that is always true."""
+    parts = round(part * _PARTS)
+    return f"numgen random mod {_PARTS} < {parts} " if parts < _PARTS else ""
 
 
 @dataclass(slots=True)
