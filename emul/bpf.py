@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of bpf(2) that a program at the egress of an interface needs: instructions, one map, loading, pinning.
+"""The part of bpf(2) that a program at an interface needs: instructions, one map, loading, pinning.
 
 Instructions are encoded as in the kernel's Documentation/bpf/standardization/instruction-set.rst. Numbers of commands,
 program types and helpers are those of include/uapi/linux/bpf.h.
@@ -90,10 +90,10 @@ def pin_classifier(program: Iterable[Instruction], path: Path) -> None:
 def _bpf(command: int, attributes: bytes) -> int:
     number = _SYS_BPF.get(platform.machine())
     if number is None:
-        raise FabricError(f"marks need bpf(2), whose number on {platform.machine()} is not known here")
+        raise FabricError(f"BPF programs need bpf(2), whose number on {platform.machine()} is not known here")
     libc = ctypes.CDLL(None, use_errno=True)
     union = ctypes.create_string_buffer(attributes, len(attributes))
     result: int = libc.syscall(number, command, union, len(attributes))
     if result < 0:
-        raise FabricError(f"the kernel refuses a BPF program for marks: {os.strerror(ctypes.get_errno())}")
+        raise FabricError(f"the kernel refuses a BPF program: {os.strerror(ctypes.get_errno())}")
     return result

@@ -2,12 +2,12 @@
 """The hosts of a fabric: configuration of their network namespaces, and commands that run in them."""
 
 import subprocess
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from emul import commands, management, rxe, shared_hosts
 from emul.layout import Layout
-from emul.mininet_net import Network
+from netmodel import Host
 
 # Nothing behind a veth into the userspace datapath computes checksums or cuts segments, so the sender has to.
 _OFFLOADS_OFF = ("tx", "off", "rx", "off", "gro", "off", "gso", "off", "tso", "off")
@@ -34,10 +34,17 @@ def disable_offloads(interface: str, enter: Sequence[str] = ()) -> None:
     commands.run([*enter, "ethtool", "-K", interface, *_OFFLOADS_OFF])
 
 
+class Namespaces(Protocol):
+    """The namespaces of nodes."""
+
+    def pid(self, node: str) -> int:
+        """The id of a process in a node's namespaces."""
+
+
 class Hosts:
     """The hosts of `network`. Methods that configure raise FabricError when a command fails."""
 
-    def __init__(self, layout: Layout, network: Network) -> None:
+    def __init__(self, layout: Layout, network: Namespaces) -> None:
         self._layout = layout
         self._hosts = layout.topology.hosts
         self._network = network
@@ -64,15 +71,15 @@ class Hosts:
         for process in self._processes:
             process.wait()
 
-    def configure(self) -> None:
-        """Set addresses, routes, neighbours, MTU, offloads and shaping of all NICs."""
+    def configure(self, lines_of: Callable[[Host], Sequence[str]]) -> None:
+        """Set addresses, routes, offloads and shaping of all NICs. lines_of: the lines for `ip -batch` of a host."""
         for host in self._hosts:
             enter = self.enter(host.name)
             if self._layout.topology.ipv6:
                 commands.run([*enter, "sysctl", "-q", "-w", *_STATIC_IPV6])
             else:
                 disable_ipv6(enter)
-            commands.batch("ip", self._layout.host_lines(host), enter)
+            commands.batch("ip", lines_of(host), enter)
             for _, name in self._layout.linked_nics(host):
                 disable_offloads(name, enter)
             commands.batch("tc", self._layout.host_shape_lines(host), enter)

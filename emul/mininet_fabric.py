@@ -21,15 +21,15 @@ from emul.detours import DetouringHosts
 from emul.flow_dump import ObservedFlow
 from emul.layout import INTERFACE_GROUP, Layout, switch_end
 from emul.link_counters import LinkCounters, PortCounters
-from emul.link_faults import FaultCounts, LinkFault, LinkFaults
+from emul.link_faults import FaultCounts, LinkFault
 from emul.mininet_net import Network
 from emul.netlink import InterfaceCounters
 from emul.observation import SwitchObserver
 from emul.ocs import RECONFIGURATION_S, OpticalSwitches
 from emul.openflow_app import OpenFlowAppError, OpenFlowAppProcess
 from emul.ovs import OPENFLOW, Datapath, PrivateOvs, load_kernel_datapath
+from emul.port_settings import PortSettings
 from emul.relays import Relays
-from emul.shaping import HOST_QUEUE_PACKETS, QUEUE_PACKETS, queue_bytes, shape_lines
 from netmodel import Circuits, Flow, Link, PortRef, Topology, check_circuits, dump_topology, lit
 from netmodel.printable import printable
 from sdn.failover.detours import Detours
@@ -96,7 +96,6 @@ class MininetFabric:
         self._on_dead = on_dead
         self._interfaces = self._layout.switch_interfaces()
         self._dead: set[Link] = set()
-        self._parts: dict[Link, float] = {}
         self._receivers: dict[PortRef, socket.socket] = {}
         self._steering: Steering | None = None
         self._stack = ExitStack()
@@ -110,7 +109,7 @@ class MininetFabric:
         self._relays: Relays
         self._detours: DetouringHosts
         self._counters: PortCounters
-        self._faults: dict[str, LinkFaults]  # by network namespace: of a host, or "" for that of the switches
+        self._settings: PortSettings
         if datapath not in get_args(Datapath):
             raise ValueError(f"datapath {datapath!r} is none of {', '.join(get_args(Datapath))}")
         for port in self._pcap:
@@ -168,11 +167,9 @@ class MininetFabric:
         """
         return {port: packet_sockets.receive_drops(receiver) for port, receiver in self._receivers.items()}
 
-    def fault_counts(self) -> dict[PortRef, FaultCounts]:
+    def fault_counts(self) -> Mapping[PortRef, FaultCounts]:
         """By port that has or had faults: the packets that they concerned. Raises FabricError."""
-        counts = {where: faults.counts() for where, faults in self._faults.items()}
-        of_ports = {port: counts[self._namespace(port)] for port in self._faulty}
-        return {port: found[self._layout.interface(port)] for port, found in of_ports.items()}
+        return self._settings.fault_counts()
 
     def observed_ports(self, switch_name: str) -> dict[Flow, int]:
         """Egress port of every UDP flow for which the switch had a choice, from OVS's datapath flow table.
@@ -236,49 +233,18 @@ class MininetFabric:
 
         Raises ValueError for a link that the topology does not have, and for a part outside (0, 1].
         """
-        if link not in self.topology.links or not 0 < part <= 1:
-            raise ValueError(
-                f"topology {self.topology.name!r} has no link {link.a} to {link.b}, or {part} is not a part"
-            )
-        self._parts[link] = part
-        rate_bps = self._rate_bps(link)
-        for end in (link.a, link.b):
-            switch = self._layout.is_switch(end)
-            queue = QUEUE_PACKETS if switch else HOST_QUEUE_PACKETS
-            enter = () if switch else self._hosts.enter(end.node)
-            lines = shape_lines(self._layout.interface(end), rate_bps, self.topology.mtu_bytes, queue)
-            commands.batch("tc", lines, enter)
-            if (faults := self._faults.get(self._namespace(end))) is not None:
-                faults.set_rate(self._layout.interface(end), rate_bps)
+        self._settings.set_rate(link, part)
 
     def set_faults(self, port: PortRef, fault: LinkFault) -> None:
         """Give the packets that leave by a port of a switch or host exactly these faults.
 
         Raises KeyError for what is not a linked port, and FabricError.
         """
-        rate_bps = self._rate_bps(self.topology.link_at(port))
-        namespace = self._namespace(port)
-        if namespace not in self._faults:
-            self._faults[namespace] = self._no_faults(namespace)
-            self._stack.callback(self._faults[namespace].remove)
-        self._faults[namespace].set(self._layout.interface(port), fault, rate_bps)
-        self._faulty[port] = fault
+        self._settings.set_faults(port, fault)
 
-    def _namespace(self, port: PortRef) -> str:
-        """The host in whose network namespace a port is; "" for that of the switches."""
-        return "" if self._layout.shared or self._layout.is_switch(port) else port.node
-
-    def _no_faults(self, namespace: str) -> LinkFaults:
-        mtu, bpffs = self.topology.mtu_bytes, sandbox.SCRATCH_DIR / "bpf"
-        if not namespace:
-            return LinkFaults(queue_bytes(mtu), bpffs)
-        # The host's mount namespace is older than the bpffs.
-        enter = ["nsenter", f"--net=/proc/{self._network.pid(namespace)}/ns/net"]
-        return LinkFaults(queue_bytes(mtu, HOST_QUEUE_PACKETS), bpffs, enter, cut=True)
-
-    def _rate_bps(self, link: Link) -> int:
-        """The current rate of a link."""
-        return max(1, int(link.rate_bps * self._parts.get(link, 1.0)))
+    def _namespace_pid(self, port: PortRef) -> int | None:
+        """A process in the host's network namespace in which a port is; None for the namespace of the switches."""
+        return None if self._layout.shared or self._layout.is_switch(port) else self._network.pid(port.node)
 
     @property
     def circuits(self) -> Circuits:
@@ -374,7 +340,7 @@ class MininetFabric:
             stack.callback(self._hosts.remove_rdma_devices)
         stack.callback(self._hosts.kill_processes)
         self._start_openflow_app()
-        self._hosts.configure()
+        self._hosts.configure(self._layout.host_lines)
         if self._layout.shared:
             self._hosts.share_namespace()
             stack.callback(self._hosts.unshare_namespace)
@@ -393,8 +359,9 @@ class MininetFabric:
         for port in self._pcap:
             self._capture(port)
         self._counters = PortCounters(self._interfaces)
-        self._faults = {}
-        for port, fault in list(self._faulty.items()):
+        self._settings = PortSettings(self._layout, self._namespace_pid, sandbox.SCRATCH_DIR / "bpf")
+        stack.callback(self._settings.remove_faults)
+        for port, fault in self._faulty.items():
             self.set_faults(port, fault)
         _log.info(
             "fabric %s is up: %d hosts, %d switches",

@@ -78,16 +78,37 @@ def root_qdisc_drops(messages: bytes) -> tuple[dict[int, int], bool]:
 
 def read_root_qdisc_drops() -> dict[int, int]:
     """Packets dropped by the root qdiscs of this network namespace, by interface index. Raises OSError."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
+        return _ask_for_drops(netlink)
+
+
+class QdiscDrops:
+    """Reads the drops of the root qdiscs in the network namespace in which it was made, from any other too."""
+
+    def __init__(self) -> None:
+        self._names = dict(socket.if_nameindex())
+        self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+
+    def read(self) -> dict[str, int]:
+        """Packets dropped, by the name of each interface that there was at the start. Raises OSError."""
+        drops = _ask_for_drops(self._netlink)
+        return {self._names[index]: count for index, count in drops.items() if index in self._names}
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._netlink.close()
+
+
+def _ask_for_drops(netlink: socket.socket) -> dict[int, int]:
     request = _NLMSGHDR.pack(
         _NLMSGHDR.size + _TCMSG.size, _RTM_GETQDISC, _NLM_F_REQUEST | _NLM_F_DUMP, 1, 0
     ) + _TCMSG.pack(0, 0, 0, 0, 0)
     drops: dict[int, int] = {}
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
-        netlink.send(request)
-        done = False
-        while not done:
-            part, done = root_qdisc_drops(netlink.recv(_RECEIVE_BYTES))
-            drops |= part
+    netlink.send(request)
+    done = False
+    while not done:
+        part, done = root_qdisc_drops(netlink.recv(_RECEIVE_BYTES))
+        drops |= part
     return drops
 
 

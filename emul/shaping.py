@@ -7,6 +7,14 @@ them: with batches of 32 packets into a full queue, tc counted 248 of 1,119 loss
 accepts every packet, and every loss is counted: 1,121 of 1,121. Other packets of a flow are lost, but equally many.
 """
 
+from typing import Literal
+
+Queue = Literal["head_drop", "bands"]
+"""The queue behind a token bucket. `bands` is `pfifo_fast`: packets of priority 6 and 7 leave first, and each band
+holds as many packets as the interface's `txqueuelen`. It rejects packets, so it suits ports of routers, whose kernel
+forwards.
+"""
+
 QUEUE_PACKETS = 96
 """Length of a switch port's queue in packets: 400 KB of 4.2 KB packets, enough for several RoCE windows."""
 
@@ -31,7 +39,9 @@ def queue_bytes(mtu_bytes: int, queue_packets: int = QUEUE_PACKETS) -> int:
     return queue_packets * (mtu_bytes + _ETHERNET_HEADER_BYTES)
 
 
-def shape_lines(interface: str, rate_bps: int, mtu_bytes: int, queue_packets: int) -> list[str]:
+def shape_lines(
+    interface: str, rate_bps: int, mtu_bytes: int, queue_packets: int, queue: Queue = "head_drop"
+) -> list[str]:
     """Lines for `tc -batch` that shape what leaves by `interface`.
 
     rate_bps: bits of Ethernet frames per second, without preamble, frame check sequence and interframe gap, as in all
@@ -42,5 +52,6 @@ def shape_lines(interface: str, rate_bps: int, mtu_bytes: int, queue_packets: in
     burst = burst_bytes(rate_bps, mtu_bytes)
     return [
         f"qdisc replace dev {interface} root handle 5: tbf rate {rate_bps}bit burst {burst}b limit {limit}b",
-        f"qdisc replace dev {interface} parent 5:1 handle 6: pfifo_head_drop limit {queue_packets}",
+        f"qdisc replace dev {interface} parent 5:1 handle 6: "
+        + ("pfifo_fast" if queue == "bands" else f"pfifo_head_drop limit {queue_packets}"),
     ]
