@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 
+from emul.routed.requirements import lack
+
 _TRY_TIMEOUT_S = 60
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -43,6 +45,7 @@ def probe() -> list[Finding]:
         _tools,
         _os_ken,
         _kernel_datapath,
+        _routers,
     )
     return [check() for check in checks]
 
@@ -178,3 +181,10 @@ def _kernel_datapath() -> Finding:
         "optional: the openvswitch module is not loaded; the userspace datapath is used",
         "modprobe openvswitch",
     )
+
+
+def _routers() -> Finding:
+    lacking = lack()
+    if lacking is None:
+        return Finding("routers", True, "FRR is installed, and the kernel has seeds", "")
+    return Finding("routers", True, f"optional: {lacking.what}; fabrics of routers cannot run", lacking.remedy)

@@ -7,11 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import emul
 from emul import machine
+from emul.routed import requirements
 
 
 def finding(name: str) -> emul.Finding:
@@ -88,3 +90,13 @@ print(OVSSwitch.isOldOVS(), "distutils" in sys.modules)
 def test_importing_emul_imports_neither_mininet_nor_os_ken() -> None:
     script = "import sys, emul; sys.exit(any(name.split('.')[0] in ('mininet', 'os_ken') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_a_machine_that_cannot_run_routers_is_told_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "program", lambda name: None)
+    assert finding("routers") == emul.Finding(
+        "routers", True, "optional: FRR's zebra and bgpd are missing; fabrics of routers cannot run", "apt install frr"
+    )
+    monkeypatch.setattr(requirements, "program", lambda name: name)
+    monkeypatch.setattr(requirements, "_SEED", Path("/nonexistent"))
+    assert "has no seed for its choice among equal paths" in finding("routers").detail

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ipaddress import IPv4Address
 from typing import TypeVar
 
-from emul import MininetFabric
+from emul import MininetFabric, RoutedFabric
 
 PORT = 4791
 CLONE_NEWNET = 0x40000000
@@ -21,10 +21,11 @@ IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 FRAME_OVERHEAD = 14 + 20 + 8
 
+Fabric = MininetFabric | RoutedFabric
 Result = TypeVar("Result")
 
 
-def in_host(fabric: MininetFabric, host: str, action: Callable[[], Result]) -> Result:
+def in_host(fabric: Fabric, host: str, action: Callable[[], Result]) -> Result:
     """Run `action` in a thread that has entered the host's network namespace; sockets it opens stay in there."""
     outcome: list[Result] = []
     errors: list[BaseException] = []
@@ -50,11 +51,11 @@ def in_host(fabric: MininetFabric, host: str, action: Callable[[], Result]) -> R
     return outcome[0]
 
 
-def address(fabric: MininetFabric, host: str) -> IPv4Address:
+def address(fabric: Fabric, host: str) -> IPv4Address:
     return fabric.topology.host(host).nics[0].address
 
 
-def receiver(fabric: MininetFabric, host: str, timeout_s: float = 2.0) -> socket.socket:
+def receiver(fabric: Fabric, host: str, timeout_s: float = 2.0) -> socket.socket:
     """A UDP socket at the host's address and the RoCE port; without one, hosts answer with ICMP errors."""
 
     def make() -> socket.socket:
@@ -67,7 +68,7 @@ def receiver(fabric: MininetFabric, host: str, timeout_s: float = 2.0) -> socket
     return in_host(fabric, host, make)
 
 
-def sender(fabric: MininetFabric, host: str, port: int = 0) -> socket.socket:
+def sender(fabric: Fabric, host: str, port: int = 0) -> socket.socket:
     """A UDP socket at the host's address that never fragments."""
 
     def make() -> socket.socket:
@@ -82,7 +83,7 @@ def sender(fabric: MininetFabric, host: str, port: int = 0) -> socket.socket:
 class RawSender:
     """Sends single UDP datagrams from a host with any source port."""
 
-    def __init__(self, fabric: MininetFabric, host: str) -> None:
+    def __init__(self, fabric: Fabric, host: str) -> None:
         self._socket = in_host(fabric, host, lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP))
         self._socket.bind((str(address(fabric, host)), 0))
         self._socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 22)  # bursts end in the host's queue

@@ -34,12 +34,13 @@ class Run:
     log_dir: Path
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     namespace: str = ""
+    fabric: str = "mininet"
     process: subprocess.Popen[str] = field(init=False)
 
     def __post_init__(self) -> None:
         script = HERE / "fabric_that_waits.py"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "emul.sandbox", sys.executable, str(script), str(self.log_dir)],
+            [sys.executable, "-m", "emul.sandbox", sys.executable, str(script), str(self.log_dir), self.fabric],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), TOKEN_VARIABLE: self.token},
             stdin=subprocess.DEVNULL,
@@ -131,6 +132,16 @@ def test_a_signal_to_the_starter_removes_a_running_fabric(number: int, tmp_path:
     run.process.send_signal(number)
     run.wait_until_gone()
     assert run.process.returncode == (128 + number if number in (signal.SIGINT, signal.SIGTERM) else -number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_signal_removes_a_running_fabric_of_routers_with_all_daemons(number: int, tmp_path: Path) -> None:
+    run = Run(tmp_path, fabric="routed")
+    run.wait_until_up()
+    names = [Path(commandline(pid)[0]).name for pid in run.processes() if commandline(pid)]
+    assert names.count("bgpd") == names.count("zebra") == 4
+    run.process.send_signal(number)
+    run.wait_until_gone()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])

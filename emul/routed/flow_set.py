@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parser of the flows that a router has noted in nftables (`emul.routed.setup_lines.flow_rules`). Pure."""
+
+import re
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+from emul.flow_dump import ObservedFlow
+from emul.routed.setup_lines import FLOWS_REMEMBERED_S
+from netmodel import Flow
+
+_ELEMENT = re.compile(
+    r"(?P<src>[0-9a-f.:]+) \. (?P<dst>[0-9a-f.:]+) \. (?P<sport>\d+) \. (?P<dport>\d+) \. \"(?P<out>[^\"]+)\""
+    r"(?: timeout \S+)?(?: expires (?P<expires>\S+))? counter packets (?P<packets>\d+) bytes (?P<bytes>\d+)"
+)
+_TIME = re.compile(r"(\d+)(ms|[dhms])")
+_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def flows_of(listed: str) -> Iterator[ObservedFlow]:
+    """The flows in the output of `nft -n list set`. Their ingress interface is not known, and empty."""
+    for match in _ELEMENT.finditer(listed):
+        flow = Flow(ip_address(match["src"]), ip_address(match["dst"]), int(match["sport"]), int(match["dport"]))
+        left_s = sum(int(count) * _SECONDS[unit] for count, unit in _TIME.findall(match["expires"] or "0s"))
+        yield ObservedFlow(
+            flow, "", match["out"], int(match["packets"]), int(match["bytes"]), idle_s=FLOWS_REMEMBERED_S - left_s
+        )
