@@ -164,11 +164,11 @@ def predicted_choices(experiment: Experiment, flow: Flow, routes: Forwarding) ->
 def predicted_path(experiment: Experiment, flow: Flow, routes: Forwarding) -> Path:
     """The path from the source host on that the emulated switches will choose, by their `routes` and their hash.
 
-    On an optical fabric: by the circuits and relays of the experiment's placement.
+    Where an arrangement decides the paths: the one that it decides on.
     """
-    if (setting := experiment.setting) is not None:
+    if (arrangement := experiment.path_arrangement) is not None:
         source, destination = (experiment.topology.port_of(address) for address in (flow.src, flow.dst))
-        return setting.path(experiment.topology, source, destination)
+        return arrangement.path(source, destination)
     return path_of(experiment.topology, flow, experiment.ecmp_hash, routes=routes)
 
 
@@ -181,7 +181,7 @@ def _address(text: str) -> Address:
 def _rows(experiment: Experiment, flows: Collection[Flow], routes: Forwarding, links: Links) -> npt.NDArray[np.int32]:
     """The links of the predicted path of each flow, filled up with -1: of all at once where switches forward by
     destination only."""
-    if experiment.layouts or routes.ingress or not flows:
+    if experiment.path_arrangement is not None or routes.ingress or not flows:
         paths = [links.row(predicted_path(experiment, flow, routes)) for flow in flows]
         found = np.full((len(paths), max(map(len, paths), default=0)), -1, dtype=np.int32)
         for row, path in zip(found, paths, strict=True):
@@ -203,9 +203,10 @@ def _choices(
     """By flow: the ports of its path at switches with several next hops."""
     groups, ports = forwarding(experiment.topology).groups, links.ports
     names, switches = [str(port) for port in ports], [port.node for port in ports]
+    arranged = experiment.path_arrangement is not None
     several: dict[tuple[str, str], bool] = {}  # by switch and home: all hosts behind a switch have the same groups
     for flow, row in zip(flows, rows.tolist(), strict=True):
-        path = [] if experiment.layouts else [link for link in row[1:] if link >= 0]
+        path = [] if arranged else [link for link in row[1:] if link >= 0]
         home = switches[path[-1]] if path else ""
         for link in path:
             if (switches[link], home) not in several:

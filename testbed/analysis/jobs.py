@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that share a fabric: ideal completion times, fairness and bandwidth tax. Pure."""
+"""Jobs that share a fabric: ideal completion times and fairness. Pure."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -9,7 +9,7 @@ from statistics import fmean
 
 from netmodel import PortRef
 from testbed.allocation.demands import Pair, bytes_by_pair, ideal_s
-from testbed.analysis.metrics import balance, uplinks
+from testbed.analysis.metrics import balance
 from testbed.analysis.observations import RunRecord
 from testbed.spec import Experiment, Job
 from testbed.workloads import Transfer
@@ -35,8 +35,8 @@ def _ideal_at(experiment: Experiment, seed: int, job: Job | None) -> float:
     # Phases that ranks keep apart add up; jobs whose phases differ may be in several at once.
     starts = workload.phase_starts(min(sizes)) if len(sizes) == 1 else ()
     carried_s = sum(workload.pauses(min(sizes)).values()) + sum(
-        _over_circuits_s(placed, phase)
-        if placed.setting is not None
+        _arranged_s(placed, phase)
+        if placed.path_arrangement is not None
         else max(
             ideal_s(experiment.topology, placed.hosts, demands, nic)
             for nic, demands in _by_nic(placed, bytes_by_pair(phase, workload.item_bytes)).items()
@@ -48,30 +48,13 @@ def _ideal_at(experiment: Experiment, seed: int, job: Job | None) -> float:
     return max(carried_s, workload.longest_chain_s(max(placed.line_rate_bps(rank) for rank in range(placed.ranks))))
 
 
-def _over_circuits_s(placed: Experiment, transfers: Sequence[Transfer]) -> float:
-    """Shortest time in seconds over the given circuits and relays: bits of the most loaded link over its rate."""
+def _arranged_s(placed: Experiment, transfers: Sequence[Transfer]) -> float:
+    """Shortest time in seconds over the paths of an arrangement: bits of the most loaded host port over its rate."""
     bits: Counter[PortRef] = Counter()
-    for _, connection, count in placed.connection_bytes(transfers):
-        for port in connection.there.ports:
-            bits[port] += 8 * count
+    for one in placed.carried(transfers):
+        for port in one.way.ports:
+            bits[port] += 8 * one.bytes
     return max((count / placed.topology.link_at(port).rate_bps for port, count in bits.items()), default=0.0)
-
-
-def bandwidth_taxes(experiment: Experiment, run: RunRecord) -> tuple[float, float]:
-    """Bytes that circuits carry over bytes that ranks send to others: predicted for payload, and as counted.
-
-    What was counted has headers and acknowledgements, which are relayed too; it is divided by the payload alone.
-    Raises ValueError where there are no circuits.
-    """
-    placed = experiment.at(run.seed)
-    if placed.setting is None:
-        raise ValueError("only what is relayed over circuits has a bandwidth tax")
-    wanted = sum(flow.bytes for flow in run.flows)
-    moved = placed.connection_bytes(placed.transfers(run.seed))
-    predicted = sum(count * connection.there.hops for _, connection, count in moved)
-    circuits = {str(link.port) for link in uplinks(experiment.topology)}
-    counted = sum(load.tx_bytes for load in run.links if load.port in circuits)
-    return predicted / wanted, counted / wanted
 
 
 def _phases(transfers: Sequence[Transfer], starts: Sequence[int]) -> list[Sequence[Transfer]]:
@@ -84,7 +67,7 @@ def _by_nic(placed: Experiment, demands: dict[Pair, int]) -> dict[int, dict[Pair
     """Bytes by the index of their NIC and by pair. NICs of different indices are on separate, parallel networks."""
     carried: dict[int, dict[Pair, int]] = {}
     for pair, count in demands.items():
-        carried.setdefault(placed.nic_between(*pair), {})[pair] = count
+        carried.setdefault(placed.nics_between(*pair)[0], {})[pair] = count
     return carried
 
 

@@ -42,7 +42,7 @@ class _Known:
         self._ranks = range(experiment.ranks)
         self._jobs = [(job.name, job.size) for job in experiment.jobs]
         # Of cables that no circuit uses, too: a run counts on every port.
-        ports = {port for fabric in (topology, experiment.cabled or topology) for port in fabric.linked_ports()}
+        ports = {port for fabric in (topology, experiment.cabled) for port in fabric.linked_ports()}
         self._ports = {str(port) for port in ports}
         self._switch_ports = {str(port) for port in ports if not topology.has_host(port.node)}
         self._between = {

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed.analysis import metrics
+from testbed.analysis.arranged import traffic_of
 from testbed.analysis.flows import FlowCheck, RunFlows
-from testbed.analysis.jobs import bandwidth_taxes, fairness, ideal_at
+from testbed.analysis.jobs import fairness, ideal_at
 from testbed.analysis.metrics import PolicyResult, Uplink
 from testbed.analysis.recovery import paces_bps, recovery_s
 from testbed.analysis.training_steps import StepTimes, step_times
@@ -52,7 +53,7 @@ def summary(experiment: Experiment, results: Sequence[PolicyResult], checks: Ite
                 **_of_jobs(experiment, result),
                 **_of_events(experiment, result),
                 **_of_service(result),
-                **_of_relays(experiment, result),
+                **_of_arrangements(experiment, result),
                 **_of_training(times.get(result.name), result),
             }
             for result in results
@@ -102,12 +103,12 @@ def _of_training(times: StepTimes | None, result: PolicyResult) -> dict[str, Any
     }
 
 
-def _of_relays(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
-    """Entries for a direct-connect fabric: predicted (payload) and counted bandwidth tax, by run."""
-    if experiment.setting is None:
-        return {}
-    taxes = [bandwidth_taxes(experiment, run) for run in result.runs]
-    return {"bandwidth_tax": {"predicted": [tax for tax, _ in taxes], "counted": [tax for _, tax in taxes]}}
+def _of_arrangements(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
+    """Entries of what is set up on the fabric for the jobs."""
+    entries: dict[str, Any] = {}
+    for one in experiment.arrangements:
+        entries |= one.summary(traffic_of(experiment, result.runs))
+    return entries
 
 
 def write_tables(

@@ -89,13 +89,9 @@ def print_outcome(
     predictions = summary["predictions"]
     if experiment.spec.fabric in MODELS:
         out.print("A model: no real packet was sent, so no byte was verified and no path observed.")
-    elif experiment.setting is not None:
-        taxes = [policy["bandwidth_tax"] for policy in summary["policies"]]
-        predicted, counted = ([tax for each in taxes for tax in each[kind]] for kind in ("predicted", "counted"))
-        out.print(
-            f"Bandwidth tax: {max(predicted):.2f} predicted for payload, at most {max(counted):.2f} counted with "
-            "headers and acknowledgements."
-        )
+    elif said := [one for each in experiment.arrangements if (one := each.outcome(summary["policies"])) is not None]:
+        for sentence in said:
+            out.print(sentence)
     else:
         out.print(f"Predicted paths: {predictions['matched']:,} of {predictions['checked']:,} flows went as predicted.")
     lost = sum(run.overruns for result in results for run in result.runs)

@@ -19,15 +19,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from netmodel import PortRef, top_switches
+from netmodel import top_switches
 from testbed.analysis import metrics
+from testbed.analysis.arranged import traffic_of
 from testbed.analysis.flows import FlowCheck
-from testbed.analysis.jobs import bandwidth_taxes, fairness, speeds
+from testbed.analysis.jobs import fairness, speeds
 from testbed.analysis.link_sharing import sharing
 from testbed.analysis.metrics import PolicyResult
-from testbed.analysis.networks import carried
 from testbed.analysis.recovery import paces_bps, recovery_s
 from testbed.analysis.training_steps import step_times
+from testbed.arrangements import Section
 from testbed.report.plots import LOSSES, PLOTS, STYLE, Plot
 from testbed.report.replay import replay
 from testbed.spec import Experiment, dump, leaf_names
@@ -55,13 +56,8 @@ def write(
         placement=list(zip(experiment.hosts, leaf_names(experiment), strict=True)),
         rule=experiment.spec.placement.rule,
         services=[_service_row(result) for result in results if result.policy == "controller"],
-        networks=_network_rows(experiment, results) if experiment.local_nic is not None else [],
         checks=_check_rows(results, checks),
-        ways=_way_rows(experiment, results),
-        taxes=[(result.name, *bandwidth_taxes(experiment, run)) for result in results for run in result.runs]
-        if experiment.setting
-        else [],
-        circuits=_circuit_rows(experiment),
+        sections=_sections(experiment, results),
         relays=_relay_rows(experiment),
         trained=trained,
         seconds=sum(sum(result.completions_s) for result in results),
@@ -167,17 +163,10 @@ def _recovery_row(result: PolicyResult) -> dict[str, Any]:
     }
 
 
-def _way_rows(experiment: Experiment, results: Sequence[PolicyResult]) -> list[tuple[str, str, str, int]]:
-    """For each route of the first run on a direct-connect fabric: sender, receiver, circuits and relays, bytes."""
-    run = results[0].runs[0]
-    placed = experiment.at(run.seed)
-    rows = []
-    for (src, dst), connection, count in placed.connection_bytes(placed.transfers(run.seed)):
-        source, destination, there = placed.hosts[src], placed.hosts[dst], connection.there
-        nics = [placed.topology.host(port.node).nics[port.port - 1].name for port in there.ports]
-        stops = [f"{port.node} ({nic})" for port, nic in zip(there.ports, nics, strict=True)]
-        rows.append((source, destination, " → ".join([*stops, destination]), count))
-    return rows
+def _sections(experiment: Experiment, results: Sequence[PolicyResult]) -> list[Section]:
+    """What the arrangements add to the report."""
+    runs = [run for result in results for run in result.runs]
+    return [section for one in experiment.arrangements for section in one.sections(traffic_of(experiment, runs))]
 
 
 def _relay_rows(experiment: Experiment) -> list[tuple[str, str, str]]:
@@ -188,28 +177,11 @@ def _relay_rows(experiment: Experiment) -> list[tuple[str, str, str]]:
             ranks = [job.first + rank for rank in ways]
             stops = []
             for near, far in pairwise(ranks):
-                nic = placed.topology.host(placed.hosts[near]).nics[placed.nic_between(near, far)].name
+                nic = placed.topology.host(placed.hosts[near]).nics[placed.nics_between(near, far)[0]].name
                 stops.append(f"{placed.hosts[near]} ({nic})")
             ends = placed.hosts[ranks[0]], placed.hosts[ranks[-1]]
             rows.append((*ends, " → ".join([*stops, ends[1]])))
     return rows
-
-
-def _circuit_rows(experiment: Experiment) -> list[tuple[str, list[str]]]:
-    """For every job placed on optical circuits: the ports that its circuits connect."""
-    isolation = experiment.isolation
-    if isolation is None or not isolation.circuits:
-        return []
-    return [
-        (job.job, [f"{one} – {other}" for one, other in sorted({_joined(experiment, port) for port in job.uplinks})])
-        for job in isolation.clos.jobs
-    ]
-
-
-def _joined(experiment: Experiment, port: PortRef) -> tuple[PortRef, PortRef]:
-    """Both ends of a link, sorted."""
-    one, other = sorted((port, experiment.topology.peer(port)))
-    return one, other
 
 
 def _service_row(result: PolicyResult) -> dict[str, Any]:
@@ -224,10 +196,6 @@ def _service_row(result: PolicyResult) -> dict[str, Any]:
         "foreseen": hits + misses,
         "hit_rate": f"{hits / (hits + misses):.0%}" if hits + misses else "-",
     }
-
-
-def _network_rows(experiment: Experiment, results: Sequence[PolicyResult]) -> list[dict[str, Any]]:
-    return [{"name": result.name, "switch": row} for result in results for row in carried(experiment, result.runs)]
 
 
 def _check_rows(results: Sequence[PolicyResult], checks: Sequence[FlowCheck]) -> list[dict[str, Any]]:

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of a fabric that carries packets. `emul.MininetFabric` implements it; tests have another."""
+"""What every run needs of a fabric that carries packets. `emul.MininetFabric` implements it; tests have another.
+
+What only an arrangement needs is a protocol in the module of that arrangement.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from emul import LinkFault
 from emul.flow_dump import ObservedFlow
-from netmodel import Circuits, Flow, Link, PortRef
-from sdn.failover.detours import Detours
-from sdn.openflow.steering import Steering
-from sdn.topoopt.relays import RelayPlan
+from netmodel import Link, PortRef
+from testbed.run.seen_flows import Observed
+from testbed.run.steering import Steered
 
 
 class Counters(Protocol):
@@ -60,14 +62,11 @@ class Faults(Protocol):
         """Packets dropped while they were delayed."""
 
 
-class Fabric(Protocol):
-    """The part of `emul.MininetFabric` that is used."""
+class Fabric(Observed, Steered, Protocol):
+    """The part of `emul.MininetFabric` that is used, with those of its base classes."""
 
     def link_counters(self) -> Mapping[PortRef, Counters]:
         """Read the counters of every switch port."""
-
-    def observed_ports(self, switch_name: str) -> Mapping[Flow, int]:
-        """The port by which the switch sent each flow that had several next hops."""
 
     def overruns(self) -> Mapping[PortRef, int]:
         """Packets lost at each switch port because the emulation lacked processor time."""
@@ -83,27 +82,6 @@ class Fabric(Protocol):
 
     def set_faults(self, port: PortRef, fault: LinkFault) -> None:
         """Give the packets that leave by a port of a switch or host exactly these faults."""
-
-    def steer(self, steering: Steering | None) -> None:
-        """Give `steering` precedence over the switches' routes. Resets `observed_ports`."""
-
-    def set_circuits(self, circuits: Circuits, reconfiguration_s: float) -> None:
-        """Set the circuits of the named optical switches. Returns when they carry traffic."""
-
-    def set_relays(self, plan: RelayPlan) -> None:
-        """Configure hosts to send through relays and to forward for others, as planned for the current circuits."""
-
-    def allow_detours(self) -> None:
-        """Prepare hosts and switches for `set_detours`."""
-
-    def set_detours(self, plan: Detours) -> None:
-        """Make hosts whose rail is dead send over others as planned, and no longer as before."""
-
-    def check_relays(self, plan: RelayPlan) -> None:
-        """Raises RelayError when a relay of the plan does not forward."""
-
-    def strays(self) -> Mapping[PortRef, int]:
-        """Packets that steering rules have dropped at each switch port since `steer`."""
 
     def crossing(self, link: Link, within_s: float) -> Sequence[ObservedFlow]:
         """The flows that have crossed a link in the last `within_s` seconds."""

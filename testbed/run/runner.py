@@ -19,7 +19,8 @@ from testbed.live.runs_so_far import Entry, line
 from testbed.nccl import devices
 from testbed.progress import Steps
 from testbed.run.agent_processes import AgentProcesses
-from testbed.run.experiment_runs import Runner, faults_of
+from testbed.run.events import faults_of
+from testbed.run.experiment_runs import Runner
 from testbed.run.failures import exit_status, fabric_errors
 from testbed.run.path_service import PathServices
 from testbed.run.torch_rank import require_torch
@@ -44,7 +45,7 @@ def run_in_sandbox(
     with fabric_errors(log_dir):
         services = PathServices(experiment, log_dir)
         with MininetFabric(
-            experiment.cabled or experiment.topology,
+            experiment.cabled,
             log_dir=log_dir,
             datapath="kernel" if softroce else "user",
             nics="rxe" if softroce else "plain",
@@ -54,7 +55,9 @@ def run_in_sandbox(
             management=any(policy.policy == "controller" for policy in experiment.spec.policies),
             on_dead=services.dead_links,
         ) as fabric:
-            runner = Runner(experiment, fabric, log_dir, agents.on(fabric.host_pid), services.serving, tell)
+            arrangers = [one.on(fabric) for one in experiment.arrangements]
+            start = agents.on(fabric.host_pid)
+            runner = Runner(experiment, fabric, arrangers, log_dir, start, services.serving, tell)
             records = list(runner.runs(steps))
             steps.now("taking the fabric down")
     return Observations(runs=records)

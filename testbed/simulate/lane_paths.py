@@ -10,7 +10,7 @@ from ipaddress import ip_address
 import numpy as np
 import numpy.typing as npt
 
-from netmodel import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields, Forwarding, Path, path_of
+from netmodel import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields, Forwarding, Path, PortRef, path_of
 from netmodel.flow import IPPROTO_UDP, Addresses, address_array
 from sdn.planners import PLANNERS, Commodities
 from sim.links import Links
@@ -62,15 +62,16 @@ def lanes_of(
     pairs = list(demands)
     chosen = experiment.ports(policy, seed)
     ports = np.array([chosen[src].towards(dst) for src, dst in pairs], dtype=np.uint16)
-    setting = experiment.setting
-    if setting is not None:  # direct connections and relays, as planned
-        own = routed_pairs(experiment, transfers)[0]
+    if (arrangement := experiment.path_arrangement) is not None:
+        own, hosts = routed_pairs(experiment, transfers)[0], experiment.hosts
         ports = np.array([chosen[src].towards(dst) for src, dst, _ in own], dtype=np.uint16)
-        named = [setting.connections(*(experiment.hosts[rank] for rank in pair))[route] for *pair, route in own]
-        there, back = (
-            [setting.path(experiment.topology, *ends) for ends in both]
-            for both in (((one.local, one.remote) for one in named), ((one.remote, one.local) for one in named))
-        )
+        nics = [experiment.nics_between(*one) for one in own]
+        ends = [
+            (PortRef(hosts[src], near + 1), PortRef(hosts[dst], far + 1))
+            for (src, dst, _), (near, far) in zip(own, nics, strict=True)
+        ]
+        there = [arrangement.path(near, far) for near, far in ends]
+        back = [arrangement.path(far, near) for near, far in ends]
         return Lanes(ports, path_rows(there, policy.m, links), path_rows(back, 1, links)[:, 0])
     if policy.policy in STEERED:  # switches forward by ingress port and destination
         routes = experiment.routes(policy.name)
@@ -84,9 +85,9 @@ def lanes_of(
 def routed_pairs(experiment: Experiment, transfers: Sequence[Transfer]) -> tuple[list[tuple[int, int, int]], list[int]]:
     """Every pair that transfers with each of its routes, in the order of first use, and the place of each transfer's.
 
-    A route is a number; only on direct-connect fabrics a pair may have several.
+    A route is a number; a pair has several only where an arrangement gives it more than one.
     """
-    chosen = routes_of(transfers, experiment.shares) if experiment.layouts else [0] * len(transfers)
+    chosen = routes_of(transfers, experiment.shares) if experiment.arrangements else [0] * len(transfers)
     number: dict[tuple[int, int, int], int] = {}
     channel = [
         number.setdefault((one.src, one.dst, route), len(number)) for one, route in zip(transfers, chosen, strict=True)
@@ -116,9 +117,11 @@ def paths_of_ports(
 
 def addresses_of(experiment: Experiment, pairs: Sequence[Pair]) -> tuple[Addresses, Addresses]:
     """The addresses between which each pair transfers: of the sources and of the destinations."""
-    nics = [experiment.nic_between(*pair) for pair in pairs]
+    nics = [experiment.nics_between(*pair) for pair in pairs]
     src, dst = (
-        address_array(ip_address(experiment.address(pair[end], nic)) for pair, nic in zip(pairs, nics, strict=True))
+        address_array(
+            ip_address(experiment.address(pair[end], own[end])) for pair, own in zip(pairs, nics, strict=True)
+        )
         for end in (0, 1)
     )
     return src, dst
@@ -174,7 +177,8 @@ def largest_bursts(experiment: Experiment, transfers: Iterable[Transfer]) -> dic
 
 
 def _walked(experiment: Experiment, pair: Pair, routes: Forwarding) -> Path:
-    src, dst = (ip_address(experiment.address(rank, experiment.nic_between(*pair))) for rank in pair)
+    nics = experiment.nics_between(*pair)
+    src, dst = (ip_address(experiment.address(rank, nic)) for rank, nic in zip(pair, nics, strict=True))
     return path_of(experiment.topology, Flow(src, dst, ENTROPY_PORTS.start), experiment.ecmp_hash, routes=routes)
 
 

@@ -134,7 +134,6 @@ def rank_lanes(experiment: Experiment, policy: Policy, traffic: Traffic, totals:
     """The lanes of all pairs with what they have sent."""
     method = "ecmp" if policy.policy in STEERED else policy.policy
     lanes = traffic.lanes.ports.shape[1]
-    several = bool(experiment.layouts) or experiment.local_nic is not None
     return [
         RankLane(
             rank=src,
@@ -153,7 +152,7 @@ def rank_lanes(experiment: Experiment, policy: Policy, traffic: Traffic, totals:
             ),
         )
         for channel, ((src, dst), route) in enumerate(zip(traffic.pairs, traffic.routes, strict=True))
-        for local, remote in [experiment.nics_between(src, dst, route) if several else (None, None)]
+        for local, remote in [experiment.nics_between(src, dst, route) if experiment.several_nics else (None, None)]
         for lane in range(lanes)
     ]
 

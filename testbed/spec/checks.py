@@ -5,10 +5,12 @@ A check runs if the sections that it compares are valid, so that all mistakes ar
 """
 
 from collections.abc import Iterable
+from itertools import chain
 
-from netmodel import Location, PortRef, Topology, TopologySpec, forwarding, lit, raise_all
-from sdn.isolation.optical_clos import OpticalClos
+from netmodel import Location, PortRef, Topology, TopologySpec, forwarding, raise_all
 from sdn.openflow.source_rules import source_rules
+from testbed.arrangements import Arrangement
+from testbed.arrangements.rails import LocalNetworks
 from testbed.misfit import Misfit
 from testbed.spec.circuits import check_optical, laid_out
 from testbed.spec.experiment import Experiment
@@ -16,10 +18,10 @@ from testbed.spec.findings import Findings
 from testbed.spec.placing import (
     Job,
     hosts_of,
-    isolation_of,
     job_sizes,
     jobs_of,
     nic_index,
+    placed_by_vclos,
     port_named,
     sending_port_named,
 )
@@ -63,12 +65,14 @@ def _experiment(spec: Spec, topology: Topology, pcap: tuple[PortRef, ...], found
     if not found.fit("placement") or (spec.placement.rule == "vclos" and not found.fit("jobs")):
         return None
     seeds = tuple(range(1, spec.seeds + 1)) if isinstance(spec.seeds, int) else tuple(spec.seeds)
-    isolation: OpticalClos | None = None
+    arrangements: list[Arrangement] = []
     hosts: tuple[str, ...] = ()
+    cabled = topology
     with found.collecting():
         if spec.placement.rule == "vclos":
-            isolation = isolation_of(spec, topology)
-            hosts = tuple(host for job in isolation.clos.jobs for host in job.hosts)
+            placed = placed_by_vclos(spec, cabled)
+            arrangements.append(placed)
+            topology, hosts = placed.topology, tuple(chain.from_iterable(placed.hosts.values()))
         else:
             hosts = hosts_of(spec.placement, topology, seeds[0])
     if not hosts:
@@ -82,17 +86,18 @@ def _experiment(spec: Spec, topology: Topology, pcap: tuple[PortRef, ...], found
             jobs = jobs_of(job_sizes(spec), len(hosts), where)
     if not jobs or nic is None or not found.fit("local_nic"):
         return None
+    if spec.local_nic is not None and local_nic is not None:
+        arrangements.append(LocalNetworks(topology, nic, local_nic, (spec.nic, spec.local_nic)))
     return Experiment(
         spec=spec,
-        topology=topology if isolation is None else lit(topology, isolation.circuits),
+        topology=topology,
+        cabled=cabled,
         hosts=hosts,
         seeds=seeds,
         pcap=pcap,
         nic=nic,
         jobs=jobs,
-        local_nic=local_nic,
-        cabled=topology if isolation is not None and isolation.circuits else None,
-        isolation=isolation,
+        arrangements=tuple(arrangements),
     )
 
 
@@ -127,7 +132,7 @@ def _check_killed(experiment: Experiment) -> None:
         where = ("events", index, "kill")
         if event.kill not in {switch.name for switch in topology.switches}:
             raise Misfit(f"topology {topology.name} has no switch {event.kill}", *where)
-        if experiment.local_nic is None or spec.fabric == "softroce":
+        if not any(one.HAS_DETOURS for one in experiment.arrangements) or spec.fabric == "softroce":
             said = "only hosts with a local_nic, on mininet and fluid, have a way around a switch; cut single links"
             raise Misfit(said, *where)
         dead.append(event.kill)

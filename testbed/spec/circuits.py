@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optical switches of a spec: checks of their settings, and the circuits of the jobs."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,11 +9,13 @@ import numpy as np
 from netmodel import Topology
 from sdn.topoopt import Demand, data_parallel
 from testbed.allocation.demands import Pair, bytes_by_pair
-from testbed.allocation.optical import Within, found, rings
+from testbed.allocation.optical import Layout, Within, found, rings
+from testbed.arrangements.circuits import DirectCircuits
 from testbed.misfit import Misfit
 from testbed.spec.experiment import Experiment
 from testbed.spec.findings import Findings
 from testbed.spec.placing import Job
+from testbed.spec.settings import Optical
 from testbed.spec.written import Spec
 
 
@@ -83,23 +86,37 @@ def laid_out(experiment: Experiment) -> Experiment:
                 replace(layout, sent=tuple(_sent(experiment, job).items()))
                 for job, layout in zip(experiment.jobs, layouts, strict=True)
             )
-        made = replace(experiment, layouts=layouts)
+        circuits = DirectCircuits(
+            experiment.topology, layouts, optical.reconfiguration_s, experiment.spec.workload.SAME_NIC, _origin(optical)
+        )
+        made = replace(experiment, arrangements=(circuits, *experiment.arrangements))
         for seed in made.seeds:
-            _ = made.at(seed).setting
+            _ = made.at(seed).arranged
     except ValueError as error:
         raise Misfit(str(error), *where) from error
     if optical.find:
-        _check_rings(made)
+        _check_rings(made, layouts)
     _check_devices(made)
     return made
 
 
-def _check_rings(experiment: Experiment) -> None:
+def _origin(optical: Optical) -> str:
+    """Where the circuits come from, in a sentence."""
+    if optical.find:
+        return "The circuits of every run are those that TopologyFinder chose for each job."
+    strides = (
+        f"+{one}" if isinstance(one, int) else f"+{one.stride} within {one.within} ranks"
+        for one in optical.strides or ()
+    )
+    return f"Circuits of every run: rings {', '.join(strides)}, the k-th by NIC k of every host."
+
+
+def _check_rings(experiment: Experiment, layouts: Sequence[Layout]) -> None:
     """Checks that an all-reduce is shared out among the rings by which TopologyFinder joins its job. Raises Misfit."""
     asked = experiment.spec.workload.rings
     if asked is None:
         return  # other circuits are not rings, and a matching of an odd shard leaves a rank out
-    for job, layout in zip(experiment.jobs, experiment.layouts, strict=True):
+    for job, layout in zip(experiment.jobs, layouts, strict=True):
         joined = sorted({dict(layer)[0] for layer in layout.layers})  # rings may be repeated
         if asked != joined:
             raise Misfit(

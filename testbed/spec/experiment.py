@@ -5,27 +5,18 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from netmodel import (
-    EcmpHash,
-    Forwarding,
-    Link,
-    PortRef,
-    Topology,
-    forwarding,
-)
-from sdn.failover.detours import Detours, detours
-from sdn.isolation.optical_clos import OpticalClos
+from netmodel import EcmpHash, Forwarding, Link, PortRef, Topology, forwarding
+from sdn.failover.detours import Detours
 from sdn.isolation.source_routing import SourceRouting, in_order
 from sdn.isolation.virtual_clos import sub_clos
 from sdn.openflow.source_rules import ecmp_hash_of
 from sdn.openflow.steering import Steering
 from sdn.planners import PLANNERS
 from sdn.planners.disjoint import check_served
-from sdn.topoopt.relays import Connection
 from testbed.allocation.demands import Pair, routes_of
-from testbed.allocation.optical import Layout, Setting, setting
 from testbed.allocation.placement import leaf_of
 from testbed.allocation.ports import RankPorts, plan_ports
+from testbed.arrangements import Arrangement, Carried, JobHosts
 from testbed.spec.placing import Job, hosts_of
 from testbed.spec.policies import Policy
 from testbed.spec.settings import SOFTROCE_TIME_FACTOR, Timeouts
@@ -40,6 +31,8 @@ class Experiment:
     spec: Spec
     topology: Topology
     """The topology that packet switches see. Cables through optical switches appear as the links that circuits form."""
+    cabled: Topology
+    """The fabric as cabled."""
     hosts: tuple[str, ...]
     """By rank; where every seed draws another placement, those of the first seed, or of the one given to `at`."""
     seeds: tuple[int, ...]
@@ -47,14 +40,8 @@ class Experiment:
     nic: int
     """Index of the NIC that carries the traffic, on every host of the placement."""
     jobs: tuple[Job, ...]
-    local_nic: int | None = None
-    """Index of the NIC that carries instead what goes to hosts whose NIC of that index is on the same switch."""
-    cabled: Topology | None = None
-    """The fabric as cabled, where that is something else."""
-    isolation: OpticalClos | None = None
-    """Hosts and links of each job under placement rule `vclos`."""
-    layouts: tuple[Layout, ...] = ()
-    """The circuits between hosts, by job, on a direct-connect fabric."""
+    arrangements: tuple[Arrangement, ...] = ()
+    """What is set up on the fabric for the jobs; `arranged` has them for a placement."""
     ideals_s: dict[tuple[int, Job | None], float] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The results of `testbed.analysis.jobs.ideal_at`, by seed and job."""
     _placed: dict[int, "Experiment"] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -68,6 +55,29 @@ class Experiment:
         if seed not in self._placed:
             self._placed[seed] = replace(self, hosts=hosts_of(self.spec.placement, self.topology, seed))
         return self._placed[seed]
+
+    @property
+    def job_hosts(self) -> JobHosts:
+        """The hosts of each job."""
+        return {job.name: tuple(self.hosts[rank] for rank in job.ranks) for job in self.jobs}
+
+    @property
+    def arranged(self) -> tuple[Arrangement, ...]:
+        """The arrangements for this placement. Raises ValueError where one is impossible."""
+        if not self.arrangements:
+            return ()
+        hosts = self.job_hosts
+        return tuple(one.at(hosts) for one in self.arrangements)
+
+    @property
+    def path_arrangement(self) -> Arrangement | None:
+        """The arrangement that decides the path of every packet; None where switches' routes do."""
+        return next((one for one in self.arranged if one.DECIDES_PATHS), None)
+
+    @property
+    def several_nics(self) -> bool:
+        """Whether pairs of ranks use different NICs."""
+        return any(one.SEVERAL_NICS for one in self.arrangements)
 
     @property
     def timeouts(self) -> Timeouts:
@@ -107,39 +117,39 @@ class Experiment:
     def stranded(self, seed: int, dead_links: frozenset[Link] = frozenset()) -> Transfer | None:
         """The first of the transfers for which there is no way while these links of the topology are dead, if any.
 
-        None on a direct-connect fabric, whose ways are planned before a run.
+        None where an arrangement decides the paths, which are planned before a run.
         """
         return next(self.stranded_all(seed, dead_links), None)
 
     def stranded_all(self, seed: int, dead_links: frozenset[Link]) -> Iterator[Transfer]:
         """Every transfer for which there is no way while these links are dead."""
-        if self.setting is not None:
+        if self.path_arrangement is not None:
             return
         placed, groups = self.at(seed), forwarding(self.topology, dead_links).groups
         for transfer in placed.transfers(seed):
-            nic = placed.nic_between(transfer.src, transfer.dst)
-            near = PortRef(placed.hosts[transfer.src], nic + 1)
-            address = self.topology.host(placed.hosts[transfer.dst]).nics[nic].address
+            own, other = placed.nics_between(transfer.src, transfer.dst)
+            near = PortRef(placed.hosts[transfer.src], own + 1)
+            address = self.topology.host(placed.hosts[transfer.dst]).nics[other].address
             if self.topology.link_at(near) in dead_links or address not in groups[self.topology.peer(near).node]:
                 yield transfer
+
+    def cable(self, port: str) -> Link:
+        """The cable in a port that the spec names. Raises KeyError."""
+        return self.cabled.link_at(PortRef.parse(port))
 
     def killed_links(self, switches: Collection[str]) -> list[Link]:
         """The links that have an end at one of these switches."""
         return [link for link in self.topology.links if {link.a.node, link.b.node} & set(switches)]
 
     def detours(self, dead: Collection[str]) -> Detours:
-        """The ways around these switches of rails. Raises ValueError where there is none."""
-        if not dead or self.local_nic is None:
-            return Detours()
-        return detours(self.topology, dead, self.nic, self.local_nic)
+        """The ways around these switches. Raises ValueError where there is none."""
+        return next((found for one in self.arranged if (found := one.detours(dead)).ways), Detours())
 
-    @property
-    def setting(self) -> Setting | None:
-        """Circuits and relays of an optical fabric. Raises ValueError as `testbed.allocation.optical.setting` does."""
-        if not self.layouts:
-            return None
-        shards = tuple(tuple(self.hosts[rank] for rank in job.ranks) for job in self.jobs)
-        return setting(self.topology, shards, self.layouts, same_nic=self.spec.workload.SAME_NIC)
+    def dead_links(self, cables: frozenset[Link]) -> frozenset[Link]:
+        """The links of the topology that are dead when these cables of the fabric are."""
+        for one in self.arrangements:
+            cables = one.dead_links(cables)
+        return cables
 
     def steering(self, name: str) -> Steering | None:
         """The steering that takes precedence over routes under the policy of that name. Raises ValueError."""
@@ -147,11 +157,11 @@ class Experiment:
         if policy.policy == "source_routing":
             return in_order(self.topology) if policy.uplinks is None else SourceRouting(policy.uplinks)
         if policy.policy == "vclos":
-            if self.nic or self.local_nic is not None:
+            if self.nic or self.several_nics:
                 raise ValueError("a virtual Clos has the first NIC of each host only; leave out nic and local_nic")
-            if self.isolation is not None:
-                return self.isolation.clos
-            return sub_clos(self.topology, {job.name: [self.hosts[rank] for rank in job.ranks] for job in self.jobs})
+            isolations = (one.isolation() for one in self.arranged)
+            own = next((isolation for isolation in isolations if isolation is not None), None)
+            return sub_clos(self.topology, self.job_hosts) if own is None else own
         return None
 
     def routes(self, name: str) -> Forwarding:
@@ -201,43 +211,29 @@ class Experiment:
         """The rate of the link that such a NIC is plugged into."""
         return self.topology.link_at(PortRef(self.hosts[rank], (self.nic if nic is None else nic) + 1)).rate_bps
 
-    def nic_between(self, rank: int, other: int) -> int:
-        """Index of the NIC, on both hosts, over which two ranks communicate."""
-        if self.local_nic is not None and self._switch(rank, self.local_nic) == self._switch(other, self.local_nic):
-            return self.local_nic
-        return self.nic
-
     def is_planned(self, src: int, dst: int) -> bool:
-        """Whether a planner may choose the path between two ranks: `local_nic` is on a network without a choice."""
-        return self.nic_between(src, dst) == self.nic
+        """Whether a planner may choose the path between two ranks: other NICs are on networks without a choice."""
+        return self.nics_between(src, dst)[0] == self.nic
 
     def nics_between(self, src: int, dst: int, route: int = 0) -> tuple[int, int]:
         """Indices of the NICs by which data go from one rank to another: the sender's and the receiver's."""
-        if (setting := self.setting) is not None:
-            return setting.nics(self.hosts[src], self.hosts[dst], route)
-        return (self.nic_between(src, dst),) * 2
+        answers = (one.nics(self.hosts[src], self.hosts[dst], route) for one in self.arranged)
+        return next((nics for nics in answers if nics is not None), (self.nic, self.nic))
 
     def shares(self, src: int, dst: int) -> tuple[float, ...]:
         """By route: the part of the data from one rank to another that it is to carry. They add up to 1."""
-        if (setting := self.setting) is None:
-            return (1.0,)
-        return tuple(one.share for one in setting.connections(self.hosts[src], self.hosts[dst]))
+        answers = (one.shares(self.hosts[src], self.hosts[dst]) for one in self.arranged)
+        return next((shares for shares in answers if shares is not None), (1.0,))
 
-    def connection_bytes(self, transfers: Sequence[Transfer]) -> list[tuple[Pair, Connection, int]]:
-        """Pairs of ranks on a direct-connect fabric, with a route and the payload bytes that it carries."""
-        setting = self.setting
-        if setting is None:
+    def carried(self, transfers: Sequence[Transfer]) -> list[Carried]:
+        """The payload of each route of each pair of ranks; empty unless an arrangement decides the paths."""
+        if (deciding := self.path_arrangement) is None:
             return []
         sums: Counter[tuple[Pair, int]] = Counter()
         for transfer, route in zip(transfers, routes_of(transfers, self.shares), strict=True):
             sums[(transfer.src, transfer.dst), route] += transfer.count * self.spec.workload.item_bytes
-        return [
-            (pair, setting.connections(self.hosts[pair[0]], self.hosts[pair[1]])[route], count)
-            for (pair, route), count in sums.items()
-        ]
-
-    def _switch(self, rank: int, nic: int) -> str:
-        return self.topology.peer(PortRef(self.hosts[rank], nic + 1)).node
+        named = ((self.hosts[src], self.hosts[dst], route, count) for ((src, dst), route), count in sums.items())
+        return [Carried(a, b, deciding.way(a, b, route), count) for a, b, route, count in named]
 
 
 def leaf_names(experiment: Experiment) -> tuple[str, ...]:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from netmodel import PortRef, Topology, raise_all
-from sdn.isolation.optical_clos import OpticalClos
 from testbed.allocation.placement import PlacementError, Rule, isolated, place
+from testbed.arrangements.virtual_clos import PlacedByVclos
 from testbed.misfit import Misfit
 from testbed.spec.findings import Findings
+from testbed.spec.settings import Optical
 from testbed.spec.written import Placement, Spec
 
 DEFAULT_RULE: Rule = "in_order"
@@ -64,7 +65,7 @@ def jobs_of(
     return tuple(Job(name, first, stop - first) for name, (first, stop) in zip(names, pairwise(bounds), strict=True))
 
 
-def isolation_of(spec: Spec, topology: Topology) -> OpticalClos:
+def placed_by_vclos(spec: Spec, topology: Topology) -> PlacedByVclos:
     """Hosts and a virtual Clos for every job. Raises Misfit if a job does not fit."""
     if not {"leaf", "spine"} <= {switch.role for switch in topology.switches}:
         raise Misfit(f"topology {topology.name} has no leaves and spines for rule vclos", "placement")
@@ -73,13 +74,14 @@ def isolation_of(spec: Spec, topology: Topology) -> OpticalClos:
         sizes = [] if isinstance(spec.jobs, int) else spec.jobs
         ranks = sum(sizes.values() if isinstance(sizes, dict) else sizes) or len(topology.hosts)
     try:
-        return isolated(topology, {job.name: job.size for job in jobs_of(spec.jobs, ranks)})
+        placed = isolated(topology, {job.name: job.size for job in jobs_of(spec.jobs, ranks)})
     except PlacementError as error:
         raise Misfit(str(error), "placement" if isinstance(spec.jobs, int) else "jobs") from error
+    return PlacedByVclos(topology, placed, (spec.optical or Optical()).reconfiguration_s)
 
 
 def hosts_of(placement: Placement, topology: Topology, seed: int) -> tuple[str, ...]:
-    """The hosts by rank; `seed` is that of the run. For rule `vclos` use `isolation_of`."""
+    """The hosts by rank; `seed` is that of the run. For rule `vclos` use `placed_by_vclos`."""
     if placement.hosts is None:
         assert placement.rule != "vclos"
         ranks = placement.ranks or len(topology.hosts)

@@ -11,6 +11,10 @@ from typing import Any
 import yaml
 
 from netmodel import Topology
+from testbed.allocation.optical import Setting
+from testbed.analysis.arranged import traffic_of
+from testbed.analysis.observations import RunRecord
+from testbed.arrangements.circuits import DirectCircuits
 from testbed.spec import Experiment, load
 
 SMALL: dict[str, Any] = {
@@ -49,3 +53,15 @@ def on_loopback(made: Experiment) -> Experiment:
         for host in topology.hosts
     )
     return replace(made, topology=replace(topology, hosts=hosts))
+
+
+def setting_of(made: Experiment) -> Setting:
+    """The circuits and relays of a placement on a direct-connect fabric."""
+    return next(one for one in made.arranged if isinstance(one, DirectCircuits)).setting
+
+
+def bandwidth_taxes(made: Experiment, run: RunRecord) -> tuple[float, float]:
+    """The predicted and the counted bandwidth tax of a run on a direct-connect fabric."""
+    circuits = next(one for one in made.arrangements if isinstance(one, DirectCircuits))
+    (traffic,) = traffic_of(made, [run])
+    return circuits.taxes(traffic)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed.analysis.jobs import bandwidth_taxes
 from testbed.analysis.observations import Observations
 from testbed.nccl import devices
 from testbed.spec import load
 from tests.integration.topoopt.test_experiment import ROOT, ran
+from tests.testbed.experiments import bandwidth_taxes
 
 SPEC = ROOT / "experiments" / "topoopt" / "nccl_real.yaml"
 

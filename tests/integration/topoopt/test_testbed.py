@@ -13,19 +13,18 @@ from testbed.analysis.observations import Observations, RunRecord
 from testbed.simulate.runs import ack_bytes, header_bytes, packet_bytes
 from testbed.spec import Experiment, load
 from tests.integration.topoopt.test_experiment import ROOT, ran
+from tests.testbed.experiments import setting_of
 
 SPECS = ROOT / "experiments" / "topoopt"
 
 
 def predicted(experiment: Experiment, run: RunRecord, size: int, *, back: bool) -> Counter[str]:
     """By port: bytes of a packet of `size` for each packet of data, on the way of data or of acknowledgements."""
-    setting = experiment.at(run.seed).setting
-    assert setting is not None
+    setting = setting_of(experiment.at(run.seed))
     found: Counter[str] = Counter()
-    for _, connection, count in experiment.connection_bytes(experiment.transfers(run.seed)):
-        ends = (connection.remote, connection.local) if back else (connection.local, connection.remote)
-        for port in setting.path(experiment.topology, *ends):
-            found[str(port)] += -(-count // packet_bytes(experiment)) * size
+    for one in experiment.carried(experiment.transfers(run.seed)):
+        for port in setting.path(experiment.topology, *(reversed(one.way.ends) if back else one.way.ends)):
+            found[str(port)] += -(-one.bytes // packet_bytes(experiment)) * size
     return found
 
 
@@ -61,7 +60,7 @@ def test_pairs_with_two_routes_share_their_bytes_out_as_predicted(tmp_path: Path
     spec = tmp_path / "spec.yaml"
     spec.write_text(yaml.safe_dump(document))
     made = check_circuits(tmp_path, spec, 5 * 2)
-    routes = Counter(pair for pair, _, _ in made.connection_bytes(made.transfers(1)))
+    routes = Counter((one.source, one.destination) for one in made.carried(made.transfers(1)))
     assert Counter(routes.values()) == {1: 15, 2: 5}
     document["optical"]["routes"] = "one"
     spec.write_text(yaml.safe_dump(document))

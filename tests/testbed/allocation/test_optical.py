@@ -12,7 +12,7 @@ from netmodel import PortRef, SpecError
 from testbed.analysis.jobs import ideal_at
 from testbed.spec import Experiment
 from testbed.workloads.nccl import NcclAllreduce, NcclCollective
-from tests.testbed.experiments import experiment
+from tests.testbed.experiments import experiment, setting_of
 from tests.testbed.kinds import KINDS
 from tests.testbed.workloads.test_schedules import simulate
 
@@ -57,8 +57,7 @@ def test_rings_within_blocks_join_the_ranks_of_a_block_directly(tmp_path: Path) 
     both = direct(tmp_path, optical={"strides": [1, {"stride": 2, "within": 4}]}, workload={
         "kind": "pairwise_alltoall", "bytes": 8 * 8 * 10,
     })  # fmt: skip
-    setting = both.setting
-    assert setting is not None
+    setting = setting_of(both)
     # Rank 2 is in the block of ranks 0 to 3, whose rings are 0, 2 and 1, 3; it reaches rank 4 over rank 3.
     hops = {pair: way.hops for pair in ((2, 0), (0, 2), (5, 7), (2, 4), (3, 4))
             for way in [setting.connections(f"h{pair[0] + 1}", f"h{pair[1] + 1}")[0].there]}  # fmt: skip
@@ -68,8 +67,7 @@ def test_rings_within_blocks_join_the_ranks_of_a_block_directly(tmp_path: Path) 
 
 def test_two_jobs_have_separate_rings(tmp_path: Path) -> None:
     both = direct(tmp_path, jobs=2, placement={"hosts": ["h1", "h3", "h5", "h7", "h2", "h4", "h6", "h8"]})
-    setting = both.setting
-    assert setting is not None
+    setting = setting_of(both)
     assert len(setting.plan.connections) == 2 * 4 * 3
     odd = {"h1", "h3", "h5", "h7"}
     for (source, destination), (connection,) in setting.plan.connections.items():
@@ -78,8 +76,7 @@ def test_two_jobs_have_separate_rings(tmp_path: Path) -> None:
 
 
 def test_relayed_paths_name_the_ports_of_switches_and_relays(tmp_path: Path) -> None:
-    setting = direct(tmp_path).setting
-    assert setting is not None
+    setting = setting_of(direct(tmp_path))
     (connection,) = setting.plan.connections["h1", "h3"]
     assert connection.there.relays == ("h2",)
     path = setting.path(direct(tmp_path).topology, connection.local, connection.remote)
@@ -177,15 +174,13 @@ def test_packets_over_circuits_take_changed_links(tmp_path: Path) -> None:
 def test_topology_finder_joins_hosts_by_the_workloads_traffic(tmp_path: Path) -> None:
     ring = {"kind": "ring_allreduce", "strides": [1, 3], "bytes": 8000}
     found = direct(tmp_path, optical={"find": True}, workload=ring)
-    assert found.setting is not None
-    assert found.setting.circuits == direct(tmp_path, workload=ring).setting.circuits  # type: ignore[union-attr]
+    assert setting_of(found).circuits == setting_of(direct(tmp_path, workload=ring)).circuits
     shift = {"kind": "permutation", "bytes": 8000, "shift": 4}
     matched = direct(tmp_path, optical={"find": True}, workload=shift)
-    assert matched.setting is not None
     for rank in range(8):  # a ring of all keeps everybody in reach, the other NIC is for who exchanges most
-        there = matched.setting.plan.connections[matched.hosts[rank], matched.hosts[(rank + 4) % 8]][0].there
+        there = setting_of(matched).plan.connections[matched.hosts[rank], matched.hosts[(rank + 4) % 8]][0].there
         assert there.hops == 1
-    assert matched.setting.circuits["ocs2"] == {host: (host + 3) % 8 + 1 for host in range(1, 9)}
+    assert setting_of(matched).circuits["ocs2"] == {host: (host + 3) % 8 + 1 for host in range(1, 9)}
 
 
 @pytest.mark.parametrize(
@@ -198,15 +193,13 @@ def test_an_odd_shard_leaves_a_host_out_of_each_matching(tmp_path: Path, hosts: 
         optical={"find": True},
         workload={"kind": "permutation", "shift": shift, "bytes": 800},
     )
-    assert found.setting is not None
-    assert len(found.setting.plan.connections) == hosts * (hosts - 1)
+    assert len(setting_of(found).plan.connections) == hosts * (hosts - 1)
 
 
 def test_jobs_share_one_fabric_by_their_traffic(tmp_path: Path) -> None:
     shift = {"kind": "permutation", "bytes": 8000, "shift": 2}
     made = direct(tmp_path, optical={"find": True}, workload=shift, jobs=2)
-    assert made.setting is not None
-    for pair, (connection,) in made.setting.plan.connections.items():
+    for pair, (connection,) in setting_of(made).plan.connections.items():
         jobs = {job for job in made.jobs for rank in job.ranks if made.hosts[rank] in (*pair, *connection.there.relays)}
         assert len(jobs) == 1
 
@@ -220,7 +213,7 @@ def test_two_servers_use_parallel_circuits_where_they_share_routes(tmp_path: Pat
     )
     assert both.shares(0, 1) == pytest.approx((0.5, 0.5))
     assert {both.nics_between(0, 1, route) for route in (0, 1)} == {(0, 0), (1, 1)}
-    assert [count for _, _, count in both.connection_bytes(both.transfers(1))] == [400] * 4
+    assert [one.bytes for one in both.carried(both.transfers(1))] == [400] * 4
 
 
 @pytest.mark.parametrize(
@@ -230,8 +223,7 @@ def test_two_servers_are_joined_by_parallel_circuits(tmp_path: Path, workload: d
     found = direct(
         tmp_path, placement={"hosts": ["h1", "h2"]}, optical={"find": True}, workload={**workload, "bytes": 800}
     )
-    assert found.setting is not None
-    assert found.setting.circuits == {switch: {1: 2, 2: 1} for switch in ("ocs1", "ocs2")}
+    assert setting_of(found).circuits == {switch: {1: 2, 2: 1} for switch in ("ocs1", "ocs2")}
 
 
 @pytest.mark.parametrize(

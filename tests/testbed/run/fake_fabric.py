@@ -29,6 +29,7 @@ from testbed.analysis.observations import (
     Sample,
     SeenFlow,
 )
+from testbed.arrangements import Arranger
 from testbed.run.agents import StartAgent
 from testbed.run.run_record import host_ports
 from testbed.spec import Experiment
@@ -119,6 +120,11 @@ class FakeFabric:
 
     def set_link(self, link: Link, up: bool) -> None:
         self.told.append((link, up))
+
+
+def arrangers(made: Experiment, fabric: FakeFabric) -> list[Arranger]:
+    """What puts the arrangements of an experiment into effect on a fabric."""
+    return [one.on(fabric) for one in made.arrangements]  # type: ignore[arg-type]
 
 
 def made_up(experiment: Experiment, wrong_bytes: int = 0) -> Observations:

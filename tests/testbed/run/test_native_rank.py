@@ -91,7 +91,7 @@ def test_a_driver_that_cannot_start_reports_the_reason() -> None:
 def test_a_failing_driver_reports_its_error_and_logs_the_plugins_messages(tmp_path: Path) -> None:
     # Without the loopback addresses no device can be opened.
     made = experiment(tmp_path, workload={"kind": "nccl_ring_allreduce", "bytes": 80_000})
-    runner = Runner(made, FakeFabric(made), tmp_path / "logs", HOSTLIB_AGENT)
+    runner = Runner(made, FakeFabric(made), [], tmp_path / "logs", HOSTLIB_AGENT)
     with Steps(1) as steps, pytest.raises(ProcessError, match=r"the agent on h\d failed: the plugin's init failed"):
         list(runner.runs(steps))
     logs = "".join(log.read_text() for log in (tmp_path / "logs").glob("agent-*.log"))
@@ -106,6 +106,6 @@ def test_a_run_that_exceeds_its_timeout_names_what_is_missing(tmp_path: Path) ->
             timeouts={"run_s": 0.01},
         )
     )
-    runner = Runner(made, FakeFabric(made), tmp_path / "logs", HOSTLIB_AGENT)
+    runner = Runner(made, FakeFabric(made), [], tmp_path / "logs", HOSTLIB_AGENT)
     with Steps(1) as steps, pytest.raises(ProcessError, match="waiting for message"):
         list(runner.runs(steps))

@@ -144,7 +144,7 @@ def records(folder: Path, **workload: Any) -> list[RunRecord]:
         )
     )
     with Steps(2) as steps:
-        runs = list(Runner(made, FakeFabric(made), folder / "logs", HOSTLIB_AGENT).runs(steps))
+        runs = list(Runner(made, FakeFabric(made), [], folder / "logs", HOSTLIB_AGENT).runs(steps))
     written = summary(made, metrics.by_policy(made, flows_of(made, Observations(runs=runs))), [])
     json.dumps(written, allow_nan=False)
     assert [policy["largest_loss_difference"] for policy in written["policies"]] == [0.0, 0.0]

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from testbed.analysis.flows import RunFlows
-from testbed.analysis.jobs import bandwidth_taxes, ideal_at
+from testbed.analysis.jobs import ideal_at
 from testbed.analysis.metrics import loads, uplinks
 from testbed.simulate.runs import packet_bytes
 from testbed.spec import Experiment, load
-from tests.testbed.experiments import experiment
+from tests.testbed.experiments import bandwidth_taxes, experiment, setting_of
 from tests.testbed.simulate.small import ACK_BYTES, HEADER_BYTES, observe
 
 SPECS = Path(__file__).parents[3] / "experiments" / "topoopt"
@@ -118,15 +118,14 @@ def test_packets_take_the_circuits_that_are_predicted_and_as_long_as_on_the_flui
 ) -> None:
     made = direct(tmp_path, **changes, fabric="packet")
     run, flowing = observe(made).runs[0], observe(made, "fluid").runs[0]
-    setting, payload = made.at(1).setting, packet_bytes(made)
-    assert setting is not None
+    setting, payload = setting_of(made.at(1)), packet_bytes(made)
     data: Counter[str] = Counter()
     acknowledgements: Counter[str] = Counter()
-    for _, connection, count in made.connection_bytes(made.transfers(1)):
-        packets = count // payload
-        for port in setting.path(made.topology, connection.local, connection.remote):
+    for one in made.carried(made.transfers(1)):
+        packets = one.bytes // payload
+        for port in setting.path(made.topology, *one.way.ends):
             data[str(port)] += packets * (payload + HEADER_BYTES)
-        for port in setting.path(made.topology, connection.remote, connection.local):
+        for port in setting.path(made.topology, *reversed(one.way.ends)):
             acknowledgements[str(port)] += packets * ACK_BYTES
     for one in run.links:
         left = data[one.port] + acknowledgements[one.port] - one.tx_bytes

@@ -15,7 +15,7 @@ from testbed.progress import Steps
 from testbed.run.experiment_runs import Runner
 from testbed.spec import Experiment
 from tests.testbed.experiments import experiment, on_loopback
-from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric
+from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, arrangers
 
 JOBS = {"train": 8, "probe": 2, "search": 6}
 
@@ -34,12 +34,10 @@ def test_jobs_get_separate_hosts_and_links(tmp_path: Path) -> None:
     made = four(tmp_path, jobs={"one": 8, "two": 4})
     assert [(job.name, job.size) for job in made.jobs] == [("one", 8), ("two", 4)]
     assert len(set(made.hosts)) == made.ranks == 12
-    assert made.isolation is not None
-    assert made.steering("vclos") == made.isolation.clos
-    assert [list(job.hosts) for job in made.isolation.clos.jobs] == [
-        [made.hosts[rank] for rank in job.ranks] for job in made.jobs
-    ]
-    assert made.cabled is None
+    (placed,) = made.arrangements
+    assert made.steering("vclos") == placed.isolation()
+    assert placed.hosts == made.job_hosts
+    assert made.cabled == made.topology
 
 
 @pytest.mark.parametrize(("jobs", "sizes"), [(2, [8, 8]), ([4, 3], [4, 3]), (1, [16])])
@@ -50,13 +48,14 @@ def test_unnamed_jobs_are_numbered(tmp_path: Path, jobs: int | list[int], sizes:
 
 def test_the_topology_contains_the_links_that_circuits_make(tmp_path: Path) -> None:
     made = four(tmp_path, 2, jobs=JOBS)
-    assert made.isolation is not None
-    assert made.cabled is not None
-    assert made.topology == lit(made.cabled, made.isolation.circuits)
+    (arrangement,) = made.arrangements
+    placed = arrangement.placed
+    assert placed.circuits
+    assert made.topology == lit(made.cabled, placed.circuits)
     assert {switch.role for switch in made.topology.switches} == {"leaf", "spine"}
     assert made.routes("ecmp") == forwarding(made.topology)
     links = {str(link.port) for link in uplinks(made.topology)}
-    assert {str(port) for job in made.isolation.clos.jobs for port in job.uplinks} == links
+    assert {str(port) for job in placed.clos.jobs for port in job.uplinks} == links
 
 
 @pytest.mark.parametrize(
@@ -117,8 +116,9 @@ def test_circuits_are_set_once_before_all_runs(tmp_path: Path) -> None:
     )
     fabric = LitFabric(made)
     with Steps(4) as steps:
-        records = list(Runner(made, fabric, tmp_path / "logs", TCP_AGENT).runs(steps))
+        records = list(Runner(made, fabric, arrangers(made, fabric), tmp_path / "logs", TCP_AGENT).runs(steps))
     assert [record.wrong_bytes for record in records] == [0] * 4
-    assert made.isolation is not None
-    assert fabric.circuits == [(made.isolation.circuits, 0.25)]
-    assert fabric.steered == [made.isolation.clos, None, made.isolation.clos]
+    (arrangement,) = made.arrangements
+    placed = arrangement.placed
+    assert fabric.circuits == [(placed.circuits, 0.25)]
+    assert fabric.steered == [placed.clos, None, placed.clos]

@@ -44,7 +44,7 @@ def workload(kind: str, x: int, size: int, **changes: Any) -> dict[str, Any]:
 
 def test_a_pair_communicates_over_its_common_network(tmp_path: Path) -> None:
     made = on_rails(tmp_path, workload=workload("rail_alltoall", 2, 800))
-    assert [[made.nic_between(a, b) for b in range(4)] for a in range(2)] == [[1, 1, 0, 0], [1, 1, 0, 0]]
+    assert [[made.nics_between(a, b) for b in range(4)] for a in range(2)] == [[(1, 1), (1, 1), (0, 0), (0, 0)]] * 2
     assert (made.address(3), made.address(3, 1)) == ("10.1.0.2", "10.128.1.2")
     assert (made.line_rate_bps(3), made.line_rate_bps(3, 1)) == (RAIL, HB)
 
@@ -102,7 +102,7 @@ def test_agents_with_two_devices_end_with_the_expected_data(tmp_path: Path, kind
     ]
     made = replace(made, topology=replace(made.topology, hosts=tuple(loopback)))
     with Steps(1) as steps:
-        (record,) = Runner(made, FakeFabric(made), tmp_path / "logs", TCP_AGENT).runs(steps)
+        (record,) = Runner(made, FakeFabric(made), [], tmp_path / "logs", TCP_AGENT).runs(steps)
     assert record.wrong_bytes == 0
     assert {(flow.src, flow.dst) for flow in record.flows} == {
         (0, 1), (1, 0), (2, 3), (3, 2), (0, 2), (2, 0), (1, 3), (3, 1),

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the events of a spec do to a fabric in a run, and how it is undone."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from emul import LinkFault
+from netmodel import PortRef
+from testbed.arrangements import Arranger
+from testbed.run.fabric import Fabric
+from testbed.spec import Event, Experiment, LinkSettings
+
+_DATA_PACKET_BYTES = 200
+"""Flows whose packets are smaller on average carry acknowledgements."""
+
+_ACTIVE_S = 0.3
+"""A flow that has sent nothing for this long, in seconds, no longer crosses a link."""
+
+
+def faults_of(links: Mapping[str, LinkSettings]) -> dict[PortRef, LinkFault]:
+    """The faults that a spec declares, by port."""
+    return {
+        PortRef.parse(port): LinkFault(
+            loss=settings.loss,
+            corruption=settings.corruption,
+            mark_above_bytes=settings.mark_above,
+            delay_s=settings.delay,
+            reorder=settings.reorder,
+            late_by_s=settings.late_by,
+        )
+        for port, settings in links.items()
+    }
+
+
+class FabricEvents:
+    """Carries out the events of one run. A context manager: when it is left, the fabric is as the spec declares it.
+
+    Where the block ends with an error, an error of undoing is dropped: the first one says more.
+    """
+
+    def __init__(self, experiment: Experiment, fabric: Fabric, arrangers: Sequence[Arranger]) -> None:
+        self._experiment = experiment
+        self._fabric = fabric
+        self._arrangers = arrangers
+        self._declared = faults_of(experiment.spec.links)
+        self._killed: list[str] = []
+        self._undo = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._undo.close()
+        except Exception:
+            if error is None:
+                raise
+
+    def act(self, event: Event) -> None:
+        """Change the fabric as an event says. Events of the path service change nothing here."""
+        fabric, undo, cable = self._fabric, self._undo, self._experiment.cable
+        if event.cut is not None:
+            undo.callback(fabric.set_link, cable(event.cut), True)
+            fabric.set_link(cable(event.cut), False)
+        if event.mend is not None:
+            fabric.set_link(cable(event.mend), True)
+            fabric.set_rate(cable(event.mend), 1.0)
+        if event.kill is not None:
+            self._killed.append(event.kill)
+            for link in self._experiment.killed_links([event.kill]):
+                undo.callback(fabric.set_link, link, True)
+                fabric.set_link(link, False)
+            for one in self._arrangers:
+                one.killed(self._killed, undo)
+        if event.degrade is not None and event.part is not None:
+            undo.callback(fabric.set_rate, cable(event.degrade), 1.0)
+            fabric.set_rate(cable(event.degrade), event.part)
+        faults = faults_of(event.links or {})
+        for port in reversed(faults):
+            undo.callback(fabric.set_faults, port, self._declared.get(port, LinkFault()))
+        for port, fault in faults.items():
+            fabric.set_faults(port, fault)
+
+    def concerned(self, event: Event) -> list[str]:
+        """Switch ports of the hosts that receive data across the link to be cut, or whose acknowledgements cross it."""
+        if event.cut is None:
+            return []
+        topology = self._experiment.topology
+        receivers = {
+            seen.flow.dst if seen.bytes >= _DATA_PACKET_BYTES * seen.packets else seen.flow.src
+            for seen in self._fabric.crossing(self._experiment.cable(event.cut), _ACTIVE_S)
+        }
+        return [str(topology.peer(topology.port_of(address))) for address in sorted(receivers)]

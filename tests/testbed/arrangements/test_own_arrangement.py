@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An arrangement that paralet does not know: planning, runs, results and the report ask it all the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netmodel import Link, PortRef
+from testbed.arrangements import Arrangement, Arranger, JobHosts, RunTraffic, Section, Table
+from testbed.cli.outcome import evaluate
+from testbed.errors import TestbedError
+from testbed.progress import Steps
+from testbed.run.experiment_runs import Runner
+from testbed.spec import Experiment
+from tests.testbed.experiments import experiment, on_loopback
+from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, arrangers, made_up
+
+
+class Watched(Arranger):
+    """Writes down what it is told, between what happens to the fabric."""
+
+    def __init__(self, fabric: FakeFabric) -> None:
+        self._told = fabric.told
+
+    def prepare(self, dying: Collection[str]) -> None:
+        self._told.append(("prepare", tuple(dying)))
+
+    def before_run(self, hosts: JobHosts, undo: ExitStack) -> None:
+        self._told.append(("before", tuple(hosts)))
+        undo.callback(self._told.append, "after")
+
+    def killed(self, dead: Collection[str], undo: ExitStack) -> None:
+        self._told.append(("killed", tuple(dead)))
+        undo.callback(self._told.append, "revived")
+
+
+class Own(Arrangement):
+    def on(self, fabric: FakeFabric) -> Arranger:  # type: ignore[override]
+        return Watched(fabric)
+
+    def dead_links(self, cables: frozenset[Link]) -> frozenset[Link]:
+        return frozenset()
+
+    def sections(self, runs: Iterable[RunTraffic]) -> Sequence[Section]:
+        rows = [(run.policy, f"{sum(run.sent.values()):,}", ["one", "<two>"]) for run in runs]
+        return [Section("links", "My own <part>", [Table(["policy", "sent\nbytes", "more"], rows)], note="So it is.")]
+
+    def summary(self, runs: Iterable[RunTraffic]) -> dict[str, Any]:
+        return {"own": [sum(run.counted.values()) for run in runs]}
+
+    def outcome(self, policies: Sequence[Mapping[str, Any]]) -> str:
+        return f"Own: {sum(len(policy['own']) for policy in policies)} runs."
+
+
+class OtherNics(Own):
+    def nics(self, source: str, destination: str, route: int = 0) -> tuple[int, int] | None:
+        return (7, 8) if (source, destination) == ("h1", "h2") else None
+
+
+def with_own(folder: Path, **changes: Any) -> Experiment:
+    return replace(on_loopback(experiment(folder, **changes)), arrangements=(Own(),))
+
+
+def test_planning_asks_it_and_has_an_answer_where_it_has_none(tmp_path: Path) -> None:
+    made = replace(experiment(tmp_path, placement={"hosts": ["h1", "h2", "h3"]}), arrangements=(OtherNics(),))
+    assert [made.nics_between(0, 1), made.nics_between(1, 0)] == [(7, 8), (0, 0)]
+    assert made.shares(0, 1) == (1.0,)
+    assert made.dead_links(frozenset(made.topology.links)) == frozenset()
+    plain = replace(made, arrangements=(Arrangement(),))
+    links = frozenset(plain.topology.links)
+    assert (plain.nics_between(0, 1), plain.several_nics, plain.dead_links(links)) == ((0, 0), False, links)
+    assert (plain.path_arrangement, plain.carried(plain.transfers(1)), dict(plain.detours(["leaf1"]).ways)) == (
+        None,
+        [],
+        {},
+    )
+
+
+def killing(folder: Path) -> Experiment:
+    """Two runs in which leaf1 is killed; the check that has no way around it is left out."""
+    workload = {"kind": "ring_allreduce", "bytes": 20_000_000}
+    made = with_own(folder, seeds=1, workload=workload, events=[{"at_s": 0.0, "cut": "leaf1:3"}])
+    event = made.spec.events[0].model_copy(update={"cut": None, "kill": "leaf1"})
+    return replace(made, spec=made.spec.model_copy(update={"events": [event]}))
+
+
+def test_a_run_tells_it_what_happens_and_undoes_it_in_reverse(tmp_path: Path) -> None:
+    made = killing(tmp_path)
+    fabric = FakeFabric(made)
+    with Steps(2) as steps:
+        list(Runner(made, fabric, arrangers(made, fabric), tmp_path / "logs", TCP_AGENT).runs(steps))
+    dead = [link for link in made.topology.links if "leaf1" in (link.a.node, link.b.node)]
+    one_run = [
+        ("before", ("job1",)),
+        *((link, False) for link in dead),
+        ("killed", ("leaf1",)),
+        "revived",
+        *((link, True) for link in reversed(dead)),
+        "after",
+    ]
+    assert fabric.told == [("prepare", ("leaf1",)), *one_run, *one_run]
+
+
+def test_a_run_that_fails_is_undone_and_keeps_its_error(tmp_path: Path) -> None:
+    made = killing(tmp_path)
+
+    class Stuck(FakeFabric):
+        def set_link(self, link: Link, up: bool) -> None:
+            super().set_link(link, up)
+            if PortRef("leaf1", 4) in (link.a, link.b):
+                raise TestbedError(f"{link.a} does not come {'up' if up else 'down'}")
+
+    fabric = Stuck(made)
+    with Steps(1) as steps, pytest.raises(TestbedError, match="does not come down"):
+        list(Runner(made, fabric, arrangers(made, fabric), tmp_path / "logs", TCP_AGENT).runs(steps))
+    changed = [entry for entry in fabric.told if isinstance(entry[0], Link)]
+    assert [link for link, up in changed if up] == [link for link, up in changed if not up][::-1]
+    assert fabric.told[-1] == "after"
+
+
+def test_the_report_and_the_summary_have_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = replace(experiment(tmp_path), arrangements=(Own(),))
+    outcome = evaluate(made, made_up(made), tmp_path)
+    page = outcome.page.read_text()
+    assert "<h2>My own &lt;part&gt;</h2>" in page
+    assert "<th>sent<br>bytes</th>" in page
+    assert "<td>pinned</td><td>40,000</td><td>one<br>&lt;two&gt;</td>" in page
+    assert page.index("My own") < page.index("Placement of ranks")
+    for policy in json.loads((tmp_path / "summary.json").read_text())["policies"]:
+        assert len(policy["own"]) == 2
+        assert min(policy["own"]) > 0
+    outcome.show(as_json=False)
+    assert "Own: 4 runs." in capsys.readouterr().out
