@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Demands of a schedule: bytes per pair of ranks, and the shortest time in which any routing could carry them."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 
 from netmodel import Path, PortRef, Topology, uplinks
 from netmodel import pods as pods_of
@@ -75,6 +77,24 @@ def ideal_s(topology: Topology, hosts: Sequence[str], demands: dict[Pair, int], 
         rate = rates[node]
         most[rate] = max(most.get(rate, 0), amount)
     return float(max((Fraction(amount, rate) for rate, amount in most.items()), default=Fraction(0)))
+
+
+def busiest_s(topology: Topology, carried: Iterable[tuple[Sequence[PortRef], int]]) -> float:
+    """The shortest time in seconds in which given ways can carry bytes: the most bits of a port over its link's rate.
+
+    `carried` has the ports that each way takes, and its bytes. 0 where there is nothing to carry.
+    """
+    bits: Counter[PortRef] = Counter()
+    for ports, count in carried:
+        for port in ports:
+            bits[port] += 8 * count
+    return max((count / topology.link_at(port).rate_bps for port, count in bits.items()), default=0.0)
+
+
+def phases_of(transfers: Sequence[Transfer], starts: Sequence[int]) -> list[Sequence[Transfer]]:
+    """The transfers, which are in ascending steps, of each phase that has any. `starts`: the phases' first steps."""
+    cuts = [bisect_left(transfers, start, key=lambda transfer: transfer.step) for start in starts]
+    return [transfers[first:last] for first, last in pairwise([0, *cuts, len(transfers)]) if first < last]
 
 
 def disjoint_paths(

@@ -15,7 +15,7 @@ from sdn.openflow.steering import Steering
 from sim.links import Links
 from sim.paths import hashed_paths
 from testbed.analysis.observations import Observations, RunRecord
-from testbed.spec import Experiment
+from testbed.spec import Experiment, Instance
 
 _Numbers = npt.NDArray[np.int64]
 
@@ -27,24 +27,19 @@ class RunFlows:
     Results, tables, plots and the report all ask for them, so they are found once, when first asked for.
     """
 
-    experiment: Experiment
+    instance: Instance
     run: RunRecord
-
-    @property
-    def placed(self) -> Experiment:
-        """The experiment with the placement of the run's seed."""
-        return self.experiment.at(self.run.seed)
 
     @cached_property
     def routes(self) -> Forwarding:
         """The forwarding of the switches while all links live."""
-        return self.placed.routes(self.run.policy)
+        return self.instance.routes(self.instance.experiment.policy(self.run.policy))
 
     @cached_property
     def sent(self) -> list[tuple[Flow, int]]:
         """Each flow and its payload bytes, from the lanes' counters."""
-        placed, nics = self.placed, dict[str, int]()
-        address_of = cache(placed.address)
+        topology, nics = self.instance.experiment.topology, dict[str, int]()
+        address_of = cache(self.instance.address)
         found: dict[tuple[str, str, int], int] = {}  # texts, because an address takes long to hash
         for entry in self.run.lanes:
             lane = entry.lane
@@ -52,7 +47,7 @@ class RunFlows:
                 continue
             if lane.local is None and lane.peer not in nics:
                 # Flows join NICs of the same index, unless they are relayed.
-                nics[lane.peer] = placed.topology.port_of(_address(lane.peer)).port - 1
+                nics[lane.peer] = topology.port_of(_address(lane.peer)).port - 1
             key = lane.local or address_of(entry.rank, nics[lane.peer]), lane.peer, lane.port
             found[key] = found.get(key, 0) + lane.tx_bytes
         return [(Flow(_address(src), _address(dst), port), count) for (src, dst, port), count in found.items()]
@@ -65,12 +60,12 @@ class RunFlows:
     @cached_property
     def links(self) -> Links:
         """The links by number."""
-        return Links(self.placed.topology)
+        return Links(self.instance.experiment.topology)
 
     @cached_property
     def rows(self) -> npt.NDArray[np.int32]:
         """The links of each flow's predicted path, in the order of `sent`, filled up with -1."""
-        return _rows(self.placed, [flow for flow, _ in self.sent], self.routes, self.links)
+        return _rows(self.instance, [flow for flow, _ in self.sent], self.routes, self.links)
 
     @cached_property
     def payload(self) -> _Numbers:
@@ -109,7 +104,8 @@ class FlowCheck:
 
 def flows_of(experiment: Experiment, observations: Observations) -> list[RunFlows]:
     """The flows of each run, in the order of the runs."""
-    return [RunFlows(experiment, run) for run in observations.runs]
+    instances = {seed: Instance(experiment, seed) for seed in experiment.seeds}
+    return [RunFlows(instances[run.seed], run) for run in observations.runs]
 
 
 def check_flows(experiment: Experiment, runs: Iterable[RunFlows]) -> list[FlowCheck]:
@@ -125,7 +121,7 @@ def check_flows(experiment: Experiment, runs: Iterable[RunFlows]) -> list[FlowCh
     links_died = any(event.cut for event in experiment.spec.events)  # flows went otherwise meanwhile
     for flows in runs:
         run = flows.run
-        if (steered := flows.placed.steering(run.policy)) is not None or steering is not None:
+        if (steered := flows.instance.steering(experiment.policy(run.policy))) is not None or steering is not None:
             ways = {}  # the datapath's table has been emptied
         steering = steered
         new_to_datapath = [] if links_died else run.seen
@@ -136,7 +132,7 @@ def check_flows(experiment: Experiment, runs: Iterable[RunFlows]) -> list[FlowCh
             ways.setdefault(flow, []).extend(seen.ports)
             if flow.dst_port == ROCE_PORT and flow not in known:
                 others[flow] = None
-        others_rows = _rows(flows.placed, others, flows.routes, flows.links)
+        others_rows = _rows(flows.instance, others, flows.routes, flows.links)
         for some, rows in ((flows.sent, flows.rows), ([(flow, 0) for flow in others], others_rows)):
             checks += [
                 FlowCheck(
@@ -148,25 +144,26 @@ def check_flows(experiment: Experiment, runs: Iterable[RunFlows]) -> list[FlowCh
                     observed=tuple(ways.get(flow, ())) if ways else (),
                 )
                 for (flow, count), predicted in zip(
-                    some, _choices(experiment, flows.links, (flow for flow, _ in some), rows), strict=True
+                    some, _choices(flows.instance, flows.links, (flow for flow, _ in some), rows), strict=True
                 )
             ]
     return checks
 
 
-def predicted_choices(experiment: Experiment, flow: Flow, routes: Forwarding) -> tuple[str, ...]:
+def predicted_choices(instance: Instance, flow: Flow, routes: Forwarding) -> tuple[str, ...]:
     """The ports of the predicted path at switches with several next hops, which observations can confirm."""
-    links = Links(experiment.topology)
-    (found,) = _choices(experiment, links, [flow], np.array([links.row(predicted_path(experiment, flow, routes))]))
+    links = Links(instance.experiment.topology)
+    (found,) = _choices(instance, links, [flow], np.array([links.row(predicted_path(instance, flow, routes))]))
     return found
 
 
-def predicted_path(experiment: Experiment, flow: Flow, routes: Forwarding) -> Path:
+def predicted_path(instance: Instance, flow: Flow, routes: Forwarding) -> Path:
     """The path from the source host on that the emulated switches will choose, by their `routes` and their hash.
 
     Where an arrangement decides the paths: the one that it decides on.
     """
-    if (arrangement := experiment.path_arrangement) is not None:
+    experiment = instance.experiment
+    if (arrangement := instance.path_arrangement) is not None:
         source, destination = (experiment.topology.port_of(address) for address in (flow.src, flow.dst))
         return arrangement.path(source, destination)
     return path_of(experiment.topology, flow, experiment.ecmp_hash, routes=routes)
@@ -178,11 +175,11 @@ def _address(text: str) -> Address:
     return ip_address(text)
 
 
-def _rows(experiment: Experiment, flows: Collection[Flow], routes: Forwarding, links: Links) -> npt.NDArray[np.int32]:
+def _rows(instance: Instance, flows: Collection[Flow], routes: Forwarding, links: Links) -> npt.NDArray[np.int32]:
     """The links of the predicted path of each flow, filled up with -1: of all at once where switches forward by
     destination only."""
-    if experiment.path_arrangement is not None or routes.ingress or not flows:
-        paths = [links.row(predicted_path(experiment, flow, routes)) for flow in flows]
+    if instance.path_arrangement is not None or routes.ingress or not flows:
+        paths = [links.row(predicted_path(instance, flow, routes)) for flow in flows]
         found = np.full((len(paths), max(map(len, paths), default=0)), -1, dtype=np.int32)
         for row, path in zip(found, paths, strict=True):
             row[: len(path)] = path
@@ -194,16 +191,16 @@ def _rows(experiment: Experiment, flows: Collection[Flow], routes: Forwarding, l
         dport=np.array([flow.dst_port for flow in flows], dtype=np.uint16),
         proto=np.array([IPPROTO_UDP], dtype=np.uint8),
     )
-    return hashed_paths(links, fields, experiment.ecmp_hash, routes)
+    return hashed_paths(links, fields, instance.experiment.ecmp_hash, routes)
 
 
 def _choices(
-    experiment: Experiment, links: Links, flows: Iterable[Flow], rows: npt.NDArray[np.int32]
+    instance: Instance, links: Links, flows: Iterable[Flow], rows: npt.NDArray[np.int32]
 ) -> Iterator[tuple[str, ...]]:
     """By flow: the ports of its path at switches with several next hops."""
-    groups, ports = forwarding(experiment.topology).groups, links.ports
+    groups, ports = forwarding(instance.experiment.topology).groups, links.ports
     names, switches = [str(port) for port in ports], [port.node for port in ports]
-    arranged = experiment.path_arrangement is not None
+    arranged = instance.path_arrangement is not None
     several: dict[tuple[str, str], bool] = {}  # by switch and home: all hosts behind a switch have the same groups
     for flow, row in zip(flows, rows.tolist(), strict=True):
         path = [] if arranged else [link for link in row[1:] if link >= 0]

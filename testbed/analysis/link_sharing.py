@@ -28,23 +28,23 @@ def sharing(flows: RunFlows) -> LinkSharing:
 
     The report compares predictions with observations.
     """
-    placed = flows.placed
-    job_of = {placed.address(rank): number for number, job in enumerate(placed.jobs) for rank in job.ranks}
+    experiment, address = flows.instance.experiment, flows.instance.address
+    job_of = {address(rank): number for number, job in enumerate(experiment.jobs) for rank in job.ranks}
     job = np.array([job_of.get(str(flow.src), -1) for flow, _ in flows.sent], dtype=np.int64)
     last = (flows.rows >= 0).sum(axis=1) - 1
     place = np.arange(flows.rows.shape[1])
     between = (place > 0) & (place < last[:, None]) & (job >= 0)[:, None]
     crossing, _ = np.nonzero(between)
     link = flows.rows[between]
-    spines = top_switches(placed.topology)
-    payload = np.zeros((len(placed.jobs), len(flows.links)), dtype=np.int64)
+    spines = top_switches(experiment.topology)
+    payload = np.zeros((len(experiment.jobs), len(flows.links)), dtype=np.int64)
     count = np.zeros_like(payload)
     np.add.at(payload, (job[crossing], link), flows.bytes[crossing])
     np.add.at(count, (job[crossing], link), 1)
     by_spine: dict[str, Counter[str]] = {spine: Counter() for spine in spines}
     for number, one in zip(*(index.tolist() for index in np.nonzero(count)), strict=True):
         if (node := flows.links.ports[one].node) in by_spine:
-            by_spine[node][placed.jobs[number].name] += int(payload[number, one])
+            by_spine[node][experiment.jobs[number].name] += int(payload[number, one])
     sharers = (count > 0).sum(axis=0)
     return LinkSharing(
         by_spine=by_spine,

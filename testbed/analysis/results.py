@@ -13,11 +13,11 @@ from typing import Any
 from testbed.analysis import metrics
 from testbed.analysis.arranged import traffic_of
 from testbed.analysis.flows import FlowCheck, RunFlows
-from testbed.analysis.jobs import fairness, ideal_at
+from testbed.analysis.jobs import fairness
 from testbed.analysis.metrics import PolicyResult, Uplink
 from testbed.analysis.recovery import paces_bps, recovery_s
 from testbed.analysis.training_steps import StepTimes, step_times
-from testbed.spec import Experiment
+from testbed.spec import Experiment, Instance
 
 OBSERVATIONS = "observations.json"
 SUMMARY = "summary.json"
@@ -28,19 +28,20 @@ JOURNAL = f"{LOGS}/journal.jsonl"
 
 def ideal_of(experiment: Experiment) -> float:
     """Ideal completion time in seconds: the minimum over the seeds, a lower bound for every run."""
-    return min(ideal_at(experiment, seed) for seed in experiment.seeds)
+    return min(Instance(experiment, seed).ideal_s() for seed in experiment.seeds)
 
 
 def summary(experiment: Experiment, results: Sequence[PolicyResult], checks: Iterable[FlowCheck]) -> dict[str, Any]:
     """The contents of `summary.json`. Its keys are a stable interface; details belong in other files."""
     checked = [check for check in checks if check.checked]
+    instances = dict.fromkeys(one.instance for result in results for one in result.flows)
     times = {entry.name: entry for entry in step_times(experiment, results)}
     return {
         "spec": experiment.spec.model_dump(mode="json", exclude_unset=True),
         "fabric": experiment.spec.fabric,
-        "placement": list(experiment.hosts),
+        "placement": list(experiment.first_hosts),
         "seeds": list(experiment.seeds),
-        "ideal_s": ideal_of(experiment),
+        "ideal_s": min(instance.ideal_s() for instance in instances),
         "policies": [
             {
                 "name": result.name,
@@ -67,7 +68,7 @@ def _of_jobs(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
     if len(experiment.jobs) < 2:
         return {}
     times = {job.name: [run.jobs[n].completion_s for run in result.runs] for n, job in enumerate(experiment.jobs)}
-    return {"jobs": times, "fairness": [fairness(experiment, run) for run in result.runs]}
+    return {"jobs": times, "fairness": [fairness(one) for one in result.flows]}
 
 
 def _of_events(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
@@ -107,7 +108,7 @@ def _of_arrangements(experiment: Experiment, result: PolicyResult) -> dict[str, 
     """Entries of what is set up on the fabric for the jobs."""
     entries: dict[str, Any] = {}
     for one in experiment.arrangements:
-        entries |= one.summary(traffic_of(experiment, result.runs))
+        entries |= one.summary(traffic_of(result.flows))
     return entries
 
 
@@ -115,7 +116,8 @@ def write_tables(
     folder: Path, experiment: Experiment, results: Sequence[PolicyResult], checks: Iterable[FlowCheck]
 ) -> None:
     """Write the CSV files: steps, jobs, pairs, lanes, links, throughput and predictions."""
-    runs = [run for result in results for run in result.runs]
+    every = [one for result in results for one in result.flows]
+    runs = [one.run for one in every]
     links = metrics.uplinks(experiment.topology)
     text = cache(str)
     _table(
@@ -136,12 +138,13 @@ def write_tables(
                 run.seed,
                 job.name,
                 job.size,
-                " ".join(experiment.at(run.seed).hosts[job.first : job.first + job.size]),
+                " ".join(one.instance.hosts[job.first : job.first + job.size]),
                 f"{record.completion_s:.6f}",
-                f"{ideal_at(experiment, run.seed, job):.6f}",
-                f"{fairness(experiment, run):.4f}",
+                f"{one.instance.ideal_s(job):.6f}",
+                f"{fairness(one):.4f}",
             )
-            for run in runs
+            for one in every
+            for run in [one.run]
             for job, record in zip(experiment.jobs, run.jobs, strict=True)
         ),
     )
@@ -154,12 +157,13 @@ def write_tables(
                 run.seed,
                 flow.src,
                 flow.dst,
-                experiment.at(run.seed).hosts[flow.src],
-                experiment.at(run.seed).hosts[flow.dst],
+                hosts[flow.src],
+                hosts[flow.dst],
                 flow.bytes,
                 f"{flow.completion_s:.6f}",
             )
-            for run in runs
+            for one in every
+            for run, hosts in [(one.run, one.instance.hosts)]
             for flow in run.flows
         ),
     )
@@ -177,8 +181,8 @@ def write_tables(
                 hosts[entry.rank],
                 *lane_values(entry.lane),
             )
-            for run in runs
-            for hosts in [experiment.at(run.seed).hosts]
+            for one in every
+            for run, hosts in [(one.run, one.instance.hosts)]
             for entry in run.lanes
         ),
     )

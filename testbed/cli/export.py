@@ -93,13 +93,12 @@ def _connections(file: Path) -> str:
     from testbed.training.tasks import TaskGraph
 
     experiment = spec.load(file)
-    seed = experiment.seeds[0]
-    placed = experiment.at(seed)
-    transfers = placed.transfers(seed)
-    found = dependencies_of(placed, placed.jobs, transfers)
-    number = {host.name: place for place, host in enumerate(placed.topology.hosts)}
-    nodes = [number[host] for host in placed.hosts]
-    graph, size = TaskGraph(len(number)), placed.spec.workload.item_bytes
+    instance = spec.Instance(experiment, experiment.seeds[0])
+    transfers = instance.transfers
+    found = dependencies_of(experiment, experiment.jobs, transfers)
+    number = {host.name: place for place, host in enumerate(experiment.topology.hosts)}
+    nodes = [number[host] for host in instance.hosts]
+    graph, size = TaskGraph(len(number)), experiment.spec.workload.item_bytes
     for transfer in transfers:
         graph.send(nodes[transfer.src], nodes[transfer.dst], transfer.count * size)
     for pause_s in found.pause_s.tolist():

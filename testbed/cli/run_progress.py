@@ -2,14 +2,13 @@
 """How far the experiment in a result folder has come."""
 
 import time
-from functools import partial
+from functools import cache
 from pathlib import Path
 
-from testbed.analysis.jobs import ideal_at
 from testbed.cli.fabric import hash_of
 from testbed.live.fabric_view import FabricView
 from testbed.live.runs_so_far import entries, happenings, standing
-from testbed.spec import Experiment
+from testbed.spec import Experiment, Instance
 
 
 class RunProgress:
@@ -19,6 +18,7 @@ class RunProgress:
         self._experiment, self._journal = experiment, journal
         self._policies = [policy.name for policy in experiment.spec.policies]
         self._seen: int | None = None
+        self._ideal_s = cache(lambda seed: Instance(experiment, seed).ideal_s())
 
     def take(self) -> tuple[str, list[str]]:
         """How far the runs have come, and a sentence for each event since the last call."""
@@ -28,7 +28,7 @@ class RunProgress:
         except FileNotFoundError:  # the run has not begun
             journal = []
         total = len(self._experiment.seeds) * len(self._policies)
-        said = standing(journal, self._policies, partial(ideal_at, self._experiment), total, time.monotonic())
+        said = standing(journal, self._policies, self._ideal_s, total, time.monotonic())
         new = [] if self._seen is None else happenings(self._seen, journal)
         self._seen = len(journal)
         return said, new

@@ -31,7 +31,7 @@ from testbed.analysis.training_steps import step_times
 from testbed.arrangements import Section
 from testbed.report.plots import LOSSES, PLOTS, STYLE, Plot
 from testbed.report.replay import replay
-from testbed.spec import Experiment, dump, leaf_names
+from testbed.spec import Experiment, Instance, dump
 
 _PNG_DPI = 144
 
@@ -40,7 +40,7 @@ def write(
     folder: Path, experiment: Experiment, results: Sequence[PolicyResult], checks: Sequence[FlowCheck], ideal_s: float
 ) -> Path:
     """Write `report.html` and the plots into `folder`. Returns the path of the report."""
-    trained = step_times(experiment, results)
+    trained, first = step_times(experiment, results), Instance(experiment, experiment.seeds[0])
     plots = (*PLOTS, LOSSES) if trained else PLOTS
     figures = {plot.name: _save(plot, folder, experiment, results, ideal_s) for plot in plots}
     page = template("report.html.j2").render(
@@ -53,12 +53,12 @@ def write(
         recoveries=[_recovery_row(result) for result in results] if experiment.spec.events else [],
         sharings=[_sharing_row(result) for result in results] if len(experiment.jobs) > 1 else [],
         spines=top_switches(experiment.topology),
-        placement=list(zip(experiment.hosts, leaf_names(experiment), strict=True)),
+        placement=list(zip(first.hosts, first.leaves, strict=True)),
         rule=experiment.spec.placement.rule,
         services=[_service_row(result) for result in results if result.policy == "controller"],
         checks=_check_rows(results, checks),
         sections=_sections(experiment, results),
-        relays=_relay_rows(experiment),
+        relays=_relay_rows(first),
         trained=trained,
         seconds=sum(sum(result.completions_s) for result in results),
         figures=figures,
@@ -123,8 +123,8 @@ def _policy_row(experiment: Experiment, result: PolicyResult, ideal_s: float) ->
 
 
 def _jobs_row(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
-    index = [fairness(experiment, run) for run in result.runs]
-    pace = [speeds(experiment, run) for run in result.runs]
+    index = [fairness(one) for one in result.flows]
+    pace = [speeds(one) for one in result.flows]
     return {
         "name": result.name,
         "mean_fairness": fmean(index),
@@ -165,21 +165,21 @@ def _recovery_row(result: PolicyResult) -> dict[str, Any]:
 
 def _sections(experiment: Experiment, results: Sequence[PolicyResult]) -> list[Section]:
     """What the arrangements add to the report."""
-    runs = [run for result in results for run in result.runs]
-    return [section for one in experiment.arrangements for section in one.sections(traffic_of(experiment, runs))]
+    runs = [one for result in results for one in result.flows]
+    return [section for one in experiment.arrangements for section in one.sections(traffic_of(runs))]
 
 
-def _relay_rows(experiment: Experiment) -> list[tuple[str, str, str]]:
+def _relay_rows(first: Instance) -> list[tuple[str, str, str]]:
     """For each relayed pair of ranks with the first seed: sender, receiver, and the sending NIC at every hop."""
-    placed, rows = experiment.at(experiment.seeds[0]), []
+    experiment, rows = first.experiment, []
     for job in experiment.jobs:
         for ways in experiment.spec.workload.relayed(job.size).values():
             ranks = [job.first + rank for rank in ways]
             stops = []
             for near, far in pairwise(ranks):
-                nic = placed.topology.host(placed.hosts[near]).nics[placed.nics_between(near, far)[0]].name
-                stops.append(f"{placed.hosts[near]} ({nic})")
-            ends = placed.hosts[ranks[0]], placed.hosts[ranks[-1]]
+                nic = experiment.topology.host(first.hosts[near]).nics[first.nics_between(near, far)[0]].name
+                stops.append(f"{first.hosts[near]} ({nic})")
+            ends = first.hosts[ranks[0]], first.hosts[ranks[-1]]
             rows.append((*ends, " → ".join([*stops, ends[1]])))
     return rows
 

@@ -15,7 +15,7 @@ from testbed.allocation.placement import leaf_of
 from testbed.analysis import metrics
 from testbed.analysis.metrics import PolicyResult, Uplink
 from testbed.analysis.observations import RunRecord
-from testbed.spec import Experiment
+from testbed.spec import Experiment, Instance
 
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 """Okabe and Ito's palette, distinguishable with all kinds of colour vision (jfly.uni-koeln.de/color)."""
@@ -162,7 +162,8 @@ def throughput(experiment: Experiment, results: Sequence[PolicyResult], ideal_s:
             lw=1.8,
             label=f"{_label(result, ' ')}, seed {run.seed}",
         )
-    capacity = sum(experiment.line_rate_bps(rank) for rank in range(experiment.ranks)) / 1e6
+    first = Instance(experiment, experiment.seeds[0])
+    capacity = sum(map(first.line_rate_bps, range(experiment.ranks))) / 1e6
     axes.axhline(capacity, color=_INK, lw=1.2, ls="--", label="all host links full")
     axes.set_xlabel("time since the start (s)")
     axes.set_ylabel("to all hosts (Mbit/s)")
@@ -264,7 +265,7 @@ def placement(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: 
     points = np.full((len(cables), 3, 2), np.nan)
     points[:, :2] = np.array(cables).reshape(-1, 2, 2)
     axes.plot(*points.reshape(-1, 2).T, color=_FAINT, lw=0.7, zorder=1)
-    rank_of = {host: rank for rank, host in enumerate(experiment.hosts)}
+    rank_of = {host: rank for rank, host in enumerate(experiment.first_hosts)}
     colour_of = {leaf: PALETTE[index % len(PALETTE)] for index, leaf in enumerate(rows[2])}
     size = 7.5 if len(rows[3]) <= 24 else 5.0
     crowded = {

@@ -27,7 +27,7 @@ from testbed.run.run_record import Reading, record_of
 from testbed.run.seen_flows import SeenFlows
 from testbed.run.steering import Steerer
 from testbed.run.timeline import Timeline, near_event
-from testbed.spec import Event, Experiment, Policy
+from testbed.spec import Event, Experiment, Instance, Policy, all_hosts
 from testbed.workloads.rail_alltoall import RailAlltoall
 
 SAMPLE_S = 0.1
@@ -100,29 +100,30 @@ class Runner:
         Raises TestbedError when a run fails.
         """
         experiment = self._experiment
-        hosts = experiment.all_hosts
+        hosts = all_hosts(experiment)
         for one in self._arrangers:
             one.prepare([event.kill for event in experiment.spec.events if event.kill is not None])
         steps.now(f"starting {len(hosts)} agents")
         with Agents(self._start, hosts, self._log_dir) as agents:
             for seed in experiment.seeds:
-                by_rank = _RankAgents(agents, [hosts.index(host) for host in experiment.at(seed).hosts])
+                instance = Instance(experiment, seed)
+                by_rank = _RankAgents(agents, [hosts.index(host) for host in instance.hosts])
                 for policy in experiment.spec.policies:
                     steps.now(f"{policy.name} (m = {policy.m}), seed {seed}")
-                    yield self._run(by_rank, policy, seed)
+                    yield self._run(by_rank, policy, instance)
                     steps.advance()
 
-    def _run(self, agents: _RankAgents, policy: Policy, seed: int) -> RunRecord:
-        experiment, limits = self._experiment.at(seed), self._experiment.timeouts
+    def _run(self, agents: _RankAgents, policy: Policy, instance: Instance) -> RunRecord:
+        experiment, seed, limits = self._experiment, instance.seed, self._experiment.timeouts
         with ExitStack() as run:
             for one in self._arrangers:
-                one.before_run(experiment.job_hosts, run)
-            if self._steerer.steer(experiment.steering(policy.name)):
+                one.before_run(instance.job_hosts, run)
+            if self._steerer.steer(instance.steering(policy)):
                 self._seen.forget()
             service = run.enter_context(self._services(policy, f"{policy.name}-{seed}"))
-            agents.send(prepare_commands(experiment, policy, seed, service))
+            agents.send(prepare_commands(instance, policy, service))
             prepared = agents.receive(messages.Prepared, limits.start_s)
-            agents.send(connect_commands(self._experiment, prepared))
+            agents.send(connect_commands(experiment, prepared))
             agents.receive(messages.Connected, limits.connect_s + _MARGIN_S)
             before = self._with_faults(self._read(0.0))
             started: dict[int, float] = {}
@@ -147,16 +148,14 @@ class Runner:
                                 meanwhile=self._sampler(readings, started[0]),
                             )
                         except TestbedError as error:
-                            raise self._explained(error, experiment, seed, time.monotonic() - at_s) from error
+                            raise self._explained(error, instance, time.monotonic() - at_s) from error
                     happened += timeline.happened
                 after = self._with_faults(self._read(started[0]))
                 readings.append(after)
                 status = {} if service is None else service.status()
             agents.send(dict.fromkeys(range(experiment.ranks), messages.Close()))
             agents.receive(messages.Closed, limits.connect_s)
-        record = record_of(
-            experiment, policy, seed, started, finished, before, after, readings, happened, self._seen.fresh()
-        )
+        record = record_of(instance, policy, started, finished, before, after, readings, happened, self._seen.fresh())
         self._tell(Finished(policy.name, seed, record.completion_s))
         return record.model_copy(update={"service": status, "strays": self._steerer.strays()})
 
@@ -171,8 +170,9 @@ class Runner:
 
         return sample
 
-    def _explained(self, error: TestbedError, experiment: Experiment, seed: int, at_s: float) -> TestbedError:
+    def _explained(self, error: TestbedError, instance: Instance, at_s: float) -> TestbedError:
         """The error, explained by the cut links when these leave some transfer without a path."""
+        experiment = self._experiment
         cut: dict[str, None] = {}
         for event in sorted(experiment.spec.events, key=lambda event: event.at_s):
             if event.cut is not None and event.at_s <= at_s:
@@ -181,13 +181,13 @@ class Runner:
                 mended = experiment.cable(event.mend)
                 cut = {port: None for port in cut if experiment.cable(port) != mended}
         dead = experiment.dead_links(frozenset(map(experiment.cable, cut)))
-        stranded = experiment.stranded(seed, dead)
+        stranded = next(instance.stranded(dead), None)
         if stranded is None:
             return error
         relaying = isinstance(experiment.spec.workload, RailAlltoall)
         remedy = "; name rails that are dead in workload.failed_rails" if relaying else ""
         return TestbedError(
-            f"no path leads from {experiment.hosts[stranded.src]} to {experiment.hosts[stranded.dst]} while "
+            f"no path leads from {instance.hosts[stranded.src]} to {instance.hosts[stranded.dst]} while "
             f"{', '.join(cut)} {'is' if len(cut) == 1 else 'are'} cut{remedy} ({error})"
         )
 

@@ -7,25 +7,25 @@ from dataclasses import replace
 from testbed.allocation.ports import RankPorts
 from testbed.run import agent_messages as messages
 from testbed.run.path_service import PathServiceProcess
-from testbed.spec import Experiment, Policy
+from testbed.spec import Experiment, Instance, Policy
 
 
 def prepare_commands(
-    experiment: Experiment, policy: Policy, seed: int, service: PathServiceProcess | None
+    instance: Instance, policy: Policy, service: PathServiceProcess | None
 ) -> dict[int, messages.Prepare]:
     """By rank: the devices to open, their source ports, and the rank's part of the workload."""
-    ports = experiment.ports(policy, seed)
+    experiment, ports = instance.experiment, instance.ports(policy)
     return {
         rank: messages.Prepare(
             rank=rank - job.first,
             ranks=job.size,
-            seed=seed,
+            seed=instance.seed,
             workload=experiment.spec.workload,
             transport=policy.transport,
             job=number,
-            others=_other_devices(experiment, policy, rank, ports[rank], service),
-            splits=_splits(experiment, rank),
-            device=_device(experiment, policy, rank, ports[rank], service),
+            others=_other_devices(instance, policy, rank, ports[rank], service),
+            splits=_splits(instance, rank),
+            device=_device(instance, policy, rank, ports[rank], service),
         )
         for number, job in enumerate(experiment.jobs)
         for rank in job.ranks
@@ -33,27 +33,27 @@ def prepare_commands(
 
 
 def _other_devices(
-    experiment: Experiment, policy: Policy, rank: int, ports: RankPorts, service: PathServiceProcess | None
+    instance: Instance, policy: Policy, rank: int, ports: RankPorts, service: PathServiceProcess | None
 ) -> list[messages.OtherDevice]:
     """Devices for traffic on the rank's other networks. They use policy ecmp and do not ask the path service."""
-    job = experiment.job_of(rank)
+    job = instance.experiment.job_of(rank)
     sending, taking = (
         {
-            (peer - job.first, route): experiment.nics_between(*pair, route)[end]
+            (peer - job.first, route): instance.nics_between(*pair, route)[end]
             for peer in job.ranks
             if peer != rank
             for pair in [(peer, rank) if end else (rank, peer)]
-            for route in range(len(experiment.shares(*pair)))
+            for route in range(len(instance.shares(*pair)))
         }
         for end in (0, 1)
     )
-    plain = _device(experiment, policy, rank, replace(ports, table={}), service)
+    plain = _device(instance, policy, rank, replace(ports, table={}), service)
     return [
         messages.OtherDevice(
             device=plain.model_copy(
                 update={
-                    "address": experiment.address(rank, nic),
-                    "line_rate_bps": experiment.line_rate_bps(rank, nic),
+                    "address": instance.address(rank, nic),
+                    "line_rate_bps": instance.line_rate_bps(rank, nic),
                     "policy": "ecmp",
                     **dict.fromkeys(("path_service", "token_file", "job", "elephant_bytes", "assign_wait_s")),
                 }
@@ -61,15 +61,15 @@ def _other_devices(
             targets=[way for way, own in sending.items() if own == nic],
             sources=[way for way, own in taking.items() if own == nic],
         )
-        for nic in sorted({*sending.values(), *taking.values()} - {experiment.nic})
+        for nic in sorted({*sending.values(), *taking.values()} - {instance.experiment.nic})
     ]
 
 
-def _splits(experiment: Experiment, rank: int) -> list[messages.Split]:
+def _splits(instance: Instance, rank: int) -> list[messages.Split]:
     """How the rank's peers share out what they send to it, and the rank what it sends, over several routes."""
-    job = experiment.job_of(rank)
+    job = instance.experiment.job_of(rank)
     pairs = [pair for peer in job.ranks if peer != rank for pair in ((rank, peer), (peer, rank))]
-    shares = {pair: list(experiment.shares(*pair)) for pair in pairs}
+    shares = {pair: list(instance.shares(*pair)) for pair in pairs}
     return [
         messages.Split(src=src - job.first, dst=dst - job.first, shares=own)
         for (src, dst), own in shares.items()
@@ -78,21 +78,22 @@ def _splits(experiment: Experiment, rank: int) -> list[messages.Split]:
 
 
 def _device(
-    experiment: Experiment,
+    instance: Instance,
     policy: Policy,
     rank: int,
     ports: RankPorts,
     service: PathServiceProcess | None,
 ) -> messages.DeviceConfig:
+    experiment = instance.experiment
     return messages.DeviceConfig(
-        address=experiment.address(rank),
+        address=instance.address(rank),
         backend="verbs" if experiment.spec.fabric == "softroce" else None,
         lanes=policy.m,
         policy=_port_policy(policy, ports),
-        ports={experiment.address(peer): list(pinned) for peer, pinned in ports.table.items()} or None,
+        ports={instance.address(peer): list(pinned) for peer, pinned in ports.table.items()} or None,
         seed=ports.seed,
         path_mtu=experiment.spec.path_mtu,
-        line_rate_bps=experiment.line_rate_bps(rank),
+        line_rate_bps=instance.line_rate_bps(rank),
         flowlet_bytes=policy.flowlet_bytes,
         mice_bytes=policy.mice_bytes,
         congestion_control=policy.congestion_control,

@@ -24,7 +24,7 @@ from testbed.analysis.observations import (
 )
 from testbed.run import agent_messages as messages
 from testbed.run.fabric import Counters, Faults
-from testbed.spec import Experiment, Policy
+from testbed.spec import Experiment, Instance, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,8 @@ class Reading:
 
 
 def record_of(
-    experiment: Experiment,
+    instance: Instance,
     policy: Policy,
-    seed: int,
     started: Mapping[int, float],
     finished: Mapping[int, messages.Finished],
     before: Reading,
@@ -54,7 +53,8 @@ def record_of(
 
     `started` has the start of each rank's job, in seconds of the monotonic clock; `finished` has its report.
     """
-    demands = bytes_by_pair(experiment.transfers(seed), experiment.spec.workload.item_bytes)
+    experiment, seed = instance.experiment, instance.seed
+    demands = bytes_by_pair(instance.transfers, experiment.spec.workload.item_bytes)
     jobs = [
         JobRecord(
             name=job.name,

@@ -24,7 +24,7 @@ from testbed.run.experiment_runs import Runner
 from testbed.run.failures import exit_status, fabric_errors
 from testbed.run.path_service import PathServices
 from testbed.run.torch_rank import require_torch
-from testbed.spec import Experiment, load
+from testbed.spec import Experiment, all_hosts, load
 from testbed.workloads.nccl import NcclCollective
 from testbed.workloads.torch_training import TorchTraining
 
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def work() -> None:
         experiment = load(arguments.spec)
         runs = len(experiment.seeds) * len(experiment.spec.policies)
-        with AgentProcesses(experiment.all_hosts) as agents, Steps(runs) as steps:
+        with AgentProcesses(all_hosts(experiment)) as agents, Steps(runs) as steps:
             run_in_sandbox(experiment, agents, arguments.log_dir, steps, tell).save(arguments.out)
 
     return exit_status(work)

@@ -11,7 +11,6 @@ from sim.fluid import Messages, Simulation
 from sim.links import Links
 from sim.messages import NO_CHANNEL
 from sim.paths import Paths, spread_paths
-from testbed.analysis.jobs import ideal_at
 from testbed.analysis.observations import HappenedEvent, LinkLoad, Observations, RunRecord
 from testbed.errors import TestbedError
 from testbed.progress import Steps
@@ -30,7 +29,7 @@ from testbed.simulate.runs import (
     run_record,
     simultaneous_jobs,
 )
-from testbed.spec import Event, Experiment, Job, Policy
+from testbed.spec import Event, Experiment, Instance, Job, Policy
 
 _SPREAD = ("spraying", "oblivious")
 """Policies that choose a path per packet, so that a whole message is sent at one rate."""
@@ -44,27 +43,30 @@ def observe(experiment: Experiment, steps: Steps) -> Observations:
     return observe_runs(experiment, steps, _run)
 
 
-def _run(experiment: Experiment, policy: Policy, seed: int, links: Links) -> RunRecord:
-    simulated = [_Model(experiment, policy, seed, links, jobs).run() for jobs in simultaneous_jobs(experiment, policy)]
+def _run(instance: Instance, policy: Policy, links: Links) -> RunRecord:
+    experiment = instance.experiment
+    simulated = [_Model(instance, policy, links, jobs).run() for jobs in simultaneous_jobs(experiment, policy)]
     link_bits = np.sum([one.link_bits for one in simulated], axis=0)
     loads = [
         LinkLoad(port=str(port), tx_bytes=round(bits / 8), tx_packets=_packets(bits, experiment), dropped=0)
         for port, bits in zip(links.ports, link_bits.tolist(), strict=True)
     ]
-    return run_record(experiment, policy, seed, links, simulated, loads)
+    return run_record(instance, policy, links, simulated, loads)
 
 
 class _Model:
     """One simulation: some jobs of an experiment under one policy."""
 
-    def __init__(self, experiment: Experiment, policy: Policy, seed: int, links: Links, jobs: Sequence[Job]) -> None:
+    def __init__(self, instance: Instance, policy: Policy, links: Links, jobs: Sequence[Job]) -> None:
+        experiment = instance.experiment
+        self._instance = instance
         self._experiment = experiment
         self._policy = policy
         self._links = links
-        self._traffic = Traffic.of(experiment, policy, seed, links, jobs)
+        self._traffic = Traffic.of(instance, policy, links, jobs)
         self._pairs = self._traffic.pairs
         self._lanes = self._traffic.lanes
-        self._every_s = ideal_at(experiment, seed) / SAMPLES
+        self._every_s = instance.ideal_s() / SAMPLES
         self._next_sample_s = self._every_s
         self._routes: Forwarding | None = None  # None while no link is dead
         self._capacity = links.rate_bps.copy()
@@ -76,7 +78,7 @@ class _Model:
             rates_bps.append(np.repeat(links.rate_bps[first] / policy.m, policy.m))
         self._simulation = Simulation(np.concatenate(rates_bps))
         self._simulation.add_channels(self._paths(self._lanes.rows))
-        self._planner = TalkPlanner.of(experiment, policy, self._traffic)
+        self._planner = TalkPlanner.of(instance, policy, self._traffic)
         self._left_bits = np.zeros(self._flows)  # by flow: bits sent on paths that it has left
         payload = self._traffic.payload_bytes.astype(np.float64)
         packets = np.ceil(payload / packet_bytes(experiment))
@@ -84,7 +86,7 @@ class _Model:
         delay_s = self._last_packet_s(packets, self._traffic.channel) + experiment.spec.fluid.message_delay_s
         self._add_messages(bits, delay_s)
         rule = RULES.get(policy.policy)
-        self._mover = None if rule is None else LaneMover(rule, self._round_trip_s(), self._lanes.ports, seed)
+        self._mover = None if rule is None else LaneMover(rule, self._round_trip_s(), self._lanes.ports, instance.seed)
         if self._planner is not None:
             self._take(self._planner.start())
 
@@ -95,7 +97,7 @@ class _Model:
     def _paths(self, rows: npt.NDArray[np.int32]) -> Paths:
         """The flows of all pairs under the policy, where `rows` are the links of each lane."""
         if self._policy.policy == "spraying":
-            src, dst = addresses_of(self._experiment, self._pairs)
+            src, dst = addresses_of(self._instance, self._pairs)
             return spread_paths(self._links, src, dst, self._routes)
         if self._policy.policy == "oblivious":
             return Paths.sprayed(rows)
@@ -244,7 +246,7 @@ class _Model:
         pairs = moved // shape[1]
         ports = self._lanes.ports.reshape(-1, 1)[moved]
         rows = paths_of_ports(
-            self._experiment, [self._pairs[pair] for pair in pairs.tolist()], ports, self._links, self._routes
+            self._instance, [self._pairs[pair] for pair in pairs.tolist()], ports, self._links, self._routes
         )
         self._take_rows(moved, rows)
 
@@ -321,17 +323,17 @@ class _Model:
 
     def _rows_around(self) -> npt.NDArray[np.int32]:
         """The links of all lanes without dead links, over other rails where a rail is dead."""
-        experiment, ports = self._experiment, self._lanes.ports
-        plan, hosts = experiment.detours(self._killed), experiment.hosts
+        ports, hosts = self._lanes.ports, self._instance.hosts
+        plan = self._instance.detours(self._killed)
         names = [(hosts[src], hosts[dst]) for src, dst in self._pairs]
         around = [place for place, ends in enumerate(names) if ends in plan.ways]
         left = sorted({*range(len(names))} - {*around})
         found = []
         if left:
             pairs = [self._pairs[place] for place in left]
-            found.append((left, paths_of_ports(experiment, pairs, ports[left], self._links, self._routes)))
+            found.append((left, paths_of_ports(self._instance, pairs, ports[left], self._links, self._routes)))
         if around:
-            paths = [plan.path(experiment.topology, *names[place]) for place in around]
+            paths = [plan.path(self._experiment.topology, *names[place]) for place in around]
             found.append((around, path_rows(paths, ports.shape[1], self._links)))
         rows = np.full((*ports.shape, max(some.shape[2] for _, some in found)), -1, dtype=np.int32)
         for places, some in found:
@@ -343,7 +345,7 @@ class _Model:
         topology, experiment = self._experiment.topology, self._experiment
         crossing = np.isin(self._lanes.rows, (link, self._links.back(link))).reshape(len(self._pairs), -1)
         receivers = {self._pairs[channel][1] for channel in np.flatnonzero(crossing.any(axis=1)).tolist()}
-        ports = {topology.peer(PortRef(experiment.hosts[rank], experiment.nic + 1)) for rank in receivers}
+        ports = {topology.peer(PortRef(self._instance.hosts[rank], experiment.nic + 1)) for rank in receivers}
         return sorted(str(port) for port in ports)
 
 

@@ -16,7 +16,7 @@ from sdn.planners import PLANNERS, Commodities
 from sim.links import Links
 from sim.paths import hashed_paths
 from testbed.allocation.demands import Pair, bytes_by_pair, routes_of
-from testbed.spec import STEERED, Experiment, Policy
+from testbed.spec import STEERED, Experiment, Instance, Policy
 from testbed.workloads import Transfer
 
 ELEPHANT_BYTES = 1 << 20
@@ -36,19 +36,18 @@ class Lanes:
     """By pair: the links of acknowledgements; None: the path backwards."""
 
 
-def elephants(experiment: Experiment, policy: Policy, sizes: Mapping[Pair, int]) -> list[Pair]:
+def elephants(instance: Instance, policy: Policy, sizes: Mapping[Pair, int]) -> list[Pair]:
     """The pairs whose path the path service would plan, where `sizes` has the bytes that each sends at once.
 
     Devices on a `local_nic` do not ask it (see `testbed.run.rank_configuration`).
     """
     least = policy.elephant_bytes or ELEPHANT_BYTES
-    return [pair for pair, size in sizes.items() if size >= least and experiment.is_planned(*pair)]
+    return [pair for pair, size in sizes.items() if size >= least and instance.is_planned(*pair)]
 
 
 def lanes_of(
-    experiment: Experiment,
+    instance: Instance,
     policy: Policy,
-    seed: int,
     transfers: Sequence[Transfer],
     links: Links,
     *,
@@ -56,16 +55,16 @@ def lanes_of(
 ) -> Lanes:
     """The ports and paths of the lanes of all pairs that transfer, in the order of `routed_pairs`.
 
-    `experiment` must be that of the seed. With `live`, elephants are planned later. Raises InputError.
+    With `live`, elephants are planned later. Raises InputError.
     """
-    demands = bytes_by_pair(transfers, experiment.spec.workload.item_bytes)
+    demands = bytes_by_pair(transfers, instance.experiment.spec.workload.item_bytes)
     pairs = list(demands)
-    chosen = experiment.ports(policy, seed)
+    chosen = instance.ports(policy)
     ports = np.array([chosen[src].towards(dst) for src, dst in pairs], dtype=np.uint16)
-    if (arrangement := experiment.path_arrangement) is not None:
-        own, hosts = routed_pairs(experiment, transfers)[0], experiment.hosts
+    if (arrangement := instance.path_arrangement) is not None:
+        own, hosts = routed_pairs(instance, transfers)[0], instance.hosts
         ports = np.array([chosen[src].towards(dst) for src, dst, _ in own], dtype=np.uint16)
-        nics = [experiment.nics_between(*one) for one in own]
+        nics = [instance.nics_between(*one) for one in own]
         ends = [
             (PortRef(hosts[src], near + 1), PortRef(hosts[dst], far + 1))
             for (src, dst, _), (near, far) in zip(own, nics, strict=True)
@@ -74,20 +73,20 @@ def lanes_of(
         back = [arrangement.path(far, near) for near, far in ends]
         return Lanes(ports, path_rows(there, policy.m, links), path_rows(back, 1, links)[:, 0])
     if policy.policy in STEERED:  # switches forward by ingress port and destination
-        routes = experiment.routes(policy.name)
-        return Lanes(ports, path_rows([_walked(experiment, pair, routes) for pair in pairs], policy.m, links))
-    rows = paths_of_ports(experiment, pairs, ports, links)
+        routes = instance.routes(policy)
+        return Lanes(ports, path_rows([_walked(instance, pair, routes) for pair in pairs], policy.m, links))
+    rows = paths_of_ports(instance, pairs, ports, links)
     if policy.policy == "controller" and not live:
-        rows = _planned(experiment, policy, demands, transfers, rows, links)
+        rows = _planned(instance, policy, demands, transfers, rows, links)
     return Lanes(ports, rows)
 
 
-def routed_pairs(experiment: Experiment, transfers: Sequence[Transfer]) -> tuple[list[tuple[int, int, int]], list[int]]:
+def routed_pairs(instance: Instance, transfers: Sequence[Transfer]) -> tuple[list[tuple[int, int, int]], list[int]]:
     """Every pair that transfers with each of its routes, in the order of first use, and the place of each transfer's.
 
     A route is a number; a pair has several only where an arrangement gives it more than one.
     """
-    chosen = routes_of(transfers, experiment.shares) if experiment.arrangements else [0] * len(transfers)
+    chosen = routes_of(transfers, instance.shares) if instance.arrangements else [0] * len(transfers)
     number: dict[tuple[int, int, int], int] = {}
     channel = [
         number.setdefault((one.src, one.dst, route), len(number)) for one, route in zip(transfers, chosen, strict=True)
@@ -96,7 +95,7 @@ def routed_pairs(experiment: Experiment, transfers: Sequence[Transfer]) -> tuple
 
 
 def paths_of_ports(
-    experiment: Experiment,
+    instance: Instance,
     pairs: Sequence[Pair],
     ports: npt.NDArray[np.uint16],
     links: Links,
@@ -104,7 +103,7 @@ def paths_of_ports(
 ) -> npt.NDArray[np.int32]:
     """The links that packets with source ports `ports`, by pair and lane, cross. Raises NoRouteError."""
     lanes = ports.shape[1]
-    src, dst = addresses_of(experiment, pairs)
+    src, dst = addresses_of(instance, pairs)
     fields = FlowFields(
         src=np.repeat(src, lanes, axis=0),
         dst=np.repeat(dst, lanes, axis=0),
@@ -112,23 +111,21 @@ def paths_of_ports(
         dport=np.array([ROCE_PORT], dtype=np.uint16),
         proto=np.array([IPPROTO_UDP], dtype=np.uint8),
     )
-    return hashed_paths(links, fields, experiment.ecmp_hash, routes).reshape(len(pairs), lanes, -1)
+    return hashed_paths(links, fields, instance.experiment.ecmp_hash, routes).reshape(len(pairs), lanes, -1)
 
 
-def addresses_of(experiment: Experiment, pairs: Sequence[Pair]) -> tuple[Addresses, Addresses]:
+def addresses_of(instance: Instance, pairs: Sequence[Pair]) -> tuple[Addresses, Addresses]:
     """The addresses between which each pair transfers: of the sources and of the destinations."""
-    nics = [experiment.nics_between(*pair) for pair in pairs]
+    nics = [instance.nics_between(*pair) for pair in pairs]
     src, dst = (
-        address_array(
-            ip_address(experiment.address(pair[end], own[end])) for pair, own in zip(pairs, nics, strict=True)
-        )
+        address_array(ip_address(instance.address(pair[end], own[end])) for pair, own in zip(pairs, nics, strict=True))
         for end in (0, 1)
     )
     return src, dst
 
 
 def _planned(
-    experiment: Experiment,
+    instance: Instance,
     policy: Policy,
     demands: dict[Pair, int],
     transfers: Sequence[Transfer],
@@ -136,13 +133,14 @@ def _planned(
     links: Links,
 ) -> npt.NDArray[np.int32]:
     """`rows` with the planner's paths for elephants, all planned before the first transfer, with bytes as demands."""
+    experiment = instance.experiment
     bursts = largest_bursts(experiment, transfers)
-    own = elephants(experiment, policy, {pair: bursts[pair] for pair in demands})
+    own = elephants(instance, policy, {pair: bursts[pair] for pair in demands})
     if not own:
         return rows
     planner = PLANNERS[policy.planner_name]
     cables = planner.cabling(experiment.topology)
-    ends = np.array([[cables.nic(experiment.hosts[rank], experiment.nic) for rank in pair] for pair in own])
+    ends = np.array([[cables.nic(instance.hosts[rank], experiment.nic) for rank in pair] for pair in own])
     jobs = [experiment.jobs.index(experiment.job_of(src)) for src, _ in own]
     asked = Commodities.of(ends[:, 0], ends[:, 1], [demands[pair] for pair in own], jobs)
     plan = planner(cables.fabric, asked)
@@ -176,9 +174,9 @@ def largest_bursts(experiment: Experiment, transfers: Iterable[Transfer]) -> dic
     return most
 
 
-def _walked(experiment: Experiment, pair: Pair, routes: Forwarding) -> Path:
-    nics = experiment.nics_between(*pair)
-    src, dst = (ip_address(experiment.address(rank, nic)) for rank, nic in zip(pair, nics, strict=True))
+def _walked(instance: Instance, pair: Pair, routes: Forwarding) -> Path:
+    nics, experiment = instance.nics_between(*pair), instance.experiment
+    src, dst = (ip_address(instance.address(rank, nic)) for rank, nic in zip(pair, nics, strict=True))
     return path_of(experiment.topology, Flow(src, dst, ENTROPY_PORTS.start), experiment.ecmp_hash, routes=routes)
 
 

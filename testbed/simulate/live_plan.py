@@ -14,7 +14,7 @@ from sdn.planners import PLANNERS, Route
 from testbed.allocation.demands import Pair
 from testbed.simulate.lane_paths import elephants
 from testbed.simulate.runs import Traffic
-from testbed.spec import Experiment, Policy
+from testbed.spec import Instance, Policy
 from testbed.workloads import Talk, Transfer
 
 
@@ -23,16 +23,16 @@ class TalkPlanner:
 
     def __init__(
         self,
-        experiment: Experiment,
+        instance: Instance,
         policy: Policy,
         pairs: Sequence[Pair],
         transfers: Sequence[Transfer],
         talks: Sequence[Talk],
     ) -> None:
-        planner = policy.planner_name
+        experiment, planner = instance.experiment, policy.planner_name
         self._cables = PLANNERS[planner].cabling(experiment.topology)
         self._plan = LIVE[planner](self._cables.fabric)
-        self._nics = [self._cables.nic(host, experiment.nic) for host in experiment.hosts]
+        self._nics = [self._cables.nic(host, experiment.nic) for host in instance.hosts]
         self._pairs = pairs
         number = {pair: place for place, pair in enumerate(pairs)}
         self._beginning: dict[int | None, list[Sequence[int]]] = {}
@@ -42,7 +42,7 @@ class TalkPlanner:
             for place in talk.transfers:
                 one = transfers[place]
                 sent[one.src, one.dst] += one.count * experiment.spec.workload.item_bytes
-            own = [number[pair] for pair in elephants(experiment, policy, sent)]
+            own = [number[pair] for pair in elephants(instance, policy, sent)]
             self._beginning.setdefault(talk.begin, []).append(own)
             self._ending.setdefault(talk.end, []).append(own)
         self._users: Counter[int] = Counter()  # by pair: parts of jobs that talk
@@ -50,12 +50,12 @@ class TalkPlanner:
         self._pair: dict[int, int] = {}  # by commodity
 
     @classmethod
-    def of(cls, experiment: Experiment, policy: Policy, traffic: Traffic) -> Self | None:
+    def of(cls, instance: Instance, policy: Policy, traffic: Traffic) -> Self | None:
         """The planner of policy `controller`; None under others, and where no job begins and ends by itself."""
         talks = traffic.dependencies.talks
         if policy.policy != "controller" or not talks:
             return None
-        return cls(experiment, policy, traffic.pairs, traffic.transfers, talks)
+        return cls(instance, policy, traffic.pairs, traffic.transfers, talks)
 
     @property
     def milestones(self) -> list[int]:

@@ -12,7 +12,6 @@ from netmodel import Path, PortRef
 from sim.links import Links
 from sim.messages import NO_CHANNEL
 from sim.packet import Options, Scheme, Simulation
-from testbed.analysis.jobs import ideal_at
 from testbed.analysis.observations import HappenedEvent, LinkLoad, Observations, RunRecord
 from testbed.errors import InputError
 from testbed.progress import Steps
@@ -30,7 +29,7 @@ from testbed.simulate.runs import (
     run_record,
     simultaneous_jobs,
 )
-from testbed.spec import Experiment, Job, LinkSettings, Policy, PolicyName
+from testbed.spec import Experiment, Instance, Job, LinkSettings, Policy, PolicyName
 
 _Longs = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -61,9 +60,9 @@ class _SimulatedJobs(SimulatedJobs):
     marked: _Longs
 
 
-def _run(experiment: Experiment, policy: Policy, seed: int, links: Links, steps: Steps) -> RunRecord:
+def _run(instance: Instance, policy: Policy, links: Links, steps: Steps) -> RunRecord:
     simulated = [
-        _simulate(experiment, policy, seed, links, jobs, steps) for jobs in simultaneous_jobs(experiment, policy)
+        _simulate(instance, policy, links, jobs, steps) for jobs in simultaneous_jobs(instance.experiment, policy)
     ]
     bits, packets, dropped, lost, marked = (
         np.sum([getattr(one, name) for one in simulated], axis=0)
@@ -80,18 +79,17 @@ def _run(experiment: Experiment, policy: Policy, seed: int, links: Links, steps:
         )
         for n, port in enumerate(links.ports)
     ]
-    return run_record(experiment, policy, seed, links, simulated, loads)
+    return run_record(instance, policy, links, simulated, loads)
 
 
-def _simulate(
-    experiment: Experiment, policy: Policy, seed: int, links: Links, jobs: Sequence[Job], steps: Steps
-) -> _SimulatedJobs:
+def _simulate(instance: Instance, policy: Policy, links: Links, jobs: Sequence[Job], steps: Steps) -> _SimulatedJobs:
     """One simulation: jobs that run at once under one policy."""
-    traffic = Traffic.of(experiment, policy, seed, links, jobs)
+    experiment, seed = instance.experiment, instance.seed
+    traffic = Traffic.of(instance, policy, links, jobs)
     options = _options(experiment, policy)
     pauses_s, dependencies = traffic.dependencies.pause_s, traffic.dependencies
-    planner = TalkPlanner.of(experiment, policy, traffic)
-    every_s = ideal_at(experiment, seed) / SAMPLES
+    planner = TalkPlanner.of(instance, policy, traffic)
+    every_s = instance.ideal_s() / SAMPLES
     samples: list[tuple[float, _Floats]] = []
     happened: list[HappenedEvent] = []
     events = sorted(experiment.spec.events, key=lambda event: event.at_s, reverse=True)

@@ -30,7 +30,7 @@ from testbed.analysis.observations import (
 from testbed.progress import Steps
 from testbed.simulate.dependencies import Dependencies, dependencies_of
 from testbed.simulate.lane_paths import Lanes, lanes_of, routed_pairs
-from testbed.spec import LARGEST_ROCE_HEADERS_BYTES, STEERED, Experiment, Job, Policy
+from testbed.spec import LARGEST_ROCE_HEADERS_BYTES, STEERED, Experiment, Instance, Job, Policy
 from testbed.workloads import Transfer
 
 SAMPLES = 60
@@ -61,15 +61,16 @@ def packet_bytes(experiment: Experiment) -> int:
 
 
 def observe_runs(
-    experiment: Experiment, steps: Steps, run: Callable[[Experiment, Policy, int, Links], RunRecord]
+    experiment: Experiment, steps: Steps, run: Callable[[Instance, Policy, Links], RunRecord]
 ) -> Observations:
-    """Call `run` for every policy with every seed; its experiment is the one of that seed."""
+    """Call `run` for every policy with every seed."""
     links = Links(experiment.topology)
     records = []
     for seed in experiment.seeds:
+        instance = Instance(experiment, seed)
         for policy in experiment.spec.policies:
             steps.now(f"{policy.name} (m = {policy.m}), seed {seed}")
-            records.append(run(experiment.at(seed), policy, seed, links))
+            records.append(run(instance, policy, links))
             steps.advance()
     return Observations(runs=records)
 
@@ -97,22 +98,22 @@ class Traffic:
     dependencies: Dependencies
 
     @classmethod
-    def of(cls, experiment: Experiment, policy: Policy, seed: int, links: Links, jobs: Sequence[Job]) -> "Traffic":
+    def of(cls, instance: Instance, policy: Policy, links: Links, jobs: Sequence[Job]) -> "Traffic":
         """The traffic of these jobs under one policy.
 
         Jobs whose parts begin and end communication are planned later. Raises InputError.
         """
         ranks = {rank for job in jobs for rank in job.ranks}
-        transfers = [transfer for transfer in experiment.transfers(seed) if transfer.src in ranks]
-        pairs, channel = routed_pairs(experiment, transfers)
-        item_bytes = experiment.spec.workload.item_bytes
-        dependencies = dependencies_of(experiment, jobs, transfers)
+        transfers = [transfer for transfer in instance.transfers if transfer.src in ranks]
+        pairs, channel = routed_pairs(instance, transfers)
+        item_bytes = instance.experiment.spec.workload.item_bytes
+        dependencies = dependencies_of(instance.experiment, jobs, transfers)
         return cls(
             jobs=jobs,
             transfers=transfers,
             pairs=[(src, dst) for src, dst, _ in pairs],
             routes=[route for *_, route in pairs],
-            lanes=lanes_of(experiment, policy, seed, transfers, links, live=bool(dependencies.talks)),
+            lanes=lanes_of(instance, policy, transfers, links, live=bool(dependencies.talks)),
             channel=np.array(channel, dtype=np.int64),
             payload_bytes=np.array([transfer.count * item_bytes for transfer in transfers], dtype=np.int64),
             dependencies=dependencies,
@@ -130,15 +131,15 @@ class LaneTotals:
     timeouts: Sequence[int]
 
 
-def rank_lanes(experiment: Experiment, policy: Policy, traffic: Traffic, totals: LaneTotals) -> list[RankLane]:
+def rank_lanes(instance: Instance, policy: Policy, traffic: Traffic, totals: LaneTotals) -> list[RankLane]:
     """The lanes of all pairs with what they have sent."""
     method = "ecmp" if policy.policy in STEERED else policy.policy
-    lanes = traffic.lanes.ports.shape[1]
+    lanes, several = traffic.lanes.ports.shape[1], instance.experiment.several_nics
     return [
         RankLane(
             rank=src,
             lane=LaneCounters(
-                peer=experiment.address(dst, remote),
+                peer=instance.address(dst, remote),
                 lane=lane,
                 port=int(traffic.lanes.ports[channel, lane]),
                 port_method=method,
@@ -148,11 +149,11 @@ def rank_lanes(experiment: Experiment, policy: Policy, traffic: Traffic, totals:
                 retransmits=int(totals.retransmits[channel * lanes + lane]),
                 timeouts=int(totals.timeouts[channel * lanes + lane]),
                 rtt_s=None,
-                local=None if local is None else experiment.address(src, local),
+                local=None if local is None else instance.address(src, local),
             ),
         )
         for channel, ((src, dst), route) in enumerate(zip(traffic.pairs, traffic.routes, strict=True))
-        for local, remote in [experiment.nics_between(src, dst, route) if experiment.several_nics else (None, None)]
+        for local, remote in [instance.nics_between(src, dst, route) if several else (None, None)]
         for lane in range(lanes)
     ]
 
@@ -185,14 +186,14 @@ class SimulatedJobs:
 
 
 def run_record(
-    experiment: Experiment,
+    instance: Instance,
     policy: Policy,
-    seed: int,
     links: Links,
     simulated: Sequence[SimulatedJobs],
     loads: Sequence[LinkLoad],
 ) -> RunRecord:
     """The record of a run. `loads` has all links; the record leaves out those of hosts without settings of `links`."""
+    experiment, seed = instance.experiment, instance.seed
     arrival: dict[Pair, float] = {}
     finished = [0.0] * experiment.ranks
     computed: dict[Job, float] = {}
@@ -205,7 +206,7 @@ def run_record(
             for rank in pair:
                 by_step[rank][transfer.step] = max(by_step[rank].get(transfer.step, 0.0), moment)
                 finished[rank] = max(finished[rank], moment)
-    demands = bytes_by_pair(experiment.transfers(seed), experiment.spec.workload.item_bytes)
+    demands = bytes_by_pair(instance.transfers, experiment.spec.workload.item_bytes)
     jobs = [
         JobRecord(
             name=job.name,
@@ -225,7 +226,7 @@ def run_record(
             PairFlow(src=src, dst=dst, bytes=count, completion_s=arrival[src, dst])
             for (src, dst), count in demands.items()
         ],
-        lanes=[lane for one in simulated for lane in rank_lanes(experiment, policy, one.traffic, one.lanes)],
+        lanes=[lane for one in simulated for lane in rank_lanes(instance, policy, one.traffic, one.lanes)],
         discards={},
         overruns=0,
         links=[
@@ -233,7 +234,7 @@ def run_record(
             for port, load in sorted(zip(links.ports, loads, strict=True), key=lambda pair: pair[0])
             if not experiment.topology.has_host(port.node) or str(port) in experiment.spec.set_ports
         ],
-        samples=_samples(experiment, links, simulated),
+        samples=_samples(instance, links, simulated),
         history=_history(experiment, links, simulated) if seed == experiment.seeds[0] else None,
         seen=[],
         jobs=jobs,
@@ -247,10 +248,10 @@ def _running(by_step: dict[int, float]) -> list[float]:
     return np.maximum.accumulate(moments).tolist() if moments else []
 
 
-def _samples(experiment: Experiment, links: Links, simulated: Sequence[SimulatedJobs]) -> list[Sample]:
+def _samples(instance: Instance, links: Links, simulated: Sequence[SimulatedJobs]) -> list[Sample]:
     """Bytes sent towards each host over time; simulations are put end to end, as jobs that run one after another."""
-    hosts = dict.fromkeys(experiment.hosts)
-    watched = [experiment.topology.peer(PortRef(host, experiment.nic + 1)) for host in hosts]
+    experiment = instance.experiment
+    watched = [experiment.topology.peer(PortRef(host, experiment.nic + 1)) for host in instance.hosts]
     columns = [links.number(port) for port in watched]
     found, base_s, base = [], 0.0, Counter[int]()
     for one in simulated:

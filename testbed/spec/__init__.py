@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Experiment specs: what a YAML file may say, and every check that can be made before anything is started.
 
-`load` gives an `Experiment`: the spec as written, beside what follows from it (topology, the host of each rank). It
-raises `netmodel.SpecError` with all mistakes of the file, each in one sentence with its line. Nothing privileged has
-happened by then.
+`load` gives an `Experiment`: the spec as written, beside what follows from it for every seed. An `Instance` is what one
+seed makes of it: the host of each rank, the transfers, their ports. `load` raises `netmodel.SpecError` with all
+mistakes of the file, each in one sentence with its line. Nothing privileged has happened by then.
 """
 
 from netmodel import SpecError
 from testbed.spec.checks import check
-from testbed.spec.experiment import Experiment, leaf_names
+from testbed.spec.experiment import Experiment
 from testbed.spec.files import dump, load
+from testbed.spec.instance import Instance, all_hosts
 from testbed.spec.placing import Job
 from testbed.spec.policies import (
     IN_QUEUES,
@@ -45,6 +46,7 @@ __all__ = [
     "Experiment",
     "FabricName",
     "FluidSettings",
+    "Instance",
     "Job",
     "JobName",
     "LinkSettings",
@@ -57,8 +59,8 @@ __all__ = [
     "SpecError",
     "Timeouts",
     "TopologyFile",
+    "all_hosts",
     "check",
     "dump",
-    "leaf_names",
     "load",
 ]

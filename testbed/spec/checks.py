@@ -9,12 +9,16 @@ from itertools import chain
 
 from netmodel import Location, PortRef, Topology, TopologySpec, forwarding, raise_all
 from sdn.openflow.source_rules import source_rules
+from sdn.planners import PLANNERS
+from sdn.planners.disjoint import check_served
+from testbed.allocation.placement import leaf_of
 from testbed.arrangements import Arrangement
 from testbed.arrangements.rails import LocalNetworks
 from testbed.misfit import Misfit
 from testbed.spec.circuits import check_optical, laid_out
 from testbed.spec.experiment import Experiment
 from testbed.spec.findings import Findings
+from testbed.spec.instance import Instance
 from testbed.spec.placing import (
     Job,
     hosts_of,
@@ -92,7 +96,7 @@ def _experiment(spec: Spec, topology: Topology, pcap: tuple[PortRef, ...], found
         spec=spec,
         topology=topology,
         cabled=cabled,
-        hosts=hosts,
+        first_hosts=hosts,
         seeds=seeds,
         pcap=pcap,
         nic=nic,
@@ -126,6 +130,7 @@ def _checked_workload(experiment: Experiment, found: Findings) -> Experiment | N
 def _check_killed(experiment: Experiment) -> None:
     """Raises Misfit when a switch that an event kills has no substitute for some transfer of the first seed."""
     spec, topology, dead = experiment.spec, experiment.topology, list[str]()
+    first = Instance(experiment, experiment.seeds[0])
     for index, event in enumerate(spec.events):
         if event.kill is None:
             continue
@@ -137,11 +142,11 @@ def _check_killed(experiment: Experiment) -> None:
             raise Misfit(said, *where)
         dead.append(event.kill)
         try:
-            ways = experiment.detours(dead).ways
+            ways = first.detours(dead).ways
         except ValueError as error:
             raise Misfit(str(error), *where) from None
-        for transfer in experiment.stranded_all(experiment.seeds[0], frozenset(experiment.killed_links(dead))):
-            src, dst = experiment.hosts[transfer.src], experiment.hosts[transfer.dst]
+        for transfer in first.stranded(frozenset(experiment.killed_links(dead))):
+            src, dst = first.hosts[transfer.src], first.hosts[transfer.dst]
             if (src, dst) not in ways:
                 raise Misfit(f"{src} has no way to {dst} while {event.kill} is dead; kill switches of rails", *where)
 
@@ -221,13 +226,27 @@ def _check_paths(experiment: Experiment, policy: Policy, found: Findings, index:
     """Checks that the steering and the planner of the policy, if it has them, serve the topology."""
     try:
         for seed in experiment.seeds:
-            experiment.at(seed).routes(policy.name)
+            Instance(experiment, seed).routes(policy)
     except ValueError as error:
         found.add(Misfit(str(error), "policies", index, "policy" if policy.uplinks is None else "uplinks"))
     try:
-        experiment.check_planner(policy)
+        _check_planner(experiment, policy)
     except ValueError as error:
         found.add(Misfit(f"{error}; take another policy", "policies", index, "policy"))
+
+
+def _check_planner(experiment: Experiment, policy: Policy) -> None:
+    """Raises ValueError, which says why, where the planner of `policy`, if any, does not serve the topology."""
+    topology, nic = experiment.topology, experiment.nic
+    if policy.policy == "controller":
+        PLANNERS[policy.planner_name].cabling(topology)
+    elif policy.policy == "pinned":
+        for seed in experiment.seeds:
+            instance = Instance(experiment, seed)
+            hosts = instance.hosts
+            leaves = {host: leaf_of(topology, host, nic) for host in hosts}
+            ends = ((hosts[one.src], hosts[one.dst]) for one in instance.planned())
+            check_served(topology, ((a, b) for a, b in ends if leaves[a] != leaves[b]), nic)
 
 
 def _check_fabric(spec: Spec, found: Findings) -> None:
@@ -295,15 +314,16 @@ def _check_simulated(spec: Spec, found: Findings) -> None:
 def _check_reach(experiment: Experiment) -> None:
     """Raises Misfit when the workload, with the first seed, needs a path that the fabric does not have."""
     topology, groups = experiment.topology, forwarding(experiment.topology).groups
-    ends = [topology.host(host).nics[experiment.nic].address for host in experiment.hosts]
-    homes = [topology.peer(PortRef(host, experiment.nic + 1)).node for host in experiment.hosts]
-    first = dict(zip(reversed(homes), reversed(ends), strict=True))  # one address per leaf
-    if all(address in groups[home] for home in first for address in first.values()):
+    first = Instance(experiment, experiment.seeds[0])
+    ends = [topology.host(host).nics[experiment.nic].address for host in first.hosts]
+    homes = [topology.peer(PortRef(host, experiment.nic + 1)).node for host in first.hosts]
+    of_leaf = dict(zip(reversed(homes), reversed(ends), strict=True))  # one address per leaf
+    if all(address in groups[home] for home in of_leaf for address in of_leaf.values()):
         return
-    if (transfer := experiment.stranded(experiment.seeds[0])) is not None:
+    if (transfer := next(first.stranded(), None)) is not None:
         src, dst = transfer.src, transfer.dst
         raise Misfit(
-            f"rank {src} on {experiment.hosts[src]} sends to rank {dst} on {experiment.hosts[dst]}, and topology "
+            f"rank {src} on {first.hosts[src]} sends to rank {dst} on {first.hosts[dst]}, and topology "
             f"{topology.name} has no path from {homes[src]} to {homes[dst]}; take a workload that relays, or "
             "another placement or topology",
             "workload",

@@ -14,6 +14,7 @@ from testbed.arrangements.circuits import DirectCircuits
 from testbed.misfit import Misfit
 from testbed.spec.experiment import Experiment
 from testbed.spec.findings import Findings
+from testbed.spec.instance import Instance
 from testbed.spec.placing import Job
 from testbed.spec.settings import Optical
 from testbed.spec.written import Spec
@@ -76,7 +77,7 @@ def laid_out(experiment: Experiment) -> Experiment:
     where = ("optical", "find" if optical.find else "strides")
     try:
         if optical.find:
-            degree = min(len(experiment.topology.host(host).nics) for host in experiment.hosts)
+            degree = min(len(experiment.topology.host(host).nics) for host in experiment.first_hosts)
             layouts = tuple(found(_demand(experiment, job), degree) for job in experiment.jobs)
         else:
             strides = [one if isinstance(one, int) else Within(one.stride, one.within) for one in optical.strides or ()]
@@ -91,7 +92,7 @@ def laid_out(experiment: Experiment) -> Experiment:
         )
         made = replace(experiment, arrangements=(circuits, *experiment.arrangements))
         for seed in made.seeds:
-            _ = made.at(seed).arranged
+            _ = Instance(made, seed).arrangements
     except ValueError as error:
         raise Misfit(str(error), *where) from error
     if optical.find:
@@ -129,7 +130,7 @@ def _check_devices(experiment: Experiment) -> None:
 
     Raises Misfit.
     """
-    workload = experiment.spec.workload
+    workload, first = experiment.spec.workload, Instance(experiment, experiment.seeds[0])
     for job in experiment.jobs:
         taken: set[int] = set()
         for stride, part in workload.processes:
@@ -137,7 +138,7 @@ def _check_devices(experiment: Experiment) -> None:
                 (job.first + one.src * stride % job.size, job.first + one.dst * stride % job.size)
                 for one in part.schedule(job.size, experiment.seeds[0])
             }
-            nics = {nic for pair in ends for nic in experiment.nics_between(*pair)}
+            nics = {nic for pair in ends for nic in first.nics_between(*pair)}
             if len(nics) > 1 or nics & taken:
                 raise Misfit(
                     f"workload {workload.kind} needs one NIC for each ring, and {job.name} has no circuits for that: "

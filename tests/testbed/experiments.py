@@ -13,9 +13,10 @@ import yaml
 from netmodel import Topology
 from testbed.allocation.optical import Setting
 from testbed.analysis.arranged import traffic_of
+from testbed.analysis.flows import RunFlows
 from testbed.analysis.observations import RunRecord
 from testbed.arrangements.circuits import DirectCircuits
-from testbed.spec import Experiment, load
+from testbed.spec import Experiment, Instance, load
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -55,13 +56,18 @@ def on_loopback(made: Experiment) -> Experiment:
     return replace(made, topology=replace(topology, hosts=hosts))
 
 
+def first_of(made: Experiment) -> Instance:
+    """What the first seed makes of an experiment."""
+    return Instance(made, made.seeds[0])
+
+
 def setting_of(made: Experiment) -> Setting:
-    """The circuits and relays of a placement on a direct-connect fabric."""
-    return next(one for one in made.arranged if isinstance(one, DirectCircuits)).setting
+    """The circuits and relays of the first seed on a direct-connect fabric."""
+    return next(one for one in first_of(made).arrangements if isinstance(one, DirectCircuits)).setting
 
 
 def bandwidth_taxes(made: Experiment, run: RunRecord) -> tuple[float, float]:
     """The predicted and the counted bandwidth tax of a run on a direct-connect fabric."""
     circuits = next(one for one in made.arrangements if isinstance(one, DirectCircuits))
-    (traffic,) = traffic_of(made, [run])
+    (traffic,) = traffic_of([RunFlows(Instance(made, run.seed), run)])
     return circuits.taxes(traffic)

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import yaml
 
-from testbed.analysis.jobs import ideal_at
 from testbed.analysis.observations import Observations, RunRecord
 from testbed.simulate.runs import ack_bytes, header_bytes, packet_bytes
-from testbed.spec import Experiment, load
+from testbed.spec import Experiment, Instance, load
 from tests.integration.topoopt.test_experiment import ROOT, ran
-from tests.testbed.experiments import setting_of
+from tests.testbed.experiments import first_of, setting_of
 
 SPECS = ROOT / "experiments" / "topoopt"
 
 
 def predicted(experiment: Experiment, run: RunRecord, size: int, *, back: bool) -> Counter[str]:
     """By port: bytes of a packet of `size` for each packet of data, on the way of data or of acknowledgements."""
-    setting = setting_of(experiment.at(run.seed))
+    instance = Instance(experiment, run.seed)
+    setting = setting_of(experiment)
     found: Counter[str] = Counter()
-    for one in experiment.carried(experiment.transfers(run.seed)):
+    for one in instance.carried(instance.transfers):
         for port in setting.path(experiment.topology, *(reversed(one.way.ends) if back else one.way.ends)):
             found[str(port)] += -(-one.bytes // packet_bytes(experiment)) * size
     return found
@@ -60,8 +60,9 @@ def test_pairs_with_two_routes_share_their_bytes_out_as_predicted(tmp_path: Path
     spec = tmp_path / "spec.yaml"
     spec.write_text(yaml.safe_dump(document))
     made = check_circuits(tmp_path, spec, 5 * 2)
-    routes = Counter((one.source, one.destination) for one in made.carried(made.transfers(1)))
+    first = first_of(made)
+    routes = Counter((one.source, one.destination) for one in first.carried(first.transfers))
     assert Counter(routes.values()) == {1: 15, 2: 5}
     document["optical"]["routes"] = "one"
     spec.write_text(yaml.safe_dump(document))
-    assert ideal_at(made, 1) < 0.95 * ideal_at(load(spec), 1)
+    assert first.ideal_s() < 0.95 * first_of(load(spec)).ideal_s()

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from netmodel import PortRef, SpecError
-from testbed.analysis.jobs import ideal_at
 from testbed.spec import Experiment
 from testbed.workloads.nccl import NcclAllreduce, NcclCollective
-from tests.testbed.experiments import experiment, setting_of
+from tests.testbed.experiments import experiment, first_of, setting_of
 from tests.testbed.kinds import KINDS
 from tests.testbed.workloads.test_schedules import simulate
 
@@ -45,12 +44,12 @@ def test_several_rings_give_the_sum_of_one(strides: list[int]) -> None:
 
 def test_each_ring_goes_by_the_nic_of_its_number_and_halves_the_time(tmp_path: Path) -> None:
     both = direct(tmp_path)
-    assert both.nics_between(0, 1) == (0, 0)
-    assert both.nics_between(0, 3) == (1, 1)
+    assert first_of(both).nics_between(0, 1) == (0, 0)
+    assert first_of(both).nics_between(0, 3) == (1, 1)
     size = both.spec.workload.bytes
-    assert ideal_at(both, 1) == pytest.approx(2 * 7 / 8 * size / 2 * 8 / RATE)
+    assert first_of(both).ideal_s() == pytest.approx(2 * 7 / 8 * size / 2 * 8 / RATE)
     one = direct(tmp_path, optical={"strides": [1]}, workload={"kind": "ring_allreduce", "bytes": size})
-    assert ideal_at(one, 1) == pytest.approx(2 * ideal_at(both, 1))
+    assert first_of(one).ideal_s() == pytest.approx(2 * first_of(both).ideal_s())
 
 
 def test_rings_within_blocks_join_the_ranks_of_a_block_directly(tmp_path: Path) -> None:
@@ -62,7 +61,7 @@ def test_rings_within_blocks_join_the_ranks_of_a_block_directly(tmp_path: Path) 
     hops = {pair: way.hops for pair in ((2, 0), (0, 2), (5, 7), (2, 4), (3, 4))
             for way in [setting.connections(f"h{pair[0] + 1}", f"h{pair[1] + 1}")[0].there]}  # fmt: skip
     assert hops == {(2, 0): 1, (0, 2): 1, (5, 7): 1, (2, 4): 2, (3, 4): 1}
-    assert both.nics_between(5, 7) == (1, 1)
+    assert first_of(both).nics_between(5, 7) == (1, 1)
 
 
 def test_two_jobs_have_separate_rings(tmp_path: Path) -> None:
@@ -99,7 +98,7 @@ def test_processes_of_nccls_driver_have_one_nic_each(tmp_path: Path, changes: di
     workload = made.spec.workload
     assert isinstance(workload, NcclAllreduce | NcclCollective)
     for nic, (stride, _) in enumerate(workload.processes):
-        assert {made.nics_between(rank, (rank + stride) % 8) for rank in range(8)} == {(nic, nic)}
+        assert {first_of(made).nics_between(rank, (rank + stride) % 8) for rank in range(8)} == {(nic, nic)}
 
 
 @pytest.mark.parametrize(
@@ -178,7 +177,11 @@ def test_topology_finder_joins_hosts_by_the_workloads_traffic(tmp_path: Path) ->
     shift = {"kind": "permutation", "bytes": 8000, "shift": 4}
     matched = direct(tmp_path, optical={"find": True}, workload=shift)
     for rank in range(8):  # a ring of all keeps everybody in reach, the other NIC is for who exchanges most
-        there = setting_of(matched).plan.connections[matched.hosts[rank], matched.hosts[(rank + 4) % 8]][0].there
+        there = (
+            setting_of(matched)
+            .plan.connections[matched.first_hosts[rank], matched.first_hosts[(rank + 4) % 8]][0]
+            .there
+        )
         assert there.hops == 1
     assert setting_of(matched).circuits["ocs2"] == {host: (host + 3) % 8 + 1 for host in range(1, 9)}
 
@@ -200,7 +203,12 @@ def test_jobs_share_one_fabric_by_their_traffic(tmp_path: Path) -> None:
     shift = {"kind": "permutation", "bytes": 8000, "shift": 2}
     made = direct(tmp_path, optical={"find": True}, workload=shift, jobs=2)
     for pair, (connection,) in setting_of(made).plan.connections.items():
-        jobs = {job for job in made.jobs for rank in job.ranks if made.hosts[rank] in (*pair, *connection.there.relays)}
+        jobs = {
+            job
+            for job in made.jobs
+            for rank in job.ranks
+            if made.first_hosts[rank] in (*pair, *connection.there.relays)
+        }
         assert len(jobs) == 1
 
 
@@ -211,9 +219,9 @@ def test_two_servers_use_parallel_circuits_where_they_share_routes(tmp_path: Pat
         optical={"find": True, "routes": "least_load"},
         workload={"kind": "pairwise_alltoall", "bytes": 1600},
     )
-    assert both.shares(0, 1) == pytest.approx((0.5, 0.5))
-    assert {both.nics_between(0, 1, route) for route in (0, 1)} == {(0, 0), (1, 1)}
-    assert [one.bytes for one in both.carried(both.transfers(1))] == [400] * 4
+    assert first_of(both).shares(0, 1) == pytest.approx((0.5, 0.5))
+    assert {first_of(both).nics_between(0, 1, route) for route in (0, 1)} == {(0, 0), (1, 1)}
+    assert [one.bytes for one in first_of(both).carried(first_of(both).transfers)] == [400] * 4
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,9 @@ from testbed.run.agent import Hostlib
 from testbed.run.agent_messages import DeviceConfig
 from testbed.run.rank_configuration import prepare_commands
 from testbed.simulate.lane_paths import lanes_of
-from testbed.spec import Experiment, Spec, check
+from testbed.spec import Experiment, Instance, Spec, check
 from testbed.workloads import Transfer
+from tests.testbed.experiments import first_of
 from tests.testbed.kinds import KINDS
 
 MBIT = 1_000_000
@@ -129,7 +130,7 @@ def test_the_engine_draws_these_ports(seed: int, lanes: int) -> None:
 def test_emulated_ranks_use_the_ports_that_simulators_assume(policy: dict[str, Any]) -> None:
     experiment = experiment_with(policy)
     links = Links(experiment.topology)
-    loopback = {experiment.address(rank): f"127.0.0.{rank + 1}" for rank in range(experiment.ranks)}
+    loopback = {first_of(experiment).address(rank): f"127.0.0.{rank + 1}" for rank in range(experiment.ranks)}
 
     def on_loopback(config: DeviceConfig) -> DeviceConfig:
         ports = {loopback[peer]: own for peer, own in (config.ports or {}).items()} or None
@@ -138,8 +139,8 @@ def test_emulated_ranks_use_the_ports_that_simulators_assume(policy: dict[str, A
 
     transfers = [Transfer(0, 0, src, dst, 0, 0, 1) for src, dst in PAIRS]
     for seed in experiment.seeds:
-        simulated = lanes_of(experiment, experiment.spec.policies[0], seed, transfers, links).ports
-        commands = prepare_commands(experiment, experiment.spec.policies[0], seed, None)
+        simulated = lanes_of(Instance(experiment, seed), experiment.spec.policies[0], transfers, links).ports
+        commands = prepare_commands(Instance(experiment, seed), experiment.spec.policies[0], None)
         for (src, dst), ports in zip(PAIRS, simulated.tolist(), strict=True):
             with ExitStack() as stack:
                 devices = [Hostlib().open(on_loopback(commands[rank].device)) for rank in (src, dst)]

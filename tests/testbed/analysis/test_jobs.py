@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from testbed.analysis.jobs import fairness, ideal_at, slowdowns, speeds
+from testbed.analysis.flows import RunFlows
+from testbed.analysis.jobs import fairness, slowdowns, speeds
 from testbed.analysis.observations import JobRecord
 from testbed.spec import Experiment
-from tests.testbed.experiments import experiment
+from tests.testbed.experiments import experiment, first_of
 from tests.testbed.run.fake_fabric import made_up
 
 
@@ -22,20 +23,20 @@ def two_jobs(folder: Path, **changes: Any) -> Experiment:
 def test_a_job_alone_is_never_slower_than_beside_others(tmp_path: Path) -> None:
     made = two_jobs(tmp_path)
     ring_of_two = 2 * 1 / 2 * 80_000 * 8 / 100e6
-    assert [ideal_at(made, 1, job) for job in made.jobs] == [pytest.approx(ring_of_two)] * 2
-    assert ideal_at(made, 1) == pytest.approx(ring_of_two)  # two uplinks for two jobs
+    assert [first_of(made).ideal_s(job) for job in made.jobs] == [pytest.approx(ring_of_two)] * 2
+    assert first_of(made).ideal_s() == pytest.approx(ring_of_two)  # two uplinks for two jobs
 
 
 def test_speeds_and_fairness_follow_their_definitions(tmp_path: Path) -> None:
     made = two_jobs(tmp_path)
     run = made_up(made).runs[0]
-    ideal = ideal_at(made, 1, made.jobs[0])
+    ideal = first_of(made).ideal_s(made.jobs[0])
 
     def with_times(*times: float) -> float:
         jobs = [JobRecord(name=job.name, ranks=2, completion_s=t) for job, t in zip(made.jobs, times, strict=True)]
-        return fairness(made, run.model_copy(update={"jobs": jobs}))
+        return fairness(RunFlows(first_of(made), run.model_copy(update={"jobs": jobs})))
 
-    assert speeds(made, run) == [pytest.approx(ideal / job.completion_s) for job in run.jobs]
+    assert speeds(RunFlows(first_of(made), run)) == [pytest.approx(ideal / job.completion_s) for job in run.jobs]
     assert with_times(1.0, 1.0) == pytest.approx(1.0)
     assert with_times(1.0, 2.0) == pytest.approx((1 + 0.5) ** 2 / (2 * (1 + 0.25)))
     assert with_times(1e-9, 1.0) == pytest.approx(0.5)

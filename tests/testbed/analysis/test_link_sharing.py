@@ -9,7 +9,7 @@ import pytest
 
 from testbed.analysis.flows import RunFlows
 from testbed.analysis.link_sharing import sharing
-from tests.testbed.experiments import experiment
+from tests.testbed.experiments import experiment, first_of
 from tests.testbed.run.fake_fabric import made_up
 
 TOPOLOGY = {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "100 Mbit/s"}}
@@ -35,11 +35,12 @@ def test_jobs_of_a_virtual_clos_share_no_spine(tmp_path: Path, policy: str, jobs
         policies=[{"name": "it", "policy": policy}],
         seeds=1,
     )
+    first = first_of(made)
     lanes = [
-        entry.model_copy(update={"lane": entry.lane.model_copy(update={"peer": made.address(entry.rank ^ 1)})})
+        entry.model_copy(update={"lane": entry.lane.model_copy(update={"peer": first.address(entry.rank ^ 1)})})
         for entry in run.lanes
     ]
     run = run.model_copy(update={"policy": "it", "lanes": lanes, "strays": {"leaf1:1": 2}})
-    told = sharing(RunFlows(steered, run))
+    told = sharing(RunFlows(first_of(steered), run))
     assert [len(jobs) for jobs in told.by_spine.values()] == jobs_by_spine
     assert (told.links, told.most_flows, told.shared_links, told.strays) == (8, 1, 0, 2)

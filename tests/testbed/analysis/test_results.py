@@ -15,14 +15,14 @@ import pytest
 from sim.paths import hashed_paths
 from testbed import report
 from testbed.allocation.demands import ideal_s
-from testbed.analysis import flows, jobs, metrics, results
-from testbed.analysis.flows import check_flows, flows_of
+from testbed.analysis import flows, metrics, results
+from testbed.analysis.flows import RunFlows, check_flows, flows_of
 from testbed.analysis.jobs import fairness
 from testbed.analysis.observations import HappenedEvent, Observations
 from testbed.progress import Silent
 from testbed.simulate import fluid
 from testbed.spec import Experiment
-from tests.testbed.experiments import experiment
+from tests.testbed.experiments import experiment, first_of
 from tests.testbed.run.fake_fabric import made_up
 
 
@@ -32,7 +32,7 @@ def judged(made: Experiment, seen: Observations, folder: Path) -> dict[str, obje
     summary = results.summary(made, policies, checks)
     results.write_tables(folder, made, policies, checks)
     results.write_summary(folder, summary)
-    report.write(folder, made, policies, checks, results.ideal_of(made))
+    report.write(folder, made, policies, checks, summary["ideal_s"])
     return summary
 
 
@@ -65,7 +65,6 @@ def test_the_cost_of_a_report_does_not_grow_with_runs_times_links(
     """Every ideal is computed once per seed, and all paths of a run at once and once."""
     made = experiment(tmp_path, fabric="fluid", jobs=2)
     seen = fluid.observe(made, Silent())
-    made.ideals_s.clear()
     computed, hashed = [], []
 
     def counted(*arguments: Any) -> float:
@@ -79,7 +78,7 @@ def test_the_cost_of_a_report_does_not_grow_with_runs_times_links(
     def refused(*_: object, **__: object) -> None:
         pytest.fail("a path is predicted by itself")
 
-    monkeypatch.setattr(jobs, "ideal_s", counted)
+    monkeypatch.setattr("testbed.spec.instance.ideal_s", counted)
     monkeypatch.setattr(flows, "hashed_paths", counted_paths)
     monkeypatch.setattr(flows, "path_of", refused)
     judged(made, seen, tmp_path)
@@ -156,7 +155,7 @@ def test_jobs_events_and_path_clients_appear_in_the_results(tmp_path: Path) -> N
     assert planned["jobs"] == {
         job.name: [record.completion_s] for job, record in zip(made.jobs, first.jobs, strict=True)
     }
-    assert planned["fairness"] == [pytest.approx(fairness(made, first))]
+    assert planned["fairness"] == [pytest.approx(fairness(RunFlows(first_of(made), first)))]
     assert planned["events"] == [[cut.model_dump()]]
     assert planned["forecasts"] == [forecast]
     assert planned["service"] == [{"prepared plans used": 1}]

@@ -19,7 +19,7 @@ from testbed.errors import TestbedError
 from testbed.progress import Steps
 from testbed.run.experiment_runs import Runner
 from testbed.spec import Experiment
-from tests.testbed.experiments import experiment, on_loopback
+from tests.testbed.experiments import experiment, first_of, on_loopback
 from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, arrangers, made_up
 
 
@@ -70,13 +70,15 @@ def with_own(folder: Path, **changes: Any) -> Experiment:
 
 def test_planning_asks_it_and_has_an_answer_where_it_has_none(tmp_path: Path) -> None:
     made = replace(experiment(tmp_path, placement={"hosts": ["h1", "h2", "h3"]}), arrangements=(OtherNics(),))
-    assert [made.nics_between(0, 1), made.nics_between(1, 0)] == [(7, 8), (0, 0)]
-    assert made.shares(0, 1) == (1.0,)
+    first = first_of(made)
+    assert [first.nics_between(0, 1), first.nics_between(1, 0)] == [(7, 8), (0, 0)]
+    assert first.shares(0, 1) == (1.0,)
     assert made.dead_links(frozenset(made.topology.links)) == frozenset()
     plain = replace(made, arrangements=(Arrangement(),))
     links = frozenset(plain.topology.links)
-    assert (plain.nics_between(0, 1), plain.several_nics, plain.dead_links(links)) == ((0, 0), False, links)
-    assert (plain.path_arrangement, plain.carried(plain.transfers(1)), dict(plain.detours(["leaf1"]).ways)) == (
+    first = first_of(plain)
+    assert (first.nics_between(0, 1), plain.several_nics, plain.dead_links(links)) == ((0, 0), False, links)
+    assert (first.path_arrangement, first.carried(first.transfers), dict(first.detours(["leaf1"]).ways)) == (
         None,
         [],
         {},

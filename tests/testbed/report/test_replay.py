@@ -14,7 +14,7 @@ import pytest
 
 from testbed import report
 from testbed.analysis import metrics, results
-from testbed.analysis.flows import RunFlows, flows_of
+from testbed.analysis.flows import flows_of
 from testbed.analysis.metrics import PolicyResult
 from testbed.progress import Silent
 from testbed.report.replay import replay
@@ -67,7 +67,9 @@ def test_the_data_have_every_link_and_a_run_of_each_policy(tmp_path: Path) -> No
 def test_results_without_a_history_have_no_replay(tmp_path: Path) -> None:
     made, judged = simulated(tmp_path)
     bare = [
-        replace(one, flows=tuple(RunFlows(made, run.model_copy(update={"history": None})) for run in one.runs))
+        replace(
+            one, flows=tuple(replace(flows, run=flows.run.model_copy(update={"history": None})) for flows in one.flows)
+        )
         for one in judged
     ]
     assert replay(made, bare) is None

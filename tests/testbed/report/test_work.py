@@ -82,7 +82,7 @@ def test_predicted_loads_are_the_bytes_of_flows_along_their_paths() -> None:
     for flows in flows_of(experiment, observe(experiment)):
         expected: Counter[object] = Counter()
         for flow, count in flows.sent:
-            for port in predicted_path(experiment, flow, flows.routes):
+            for port in predicted_path(flows.instance, flow, flows.routes):
                 expected[port] += count
         found = flows.predicted_loads(link.port for link in links)
         assert found == [expected[link.port] for link in links]

@@ -32,7 +32,7 @@ from testbed.analysis.observations import (
 from testbed.arrangements import Arranger
 from testbed.run.agents import StartAgent
 from testbed.run.run_record import host_ports
-from testbed.spec import Experiment
+from testbed.spec import Experiment, Instance
 
 
 def agents_by(*argv: str) -> StartAgent:
@@ -131,6 +131,7 @@ def made_up(experiment: Experiment, wrong_bytes: int = 0) -> Observations:
     """Observations of runs in which every flow takes its predicted path and times grow with the seed."""
     runs = []
     for seed in experiment.seeds:
+        instance = Instance(experiment, seed)
         for place, policy in enumerate(experiment.spec.policies):
             total_s = 1.0 + 0.1 * seed + 0.5 * place
             pairs = [(rank, (rank + 1) % experiment.ranks) for rank in range(experiment.ranks)]
@@ -139,8 +140,8 @@ def made_up(experiment: Experiment, wrong_bytes: int = 0) -> Observations:
             for src, dst in pairs:
                 for number in range(policy.m):
                     flow = Flow(
-                        IPv4Address(experiment.address(src)),
-                        IPv4Address(experiment.address(dst)),
+                        IPv4Address(instance.address(src)),
+                        IPv4Address(instance.address(dst)),
                         int(generator.integers(0xC000, 0x10000)),
                     )
                     lanes.append(
@@ -160,9 +161,9 @@ def made_up(experiment: Experiment, wrong_bytes: int = 0) -> Observations:
                             ),
                         )
                     )
-                    routes = experiment.routes(policy.name)
-                    ports = predicted_choices(experiment, flow, routes)
-                    for port in predicted_path(experiment, flow, routes):
+                    routes = instance.routes(policy)
+                    ports = predicted_choices(instance, flow, routes)
+                    for port in predicted_path(instance, flow, routes):
                         sent[str(port)] += 10_100
                     seen.append(
                         SeenFlow(

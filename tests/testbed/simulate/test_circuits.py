@@ -11,11 +11,10 @@ import pytest
 import yaml
 
 from testbed.analysis.flows import RunFlows
-from testbed.analysis.jobs import ideal_at
 from testbed.analysis.metrics import loads, uplinks
 from testbed.simulate.runs import packet_bytes
 from testbed.spec import Experiment, load
-from tests.testbed.experiments import bandwidth_taxes, experiment, setting_of
+from tests.testbed.experiments import bandwidth_taxes, experiment, first_of, setting_of
 from tests.testbed.simulate.small import ACK_BYTES, HEADER_BYTES, observe
 
 SPECS = Path(__file__).parents[3] / "experiments" / "topoopt"
@@ -75,18 +74,18 @@ def test_circuits_carry_what_is_predicted(tmp_path: Path, changes: dict[str, Any
     run = observe(made).runs[0]
     links, payload = uplinks(made.topology), packet_bytes(made)
     part = (payload + HEADER_BYTES + ACK_BYTES) / payload
-    predicted = RunFlows(made, run).predicted_loads(link.port for link in links)
+    predicted = RunFlows(first_of(made), run).predicted_loads(link.port for link in links)
     assert sum(predicted) > 0
     assert loads(run, links) == pytest.approx([count * part for count in predicted], rel=1e-4)
     wanted, counted = bandwidth_taxes(made, run)
     assert counted == pytest.approx(part * wanted, rel=1e-4)
-    assert run.completion_s >= ideal_at(made, 1)
+    assert run.completion_s >= first_of(made).ideal_s()
 
 
 def test_an_all_reduce_on_circuits_of_its_own_takes_the_serialisation_time(tmp_path: Path) -> None:
     made = direct(tmp_path)
     run, payload = observe(made).runs[0], packet_bytes(made)
-    sent_s = ideal_at(made, 1) * (payload + HEADER_BYTES + ACK_BYTES) / payload
+    sent_s = first_of(made).ideal_s() * (payload + HEADER_BYTES + ACK_BYTES) / payload
     steps = 2 * 7
     last_s = steps * 8 * (payload + HEADER_BYTES) / 10e6  # an optical switch is a hop, which passes whole packets on
     assert run.completion_s == pytest.approx(sent_s + last_s, rel=0.02)
@@ -99,8 +98,8 @@ def test_shared_routes_halve_the_load_of_the_papers_testbed(tmp_path: Path) -> N
     several = experiment(tmp_path, **document)
     # 20 hops to the 11 other hosts, evenly on 4 circuits of every host.
     block = document["workload"]["bytes"] / 12
-    assert ideal_at(several, 1) == pytest.approx(20 / 4 * 8 * block / 5e6)
-    assert ideal_at(one, 1) == pytest.approx(2 * ideal_at(several, 1))
+    assert first_of(several).ideal_s() == pytest.approx(20 / 4 * 8 * block / 5e6)
+    assert first_of(one).ideal_s() == pytest.approx(2 * first_of(several).ideal_s())
 
 
 def test_relaying_takes_the_circuits_of_others(tmp_path: Path) -> None:
@@ -109,7 +108,7 @@ def test_relaying_takes_the_circuits_of_others(tmp_path: Path) -> None:
     made = direct(tmp_path, optical={"strides": [1]}, workload=workload)
     run = observe(made).runs[0]
     assert bandwidth_taxes(made, run)[0] == pytest.approx(4.0)
-    assert {lane.lane.local for lane in run.lanes} == {made.address(rank, 0) for rank in range(8)}
+    assert {lane.lane.local for lane in run.lanes} == {first_of(made).address(rank, 0) for rank in range(8)}
 
 
 @EACH
@@ -118,10 +117,10 @@ def test_packets_take_the_circuits_that_are_predicted_and_as_long_as_on_the_flui
 ) -> None:
     made = direct(tmp_path, **changes, fabric="packet")
     run, flowing = observe(made).runs[0], observe(made, "fluid").runs[0]
-    setting, payload = setting_of(made.at(1)), packet_bytes(made)
+    setting, payload = setting_of(made), packet_bytes(made)
     data: Counter[str] = Counter()
     acknowledgements: Counter[str] = Counter()
-    for one in made.carried(made.transfers(1)):
+    for one in first_of(made).carried(first_of(made).transfers):
         packets = one.bytes // payload
         for port in setting.path(made.topology, *one.way.ends):
             data[str(port)] += packets * (payload + HEADER_BYTES)
@@ -136,7 +135,7 @@ def test_packets_take_the_circuits_that_are_predicted_and_as_long_as_on_the_flui
     # them on those of the data.
     longest = 1.4 if made.spec.workload.kind == "ring_allreduce" else 1.05
     assert 0.95 <= run.completion_s / flowing.completion_s <= longest
-    assert run.completion_s >= ideal_at(made, 1)
+    assert run.completion_s >= first_of(made).ideal_s()
 
 
 def over_switch(name: str) -> tuple[float, float]:

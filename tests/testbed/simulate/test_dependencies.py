@@ -16,6 +16,7 @@ from testbed.workloads.parameter_server import ParameterServer
 from testbed.workloads.permutation import Permutation
 from testbed.workloads.pipeline import Pipeline
 from testbed.workloads.ring_allreduce import RingAllreduce
+from tests.testbed.experiments import first_of
 
 
 @pytest.mark.parametrize("ranks", [2, 5, 8])
@@ -93,7 +94,7 @@ def test_a_phase_begins_after_earlier_phases_and_computation(zero: int) -> None:
             }
         )
     )
-    transfers = experiment.transfers(1)
+    transfers = first_of(experiment).transfers
     dependencies = dependencies_of(experiment, experiment.jobs, transfers)
     pause_s = np.concatenate([np.zeros(len(transfers)), dependencies.pause_s])
     followers: list[list[int]] = [[] for _ in pause_s]
@@ -122,7 +123,7 @@ def test_workloads_without_phases_have_no_gates() -> None:
     spec = {"workload": {"kind": "ring_allreduce", "bytes": 4096}, "policies": [{"name": "ecmp", "policy": "ecmp"}]}
     placed = {"name": "small", "fabric": "fluid", "topology": topology, "placement": {"rule": "packed"}}
     experiment = check(Spec.model_validate(placed | spec))
-    transfers = experiment.transfers(1)
+    transfers = first_of(experiment).transfers
     dependencies = dependencies_of(experiment, experiment.jobs, transfers)
     assert dependencies.pause_s.size == 0
     found = zip(dependencies.earlier.tolist(), dependencies.later.tolist(), strict=True)

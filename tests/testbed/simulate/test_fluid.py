@@ -25,6 +25,7 @@ from testbed.spec import Experiment
 from testbed.workloads.grid import GridWorkload
 from testbed.workloads.task_graph import TaskGraphWorkload
 from testbed.workloads.training import Training
+from tests.testbed.experiments import first_of
 from tests.testbed.kinds import KINDS
 from tests.testbed.simulate.small import LAST_S, PACKET_S, WIRE_BYTES, WIRE_S, document, observe, small
 
@@ -69,14 +70,22 @@ def test_lanes_go_where_the_spec_says(policy: dict[str, Any]) -> None:
     experiment = made(policies=[{"name": "it", **policy}])
     links = Links(experiment.topology)
     pairs = [(0, 1), (1, 2), (2, 3), (3, 0)]
-    found = lanes_of(experiment, experiment.spec.policies[0], 1, experiment.transfers(1), links)
+    found = lanes_of(first_of(experiment), experiment.spec.policies[0], first_of(experiment).transfers, links)
     assert found.ports.shape == found.rows.shape[:2] == (4, policy.get("m", 1))
     for (src, dst), ports, rows in zip(pairs, found.ports, found.rows, strict=True):
-        hosts = experiment.topology.host(experiment.hosts[src]), experiment.topology.host(experiment.hosts[dst])
+        hosts = (
+            experiment.topology.host(experiment.first_hosts[src]),
+            experiment.topology.host(experiment.first_hosts[dst]),
+        )
         for port, row in zip(ports.tolist(), rows.tolist(), strict=True):
             if policy["policy"] != "controller":  # whose ports are found when the flow is announced
                 flow = Flow(hosts[0].nics[0].address, hosts[1].nics[0].address, port)
-                path = path_of(experiment.topology, flow, experiment.ecmp_hash, routes=experiment.routes("it"))
+                path = path_of(
+                    experiment.topology,
+                    flow,
+                    experiment.ecmp_hash,
+                    routes=first_of(experiment).routes(experiment.spec.policies[0]),
+                )
                 assert row == links.row(path)
     if policy["policy"] != "ecmp":
         crossed = found.rows[:, 0, 1:3].ravel()
@@ -95,8 +104,8 @@ def training(*models: dict[str, Any], **changes: Any) -> Experiment:
 
 def uplinks(experiment: Experiment) -> dict[tuple[int, int], str]:
     """By pair of ranks: the leaf port by which it leaves its leaf."""
-    links, transfers = Links(experiment.topology), experiment.transfers(1)
-    found = lanes_of(experiment, experiment.spec.policies[0], 1, transfers, links)
+    links, transfers = Links(experiment.topology), first_of(experiment).transfers
+    found = lanes_of(first_of(experiment), experiment.spec.policies[0], transfers, links)
     pairs = dict.fromkeys((transfer.src, transfer.dst) for transfer in transfers)
     return {pair: str(links.ports[row[0, 1]]) for pair, row in zip(pairs, found.rows, strict=True)}
 
@@ -139,7 +148,7 @@ def test_elephants_are_as_large_as_the_engine_has_them() -> None:
 def test_a_long_computation_divides_what_a_pair_sends(compute_s: float, whole: bool) -> None:
     """A third of the computation precedes the backward pass: only a long one outlasts an elephant's idle time."""
     experiment = training({"data": 4, "zero": 3, "part_bytes": 16_000_000, "compute_s": compute_s})
-    found = largest_bursts(experiment, experiment.transfers(1))
+    found = largest_bursts(experiment, first_of(experiment).transfers)
     # A ring carries 3 / 4 of a part: before the forward pass, before the backward pass, and after it.
     assert set(found.values()) == {36_000_000 if whole else 12_000_000}
 

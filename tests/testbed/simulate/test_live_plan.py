@@ -17,6 +17,7 @@ from testbed import spec
 from testbed.simulate.live_plan import TalkPlanner
 from testbed.simulate.runs import Traffic
 from testbed.spec import Experiment
+from tests.testbed.experiments import first_of
 from tests.testbed.simulate.small import observe
 
 HOP = 2_000_000
@@ -108,8 +109,8 @@ def test_both_models_plan_a_trace_alike(tmp_path: Path, monkeypatch: pytest.Monk
 
 def planner_of(experiment: Experiment) -> tuple[TalkPlanner, Traffic]:
     policy, links = experiment.spec.policies[0], Links(experiment.topology)
-    traffic = Traffic.of(experiment, policy, 1, links, experiment.jobs)
-    planner = TalkPlanner.of(experiment, policy, traffic)
+    traffic = Traffic.of(first_of(experiment), policy, links, experiment.jobs)
+    planner = TalkPlanner.of(first_of(experiment), policy, traffic)
     assert planner is not None
     return planner, traffic
 

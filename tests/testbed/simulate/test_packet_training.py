@@ -15,6 +15,7 @@ from testbed.errors import InputError
 from testbed.progress import Steps
 from testbed.simulate import fluid, packet
 from testbed.spec import Experiment, Spec, check
+from tests.testbed.experiments import first_of
 from tests.testbed.simulate.small import ACK_BYTES, HEADER_BYTES
 
 RATE_BPS = 1_000_000_000
@@ -132,7 +133,7 @@ def test_everything_is_sent_once_no_ideal_is_beaten_and_a_seed_repeats_it(
     [run], [again] = runs_of(experiment), runs_of(experiment)
     assert run == again
     assert run.completion_s >= ideal_of(experiment) * (1 - 1e-9)
-    sent = sum(8 * transfer.count for transfer in experiment.transfers(seed))
+    sent = sum(8 * transfer.count for transfer in first_of(experiment).transfers)
     assert sum(entry.lane.tx_bytes for entry in run.lanes) == sum(flow.bytes for flow in run.flows) == sent
     assert all(load.dropped == 0 for load in run.links)
 

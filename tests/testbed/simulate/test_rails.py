@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from netmodel import PortRef, SpecError
-from testbed.analysis.jobs import ideal_at
 from testbed.research.papers.rail_only import times
 from testbed.spec import Experiment, Spec, check
+from tests.testbed.experiments import first_of
 from tests.testbed.simulate.small import observe
 
 X, Y, SIZE = 4, 3, 1_200_000
@@ -41,11 +41,15 @@ def completion_s(experiment: Experiment) -> float:
 def test_hosts_send_by_the_nic_of_the_network_that_they_share(fabric: str, kind: str) -> None:
     made = on_rails(fabric, kind)
     (run,) = observe(made).runs
-    assert ideal_at(made, 1) < run.completion_s < 1.07 * ideal_at(made, 1)
+    assert first_of(made).ideal_s() < run.completion_s < 1.07 * first_of(made).ideal_s()
+    first = first_of(made)
     for lane in run.lanes:
-        (peer,) = (rank for rank in range(X * Y) for nic in (0, 1) if made.address(rank, nic) == lane.lane.peer)
-        nic, _ = made.nics_between(lane.rank, peer)
-        assert (lane.lane.local, lane.lane.peer) == (made.address(lane.rank, nic), made.address(peer, nic))
+        (peer,) = (rank for rank in range(X * Y) for nic in (0, 1) if first.address(rank, nic) == lane.lane.peer)
+        nic, _ = first.nics_between(lane.rank, peer)
+        assert (lane.lane.local, lane.lane.peer) == (
+            first.address(lane.rank, nic),
+            first.address(peer, nic),
+        )
 
 
 @pytest.mark.parametrize("kind", ["hierarchical_allreduce", "rail_alltoall"])
@@ -62,7 +66,7 @@ def test_a_rail_that_dies_is_carried_by_the_others(kind: str) -> None:
 
 def test_both_directions_of_a_pair_take_one_live_rail() -> None:
     made = on_rails("fluid", "hierarchical_allreduce")
-    plan = made.detours(["rail2"])
+    plan = first_of(made).detours(["rail2"])
     assert set(plan.ways) == {(f"d{a}g2", f"d{b}g2") for a in range(1, Y + 1) for b in range(1, Y + 1) if a != b}
     for (src, dst), (_, x, y, _) in plan.ways.items():
         assert plan.ways[dst, src] == (dst, y, x, src)
@@ -72,7 +76,7 @@ def test_both_directions_of_a_pair_take_one_live_rail() -> None:
     rail = f"rail{x[-1]}"
     assert [port.node for port in plan.path(made.topology, src, dst)] == [src, "hb1", x, rail, y, "hb2"]
     with pytest.raises(ValueError, match="no live rail joins d1g1 and d2g1"):
-        made.detours([f"rail{rail}" for rail in range(1, X + 1)])
+        first_of(made).detours([f"rail{rail}" for rail in range(1, X + 1)])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from testbed.analysis.metrics import uplinks
 from testbed.progress import Steps
 from testbed.run.experiment_runs import Runner
 from testbed.spec import Experiment
-from tests.testbed.experiments import experiment, on_loopback
+from tests.testbed.experiments import experiment, first_of, on_loopback
 from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, arrangers
 
 JOBS = {"train": 8, "probe": 2, "search": 6}
@@ -33,10 +33,10 @@ def four(folder: Path, optical_switches: int = 0, **changes: Any) -> Experiment:
 def test_jobs_get_separate_hosts_and_links(tmp_path: Path) -> None:
     made = four(tmp_path, jobs={"one": 8, "two": 4})
     assert [(job.name, job.size) for job in made.jobs] == [("one", 8), ("two", 4)]
-    assert len(set(made.hosts)) == made.ranks == 12
+    assert len(set(made.first_hosts)) == made.ranks == 12
     (placed,) = made.arrangements
-    assert made.steering("vclos") == placed.isolation()
-    assert placed.hosts == made.job_hosts
+    assert first_of(made).steering(made.policy("vclos")) == placed.isolation()
+    assert placed.hosts == first_of(made).job_hosts
     assert made.cabled == made.topology
 
 
@@ -53,7 +53,7 @@ def test_the_topology_contains_the_links_that_circuits_make(tmp_path: Path) -> N
     assert placed.circuits
     assert made.topology == lit(made.cabled, placed.circuits)
     assert {switch.role for switch in made.topology.switches} == {"leaf", "spine"}
-    assert made.routes("ecmp") == forwarding(made.topology)
+    assert first_of(made).routes(made.policy("ecmp")) == forwarding(made.topology)
     links = {str(link.port) for link in uplinks(made.topology)}
     assert {str(port) for job in placed.clos.jobs for port in job.uplinks} == links
 

@@ -13,12 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from netmodel import SpecError
-from testbed.analysis.jobs import ideal_at
 from testbed.progress import Steps
 from testbed.research.papers.rail_only import times
 from testbed.run.experiment_runs import Runner
 from testbed.spec import Experiment
-from tests.testbed.experiments import experiment
+from tests.testbed.experiments import experiment, first_of
 from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric
 
 RAIL, HB = 5_000_000, 20_000_000
@@ -44,9 +43,10 @@ def workload(kind: str, x: int, size: int, **changes: Any) -> dict[str, Any]:
 
 def test_a_pair_communicates_over_its_common_network(tmp_path: Path) -> None:
     made = on_rails(tmp_path, workload=workload("rail_alltoall", 2, 800))
-    assert [[made.nics_between(a, b) for b in range(4)] for a in range(2)] == [[(1, 1), (1, 1), (0, 0), (0, 0)]] * 2
-    assert (made.address(3), made.address(3, 1)) == ("10.1.0.2", "10.128.1.2")
-    assert (made.line_rate_bps(3), made.line_rate_bps(3, 1)) == (RAIL, HB)
+    first = first_of(made)
+    assert [[first.nics_between(a, b) for b in range(4)] for a in range(2)] == [[(1, 1), (1, 1), (0, 0), (0, 0)]] * 2
+    assert (first.address(3), first.address(3, 1)) == ("10.1.0.2", "10.128.1.2")
+    assert (first.line_rate_bps(3), first.line_rate_bps(3, 1)) == (RAIL, HB)
 
 
 def test_workloads_list_their_relays(tmp_path: Path) -> None:
@@ -71,16 +71,16 @@ def test_ideal_times_of_schedules_match_the_equations(
     grid, size = times.Grid(x, y, HB, RAIL), 8 * x * y * blocks
     pair = size / (x * y)
     two_steps = on_rails(tmp_path, x, y, workload=workload("rail_alltoall", x, size, forward=forward))
-    assert ideal_at(two_steps, 1) == pytest.approx(times.rail_only_alltoall_s(grid, pair))
+    assert first_of(two_steps).ideal_s() == pytest.approx(times.rail_only_alltoall_s(grid, pair))
     for direct in ({"kind": "pairwise_alltoall", "bytes": size}, workload("rail_alltoall", x, size, forward="direct")):
         made = on_rails(tmp_path, x, y, x * y, workload=direct)
-        assert ideal_at(made, 1) == pytest.approx(times.rail_optimised_alltoall_s(grid, pair))
+        assert first_of(made).ideal_s() == pytest.approx(times.rail_optimised_alltoall_s(grid, pair))
     for kind, equation in (
         ("hierarchical_allgather", times.all_gather_s),
         ("hierarchical_reduce_scatter", times.all_gather_s),
         ("hierarchical_allreduce", times.all_reduce_s),
     ):
-        assert ideal_at(on_rails(tmp_path, x, y, workload=workload(kind, x, size)), 1) == pytest.approx(
+        assert first_of(on_rails(tmp_path, x, y, workload=workload(kind, x, size))).ideal_s() == pytest.approx(
             equation(grid, size)
         )
 

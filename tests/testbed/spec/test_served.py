@@ -20,7 +20,7 @@ from testbed.cli import main
 from testbed.progress import Silent
 from testbed.simulate import fluid, packet
 from testbed.spec import MODELLED, Experiment, PolicyName, Spec, check, load
-from tests.testbed.experiments import SMALL, write_spec
+from tests.testbed.experiments import SMALL, first_of, write_spec
 
 RATE = "100 Mbit/s"
 
@@ -150,7 +150,7 @@ def test_a_policy_runs_or_is_refused_in_a_sentence(topology: str) -> None:
         elif fabric in models:
             models[fabric](made, Silent())
         else:
-            made.ports(made.spec.policies[0], 1)
+            first_of(made).ports(made.spec.policies[0])
             if policy["policy"] == "controller":
                 PathService(made.topology, Options(policy["planner"]))
     assert refused >= len(MODELLED)  # mininet has none of these

@@ -10,7 +10,6 @@ import pytest
 
 from netmodel import PortRef, SpecError
 from testbed import spec
-from testbed.analysis.jobs import ideal_at
 from testbed.misfit import Misfit
 from testbed.spec import Experiment, Spec, check
 from testbed.training.closed_form import estimate
@@ -19,6 +18,7 @@ from testbed.training.ideal import run
 from testbed.training.schedule import iteration, work_of
 from testbed.training.transformer import GPT_22B
 from testbed.workloads.language_model import LanguageModel
+from tests.testbed.experiments import first_of
 from tests.testbed.simulate.small import ACK_BYTES, HEADER_BYTES, observe
 
 RATE_BPS = 180e9
@@ -104,13 +104,13 @@ def test_an_iteration_is_never_shorter_than_its_longest_chain_or_the_bytes_of_a_
     experiment = made(**FABRICS[fabric])
     workload = iteration_of(experiment)
     for record in observe(experiment).runs:
-        assert record.completion_s >= ideal_at(experiment, 1) >= workload.longest_chain_s(RATE_BPS)
+        assert record.completion_s >= first_of(experiment).ideal_s() >= workload.longest_chain_s(RATE_BPS)
         assert record.links
         for load in record.links:
             rate_bps = experiment.topology.link_at(PortRef.parse(load.port)).rate_bps
             assert record.completion_s >= 8 * load.tx_bytes / rate_bps * (1 - 1e-9), load
         sent = workload.graph.sent_bytes().sum() * len(experiment.jobs)
-        assert sent <= sum(flow.bytes for flow in record.flows) < sent * 1.001 + 8 * len(experiment.transfers(1))
+        assert sent <= sum(flow.bytes for flow in record.flows) < sent * 1.001 + 8 * len(first_of(experiment).transfers)
 
 
 def test_planned_lanes_come_close_to_the_ideal_switch_and_colliding_flows_do_not() -> None:
@@ -208,7 +208,7 @@ def test_a_dumped_spec_is_the_same_iteration(tmp_path: Path) -> None:
     experiment = made()
     again = tmp_path / "again.yaml"
     again.write_text(spec.dump(experiment.spec))
-    assert spec.load(again).transfers(1) == experiment.transfers(1)
+    assert first_of(spec.load(again)).transfers == first_of(experiment).transfers
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from netmodel import SpecError
 from testbed import spec
-from testbed.analysis.jobs import ideal_at
 from testbed.misfit import Misfit
 from testbed.training.hardware import Collective
 from testbed.training.ideal import run
 from testbed.training.tasks import TaskGraph
 from testbed.workloads.trace import Trace
+from tests.testbed.experiments import first_of
 from tests.testbed.simulate.small import observe
 from tests.testbed.training.graphs import graphs
 from tests.testbed.workloads.test_schedules import simulate
@@ -116,7 +116,7 @@ def test_a_spec_runs_a_trace_as_long_as_the_ideal_switch(tmp_path: Path, fabric:
     assert isinstance(trace, Trace)
     ideal_s = run(trace.graph, 8e9).seconds  # 24.7 ms by hand, see tests/testbed/traces/test_simai.py
     assert ideal_s == pytest.approx(24.7e-3)
-    assert ideal_at(experiment, 1) == pytest.approx(trace.graph.longest_chain_s(8e9))
+    assert first_of(experiment).ideal_s() == pytest.approx(trace.graph.longest_chain_s(8e9))
     (record,) = observe(experiment).runs
     # Headers and acknowledgements are 3 % of the bytes; the collectives that overlap share their links here.
     assert 1.0 <= record.completion_s / ideal_s < 1.05
@@ -139,7 +139,7 @@ def test_a_dumped_spec_needs_no_other_file(tmp_path: Path) -> None:
     (tmp_path / "simai.txt").unlink()
     again = tmp_path / "again.yaml"
     again.write_text(spec.dump(experiment.spec))
-    assert spec.load(again).transfers(1) == experiment.transfers(1)
+    assert first_of(spec.load(again)).transfers == first_of(experiment).transfers
     shown = spec.dump(experiment.spec, whole=False)
     assert yaml.safe_load(shown)["workload"] == SIMAI
 

@@ -30,6 +30,7 @@ from testbed.spec import Experiment
 from testbed.training.closed_form import estimate
 from testbed.training.communication import exposed_s, hidden_s, sent_over_fabric
 from testbed.training.strategies import Strategy
+from tests.testbed.experiments import first_of
 from tests.testbed.simulate.small import observe
 
 ROOT = Path(__file__).parents[4]
@@ -302,7 +303,7 @@ def test_direct_connections_with_a_pipeline_have_circuits_to_the_next_copy_and_b
     file.write_text(write_spec(job, staged))
     made = spec.load(file)
     assert made.ranks == 4
-    rates = [made.line_rate_bps(0, nic) for nic in range(len(made.topology.hosts[0].nics))]
+    rates = [first_of(made).line_rate_bps(0, nic) for nic in range(len(made.topology.hosts[0].nics))]
     shares = [cluster.ring_share] * (data > 1) + [cluster.chain_share] * 2
     assert rates == [int(share * cluster.fabric.rate_bps) for share in shares]
     expected_s = estimate(job.transformer, strategy, cluster).iteration_s
@@ -342,7 +343,7 @@ def test_the_spec_of_a_point_sends_byte_for_byte_what_the_closed_form_counts(
     file.write_text(write_spec(job, point))
     made = spec.load(file)
     sent = Counter[int]()
-    for (source, _), size in bytes_by_pair(made.transfers(1), 8).items():
+    for (source, _), size in bytes_by_pair(first_of(made).transfers, 8).items():
         sent[source] += size
     parts = sent_over_fabric(job.transformer, point.strategy, cluster)
     whole = parts.tokens + parts.activations + parts.shared + parts.owned
@@ -391,12 +392,12 @@ def test_a_slice_keeps_the_oversubscription_of_the_leaves_and_at_least_two_exper
         made = spec.load(file)
         assert made.ranks == ranks
         up = sum(link.rate_bps for link in made.topology.links if link.a.node == "leaf1" or link.b.node == "leaf1")
-        down = sum(made.line_rate_bps(rank, 0) for rank in range(ranks) if _leaf(made, rank) == "leaf1")
+        down = sum(first_of(made).line_rate_bps(rank, 0) for rank in range(ranks) if _leaf(made, rank) == "leaf1")
         assert up - down == down / 4
 
 
 def _leaf(made: Experiment, rank: int) -> str:
-    return made.topology.peer(PortRef(made.hosts[rank], 1)).node
+    return made.topology.peer(PortRef(made.first_hosts[rank], 1)).node
 
 
 def test_a_third_tier_that_a_spec_has_not_is_told_in_the_file_and_to_the_user(tmp_path: Path) -> None:

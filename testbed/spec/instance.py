@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one seed makes of an experiment: the host of each rank, the transfers, their ports, paths and ideal times."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+
+from netmodel import Forwarding, Link, PortRef, forwarding
+from sdn.failover.detours import Detours
+from sdn.isolation.source_routing import SourceRouting, in_order
+from sdn.isolation.virtual_clos import sub_clos
+from sdn.openflow.steering import Steering
+from testbed.allocation.demands import Pair, busiest_s, bytes_by_pair, ideal_s, phases_of, routes_of
+from testbed.allocation.placement import leaf_of
+from testbed.allocation.ports import RankPorts, plan_ports
+from testbed.arrangements import Arrangement, Carried, JobHosts
+from testbed.spec.experiment import Experiment
+from testbed.spec.placing import Job, hosts_of
+from testbed.spec.policies import Policy
+from testbed.workloads import Transfer
+
+
+@dataclass(eq=False)
+class Instance:
+    """An experiment with one seed. All runs with the seed share it, because it remembers what it has computed."""
+
+    experiment: Experiment
+    seed: int
+    _ideals_s: dict[Job | None, float] = field(default_factory=dict, init=False, repr=False)
+
+    @cached_property
+    def hosts(self) -> tuple[str, ...]:
+        """The host of each rank."""
+        placement = self.experiment.spec.placement
+        if not placement.redraw:
+            return self.experiment.first_hosts
+        return hosts_of(placement, self.experiment.topology, self.seed)
+
+    @cached_property
+    def job_hosts(self) -> JobHosts:
+        """The hosts of each job."""
+        return {job.name: tuple(self.hosts[rank] for rank in job.ranks) for job in self.experiment.jobs}
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The leaf of each rank's first NIC."""
+        return tuple(leaf_of(self.experiment.topology, host) for host in self.hosts)
+
+    # What is set up on the fabric
+
+    @cached_property
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The arrangements of the experiment for these hosts. Raises ValueError where one is impossible."""
+        return tuple(one.at(self.job_hosts) for one in self.experiment.arrangements)
+
+    @cached_property
+    def path_arrangement(self) -> Arrangement | None:
+        """The arrangement that decides the path of every packet; None where switches' routes do."""
+        return next((one for one in self.arrangements if one.DECIDES_PATHS), None)
+
+    def detours(self, dead: Collection[str]) -> Detours:
+        """The ways around these switches. Raises ValueError where there is none."""
+        return next((found for one in self.arrangements if (found := one.detours(dead)).ways), Detours())
+
+    def steering(self, policy: Policy) -> Steering | None:
+        """The steering that takes precedence over routes under the policy. Raises ValueError."""
+        experiment = self.experiment
+        if policy.policy == "source_routing":
+            return in_order(experiment.topology) if policy.uplinks is None else SourceRouting(policy.uplinks)
+        if policy.policy == "vclos":
+            if experiment.nic or experiment.several_nics:
+                raise ValueError("a virtual Clos has the first NIC of each host only; leave out nic and local_nic")
+            isolations = (one.isolation() for one in self.arrangements)
+            own = next((isolation for isolation in isolations if isolation is not None), None)
+            return sub_clos(experiment.topology, self.job_hosts) if own is None else own
+        return None
+
+    def routes(self, policy: Policy) -> Forwarding:
+        """The forwarding of the switches under the policy while all links live. Raises ValueError."""
+        topology, steering = self.experiment.topology, self.steering(policy)
+        return forwarding(topology) if steering is None else steering.routes(topology)
+
+    # Transfers
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """The transfers of all jobs between ranks of the experiment, in ascending steps."""
+        return _transfers(self.experiment, self.seed)
+
+    def transfers_of(self, job: Job) -> list[Transfer]:
+        """The transfers of one job between ranks of the experiment, in ascending steps."""
+        ranks = job.ranks
+        return [transfer for transfer in self.transfers if transfer.src in ranks]
+
+    def planned(self) -> Iterator[Transfer]:
+        """The transfers whose path a planner may choose."""
+        return (one for one in self.transfers if self.is_planned(one.src, one.dst))
+
+    def carried(self, transfers: Sequence[Transfer]) -> list[Carried]:
+        """The payload of each route of each pair of ranks; empty unless an arrangement decides the paths."""
+        if (deciding := self.path_arrangement) is None:
+            return []
+        sums: Counter[tuple[Pair, int]] = Counter()
+        for transfer, route in zip(transfers, routes_of(transfers, self.shares), strict=True):
+            sums[(transfer.src, transfer.dst), route] += transfer.count * self.experiment.spec.workload.item_bytes
+        named = ((self.hosts[src], self.hosts[dst], route, count) for ((src, dst), route), count in sums.items())
+        return [Carried(a, b, deciding.way(a, b, route), count) for a, b, route, count in named]
+
+    def stranded(self, dead_links: frozenset[Link] = frozenset()) -> Iterator[Transfer]:
+        """Every transfer for which there is no way while these links of the topology are dead.
+
+        None where an arrangement decides the paths, which are planned before a run.
+        """
+        if self.path_arrangement is not None:
+            return
+        topology = self.experiment.topology
+        groups = forwarding(topology, dead_links).groups
+        for transfer in self.transfers:
+            own, other = self.nics_between(transfer.src, transfer.dst)
+            near = PortRef(self.hosts[transfer.src], own + 1)
+            address = topology.host(self.hosts[transfer.dst]).nics[other].address
+            if topology.link_at(near) in dead_links or address not in groups[topology.peer(near).node]:
+                yield transfer
+
+    # NICs and ports of ranks
+
+    def address(self, rank: int, nic: int | None = None) -> str:
+        """The address of a rank's NIC, of the one that carries the traffic unless another is named."""
+        experiment = self.experiment
+        return str(experiment.topology.host(self.hosts[rank]).nics[experiment.nic if nic is None else nic].address)
+
+    def line_rate_bps(self, rank: int, nic: int | None = None) -> int:
+        """The rate of the link that such a NIC is plugged into."""
+        number = (self.experiment.nic if nic is None else nic) + 1
+        return self.experiment.topology.link_at(PortRef(self.hosts[rank], number)).rate_bps
+
+    def nics_between(self, src: int, dst: int, route: int = 0) -> tuple[int, int]:
+        """Indices of the NICs by which data go from one rank to another: the sender's and the receiver's."""
+        answers = (one.nics(self.hosts[src], self.hosts[dst], route) for one in self.arrangements)
+        return next((nics for nics in answers if nics is not None), (self.experiment.nic, self.experiment.nic))
+
+    def is_planned(self, src: int, dst: int) -> bool:
+        """Whether a planner may choose the path between two ranks: other NICs are on networks without a choice."""
+        return self.nics_between(src, dst)[0] == self.experiment.nic
+
+    def shares(self, src: int, dst: int) -> tuple[float, ...]:
+        """By route: the part of the data from one rank to another that it is to carry. They add up to 1."""
+        answers = (one.shares(self.hosts[src], self.hosts[dst]) for one in self.arrangements)
+        return next((shares for shares in answers if shares is not None), (1.0,))
+
+    def ports(self, policy: Policy) -> tuple[RankPorts, ...]:
+        """The source ports of every rank's device under `policy`.
+
+        Raises InputError when too few ports take a path that is planned.
+        """
+        experiment = self.experiment
+        pinned = list(self.planned()) if policy.policy == "pinned" else None
+        return plan_ports(
+            experiment.topology,
+            self.hosts,
+            policy.m,
+            self.seed,
+            pinned=pinned,
+            ecmp_hash=experiment.ecmp_hash,
+            nic=experiment.nic,
+        )
+
+    # The shortest times that are possible
+
+    def ideal_s(self, job: Job | None = None) -> float:
+        """Ideal completion time in seconds: of all jobs together, or of `job` alone on the fabric."""
+        if job not in self._ideals_s:
+            self._ideals_s[job] = self._ideal_s(job)
+        return self._ideals_s[job]
+
+    def _ideal_s(self, job: Job | None) -> float:
+        experiment = self.experiment
+        if job is None and experiment.spec.workload.job_sizes is not None:  # each with phases of its own
+            return max(self.ideal_s(one) for one in experiment.jobs)
+        workload = experiment.spec.workload.of_job(0 if job is None else experiment.jobs.index(job))
+        moved = self.transfers if job is None else self.transfers_of(job)
+        sizes = {other.size for other in experiment.jobs} if job is None else {job.size}
+        # Phases that ranks keep apart add up; jobs whose phases differ may be in several at once.
+        starts = workload.phase_starts(min(sizes)) if len(sizes) == 1 else ()
+        carried_s = sum(workload.pauses(min(sizes)).values()) + sum(
+            self._phase_s(phase, workload.item_bytes) for phase in phases_of(moved, starts)
+        )
+        if workload.order(min(sizes)) is None:
+            return carried_s
+        fastest_bps = max(self.line_rate_bps(rank) for rank in range(experiment.ranks))
+        return max(carried_s, workload.longest_chain_s(fastest_bps))
+
+    def _phase_s(self, transfers: Sequence[Transfer], item_bytes: int) -> float:
+        """The shortest time of transfers that may all be under way at once."""
+        topology = self.experiment.topology
+        if self.path_arrangement is not None:
+            return busiest_s(topology, ((one.way.ports, one.bytes) for one in self.carried(transfers)))
+        by_nic: dict[int, dict[Pair, int]] = {}  # NICs of different indices are on separate, parallel networks
+        for pair, count in bytes_by_pair(transfers, item_bytes).items():
+            by_nic.setdefault(self.nics_between(*pair)[0], {})[pair] = count
+        return max(ideal_s(topology, self.hosts, demands, nic) for nic, demands in by_nic.items())
+
+
+def all_hosts(experiment: Experiment) -> tuple[str, ...]:
+    """Every host that has a rank with some seed, in the order of first use."""
+    return tuple(dict.fromkeys(host for seed in experiment.seeds for host in Instance(experiment, seed).hosts))
+
+
+@lru_cache(maxsize=1)
+def _transfers(experiment: Experiment, seed: int) -> tuple[Transfer, ...]:
+    """Schedules are large: only the one that was asked for last is kept."""
+    moved = [one for number in range(len(experiment.jobs)) for one in _schedule(experiment, number, seed)]
+    return tuple(sorted(moved, key=lambda transfer: transfer.step))
+
+
+def _schedule(experiment: Experiment, number: int, seed: int) -> Iterator[Transfer]:
+    job, workload = experiment.jobs[number], experiment.spec.workload.of_job(number)
+    for moved in workload.schedule(job.size, seed):
+        yield replace(moved, src=job.first + moved.src, dst=job.first + moved.dst) if job.first else moved
