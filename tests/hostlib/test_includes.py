@@ -19,6 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "fused": {"base", "backend"},
     "path_client": {"base", "wire", "paths"},
     "engine": {"base", "wire", "backend", "paths", "path_client"},
+    "settings": {"base", "path_client", "engine"},
     "collectives": {"base", "wire", "engine"},
 }
 # The only files that know the implementations of `Backend` and of `PathPolicy`.

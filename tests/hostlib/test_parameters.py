@@ -49,7 +49,9 @@ def test_the_variables_are_those_of_the_plugin() -> None:
     ],
 )
 def test_a_value_in_its_unit(variable: str, text: str, name: str, value: object) -> None:
-    assert read_parameters({variable: text}).options == {
+    needed = {"PARALET_POLICY": "pinned"} if variable == "PARALET_PORTS" else {}
+    options = read_parameters({variable: text, **needed}).options
+    assert {key: options[key] for key in options if key != "policy" or variable == "PARALET_POLICY"} == {
         name: pytest.approx(value) if isinstance(value, float) else value
     }
 
@@ -77,8 +79,24 @@ def test_empty_variables_and_others_do_not_count() -> None:
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(variable: str, text: str) -> None:
-    with pytest.raises(ValueError, match=rf"{variable}='{text}' is not allowed: it must be ."):
+    with pytest.raises(ValueError, match=rf"{variable}='{text}' is not allowed: ."):
         read_parameters({variable: text})
+
+
+def test_options_that_exclude_each_other_are_named_by_their_variables() -> None:
+    with pytest.raises(ValueError, match=r"^PARALET_POLICY='pinned' needs PARALET_PORTS"):
+        read_parameters({"PARALET_POLICY": "pinned"})
+
+
+def test_bytes_that_are_no_text_are_shown_as_far_as_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "paralet.conf"
+    file.write_bytes(b"PARALET_LANES=\xff\n")
+    with pytest.raises(
+        ValueError, match=":1: PARALET_LANES='\N{REPLACEMENT CHARACTER}' is not allowed: it must be 1 to"
+    ):
+        read_parameters({"PARALET_CONFIG": str(file)})
+    with pytest.raises(ValueError, match=r"^PARALET_LANES='\?' is not allowed"):
+        read_parameters({"PARALET_LANES": "\udcff", "OTHER": "\udcff"})
 
 
 def test_a_file_holds_for_what_the_environment_does_not_set(tmp_path: Path) -> None:

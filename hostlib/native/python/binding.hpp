@@ -9,6 +9,9 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/ip_address.hpp"
+#include "engine/device.hpp"
+#include "engine/options.hpp"
 #include "engine/request.hpp"
 
 namespace paralet {
@@ -37,7 +40,16 @@ inline std::optional<Nanos> to_nanos(std::optional<double> seconds) {
   throw pybind11::error_already_set();
 }
 
+/// Throws ValueError when the text is no IP address.
+IpAddress address_of(const std::string& text);
+/// Options by name (engine/options.hpp). Throws ValueError, and TypeError for unknown names and wrong types.
+DeviceOptions device_options(const std::string& address, const pybind11::dict& given);
+/// The counters of a device, by name.
+pybind11::dict counters_of(Device& device);
+
 /// Adds Group and Operation to the module.
 void bind_collectives(pybind11::module_& m);
+/// Adds the table of options and what reads PARALET_* variables.
+void bind_settings(pybind11::module_& m);
 
 }  // namespace paralet

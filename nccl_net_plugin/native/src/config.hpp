@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration: PARALET_* variables, and a file with the same names.
+// The plugin's settings: those of every program (settings/read.hpp), and what NCCL's variables say.
 #pragma once
 
-#include <map>
 #include <string>
 
-#include "settings.hpp"
+#include "settings/read.hpp"
 
 namespace paralet::plugin {
 
-using Environment = std::map<std::string, std::string>;
-/// The variables of this process.
-Environment process_environment();
+using settings::Environment;
+using settings::process_environment;
+
+struct Settings : settings::Settings {
+  std::string topology = {};  ///< NCCL's description of the machine (NCCL_TOPO_FILE), empty without one
+};
 
 /// Reads and checks all parameters. Throws PluginError with one sentence: the parameter, its value and what is allowed.
 Settings load_settings(const Environment& environment);

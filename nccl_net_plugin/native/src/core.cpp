@@ -58,7 +58,7 @@ std::string no_device(const std::vector<Interface>& all, const Settings& setting
   const std::string machine = std::string(verbs ? "; interfaces with an RDMA device: " : "; this machine has: ") +
                               (all.empty() ? "none" : describe(all));
   for (const IpAddress& address : settings.selection.addresses) {
-    if (!select(all, {.names = {}, .addresses = {address}}).empty()) continue;
+    if (!settings::select(all, {.names = {}, .addresses = {address}}).empty()) continue;
     return "no usable device: no interface that is up has the address " + format_address(address) + " (" +
            settings.selected_by + ")" + machine;
   }
@@ -70,10 +70,10 @@ std::string no_device(const std::vector<Interface>& all, const Settings& setting
 std::vector<Interface> find_interfaces(const Settings& settings, const std::vector<VerbsPort>& ports) {
   const bool verbs = settings.device.backend == BackendKind::kVerbs;
   const std::vector<Interface> all = verbs ? rdma_interfaces(interfaces(), ports) : interfaces();
-  auto chosen = select(all, settings.selection);
+  auto chosen = settings::select(all, settings.selection);
   if (chosen.empty()) throw PluginError(ncclSystemError, no_device(all, settings));
   for (const Interface& interface : chosen) {
-    const std::string others = other_addresses(all, interface);
+    const std::string others = settings::other_addresses(all, interface);
     if (!others.empty() && settings.selection.addresses.empty()) {
       log_info(interface.name + " is used with " + format_address(interface.address) + ", not with " + others +
                ": PARALET_ADDRESSES chooses others");
@@ -365,7 +365,7 @@ std::unique_ptr<DataComm> Core::connect(void* context, int device, HandleBytes h
       check_traffic_class(traffic_class);
       const Context user = context_of(context);
       pending.device = open(device, context != nullptr ? user.traffic_class : traffic_class);
-      if (!settings_.lanes_given) {
+      if (!settings_.given.contains("PARALET_LANES")) {
         const auto nics = static_cast<unsigned>(pending.device->nics().size());
         lanes = std::max({kLeastLanes, nics, kLaneBudget / static_cast<unsigned>(user.peers)});
       }

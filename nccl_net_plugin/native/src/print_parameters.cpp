@@ -3,7 +3,7 @@
 #include <iostream>
 #include <string_view>
 
-#include "parameters.hpp"
+#include "settings/parameters.hpp"
 
 namespace {
 
@@ -21,7 +21,7 @@ void print_string(std::string_view text) {
 
 int main() {
   const char* separator = "[\n";
-  for (const auto& parameter : paralet::plugin::parameters()) {
+  for (const auto& parameter : paralet::settings::parameters()) {
     std::cout << separator << "  {\"name\": ";
     print_string(parameter.name);
     std::cout << ", \"values\": ";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "values.hpp"
+#include "settings/values.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,11 +8,11 @@
 #include <fstream>
 #include <span>
 #include <sstream>
-#include <stdexcept>
 
-#include "plugin_error.hpp"
+#include "engine/options.hpp"
+#include "settings/error.hpp"
 
-namespace paralet::plugin {
+namespace paralet::settings {
 namespace {
 
 constexpr std::size_t kMaxFileBytes = 1 << 20;
@@ -37,20 +37,20 @@ double quantity(std::string_view text, std::span<const Unit> units, double least
 }
 
 std::string read_file(const std::string& path) {
-  const auto refuse = [&path](const char* why) { throw PluginError(ncclInvalidUsage, "the file " + path + why); };
+  const auto refuse_file = [&path](const char* why) { refuse("the file " + path + why); };
   std::ifstream in(path, std::ios::binary);
-  if (!in) refuse(" cannot be read");
+  if (!in) refuse_file(" cannot be read");
   std::string text(kMaxFileBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad()) refuse(" cannot be read");
+  if (in.bad()) refuse_file(" cannot be read");
   text.resize(static_cast<std::size_t>(in.gcount()));
-  if (text.size() > kMaxFileBytes) refuse(" is longer than 1 MiB");
+  if (text.size() > kMaxFileBytes) refuse_file(" is longer than 1 MiB");
   return text;
 }
 
 }  // namespace
 
-void not_allowed() { throw std::invalid_argument("not allowed"); }
+void not_allowed() { throw OptionNotAllowed(); }
 
 std::string_view trim(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r";
@@ -113,4 +113,4 @@ std::vector<Line> read_lines(const std::string& path) {
   return out;
 }
 
-}  // namespace paralet::plugin
+}  // namespace paralet::settings

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "parameters.hpp"
+#include "settings/parameters.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
 #include "engine/options.hpp"
-#include "plugin_error.hpp"
-#include "values.hpp"
+#include "settings/error.hpp"
+#include "settings/values.hpp"
 
-namespace paralet::plugin {
+namespace paralet::settings {
 namespace {
 
-// -- the plugin's own parameters ----------------------------------------------------------------------------
+// -- parameters that are no options of a device
+// ----------------------------------------------------------------------------
 
 void set_config(Settings& settings, const std::string& value) { settings.config_file = value; }
 
@@ -88,8 +90,8 @@ SourcePorts parse_ports(const std::string& value) {
   return table;
 }
 
-/// The option's value as people write it. Throws std::invalid_argument when the text is no such value, PluginError with
-/// a sentence where there is more to say.
+/// The option's value as people write it. Throws OptionNotAllowed when the text is no such value, SettingsError with a
+/// sentence where there is more to say.
 OptionValue parse(const Option& option, const std::string& text) {
   const auto real = [&](auto parser) {
     const auto& bounds = std::get<RealBounds>(option.domain);
@@ -157,12 +159,14 @@ std::string default_text(const Option& option) {
   return option.type == OptionType::kSeconds ? seconds_text(number) : format_number(number);
 }
 
-void apply(DeviceOptions& device, const Option& option, const std::string& text) {
+void apply(Settings& settings, const Option& option, const std::string& text) {
+  OptionValue value = parse(option, text);
   try {
-    set_option(device, option, parse(option, text));
+    set_option(settings.device, option, value);
   } catch (const DeviceError& error) {
     refuse(error.what());
   }
+  settings.options.insert_or_assign(option.name, std::move(value));
 }
 
 // -- faults: several options in one variable ----------------------------------------------------------------
@@ -184,7 +188,7 @@ void set_faults(Settings& settings, const std::string& value) {
     const std::size_t equals = entry.find('=');
     const Option* fault = find_fault(std::string_view(entry).substr(0, equals));
     if (equals == std::string::npos || fault == nullptr) not_allowed();
-    apply(settings.device, *fault, entry.substr(equals + 1));
+    apply(settings, *fault, entry.substr(equals + 1));
   }
 }
 
@@ -222,7 +226,7 @@ std::vector<Parameter> make_parameters() {
   for (const Option& option : options()) {
     if (option.variable == nullptr) continue;
     out.push_back({option.variable, allowed_text(option), default_text(option), option.meaning,
-                   [&option](Settings& settings, const std::string& text) { apply(settings.device, option, text); }});
+                   [&option](Settings& settings, const std::string& text) { apply(settings, option, text); }});
   }
   out.push_back({"PARALET_FAULTS", fault_values(), "none",
                  "For tests: faults injected into received packets, as probabilities per packet. dead: the "
@@ -243,4 +247,4 @@ const Parameter* find_parameter(std::string_view name) {
   return found != parameters().end() ? &*found : nullptr;
 }
 
-}  // namespace paralet::plugin
+}  // namespace paralet::settings

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-namespace paralet::plugin {
+namespace paralet::settings {
 
-// All parsers throw std::invalid_argument without details when the text is no such value or is out of range. The caller
-// knows what is allowed and says so.
+// All parsers throw OptionNotAllowed, without details, when the text is no such value or is out of range. The
+// caller knows what is allowed and says so.
 std::uint64_t parse_integer(std::string_view text, std::uint64_t least, std::uint64_t most);
 /// "65536", "64KiB", "1.5 MiB", "2GiB"
 std::uint64_t parse_bytes(std::string_view text, std::uint64_t least, std::uint64_t most);
@@ -30,7 +30,7 @@ struct Line {
   std::string where;  ///< "FILE:LINE: "; empty for a value that is not from a file
   std::string text;
 };
-/// The lines of a file, trimmed, without comments (from #) and blank lines. Throws PluginError.
+/// The lines of a file, trimmed, without comments (from #) and blank lines. Throws SettingsError.
 std::vector<Line> read_lines(const std::string& path);
 
-}  // namespace paralet::plugin
+}  // namespace paralet::settings
