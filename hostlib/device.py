@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from hostlib import _engine
 
-Backend = Literal["soft", "verbs"]
+Backend = Literal["soft", "tcp", "verbs"]
 Policy = Literal["ecmp", "pinned", "adaptive", "controller"]
 CongestionControl = Literal["delay", "fixed_window"]
 
@@ -23,17 +23,20 @@ _FIRST_SOURCE_PORT = 0xC000
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Faults that the device injects into the packets that it receives, for tests. Only for backend ``soft``.
+    """Faults that the device injects into what it receives, for tests. ``soft`` has all but ``cut``; ``tcp``, which
+    repairs faults of packets, has ``cut`` and ``dead``; ``verbs`` has none.
 
     ``drop``, ``duplicate``, ``reorder``, ``corrupt``
         Probability per packet, 0 to 1: the packet is dropped, delivered twice, delivered after later packets, or has
         one bit flipped.
     ``reorder_packets``
         A reordered packet is held back until 1 to this number of later packets have passed; 1 to 4096.
+    ``cut``
+        Probability per system call that sends on a connection, 0 to 1: the connection ends there.
     ``dead``
-        Probability per UDP source port, 0 to 1: its path dies, and no later packet from it arrives.
+        Probability per source port, 0 to 1: its path dies, and no later packet from it arrives.
     ``dead_after``
-        Packets of such a port that arrive before its path dies; 0 to 2**64 - 1.
+        Packets of such a port that arrive before its path dies, of ``tcp`` messages and advertisements; 0 to 2**64 - 1.
     ``seed``
         The same seed draws the same faults; 0 to 2**64 - 1.
 
@@ -45,6 +48,7 @@ class Faults:
     reorder: float = 0.0
     corrupt: float = 0.0
     reorder_packets: int = 8
+    cut: float = 0.0
     dead: float = 0.0
     dead_after: int = 0
     seed: int = 0
@@ -102,12 +106,14 @@ class Device:
     ``flowlet_bytes``
         S, the size of a flowlet, at most 2 GiB. None: S = 4 BDP / m (section 5.2 of the paper), of ``line_rate_bps``
         and the base round trip, given or measured. Without a line rate ``verbs`` takes the speed of the NIC's port, and
-        S is between 16 KiB and 2 MiB; with ``soft`` S is 2 MiB.
+        S is between 16 KiB and 2 MiB; with ``soft`` and ``tcp`` S is 2 MiB.
     ``mice_bytes``
         Messages up to this size are one flowlet on one lane; at most 2 GiB. None: one packet.
     ``congestion_control``
         For ``soft``: the law that sets the windows of lanes. ``delay`` follows queueing delay, congestion marks and
         losses. ``fixed_window`` keeps ``window_packets`` in flight whatever happens; it is for comparison.
+    ``tcp_congestion``
+        For ``tcp``: a congestion control of the kernel by name, such as ``cubic``. None: the kernel's default.
     ``window_packets``
         For ``fixed_window``: packets that a lane may have in flight, 1 to 512. None: 64.
     ``target_queue_s``
@@ -154,7 +160,8 @@ class Device:
         at least 0.001.
     ``backend``
         ``soft``: RoCEv2 over UDP sockets, without privilege. ``verbs``: an RDMA NIC or the kernel's SoftRoCE, through
-        libibverbs; the NIC then controls congestion and pacing. Devices of both kinds talk to each other.
+        libibverbs; the NIC then controls congestion and pacing. Devices of both kinds talk to each other. ``tcp``: a
+        TCP connection per lane and direction, without privilege; such devices talk only to their own kind.
     ``gid_index``
         For ``verbs``: another RoCEv2 GID of the same port, 0 to 255. None: the GID of the address.
     ``traffic_class``
@@ -184,6 +191,7 @@ class Device:
         flowlet_bytes: int | None = None,
         mice_bytes: int | None = None,
         congestion_control: CongestionControl = "delay",
+        tcp_congestion: str | None = None,
         window_packets: int | None = None,
         target_queue_s: float | None = None,
         queue_bytes: int = 250_000,
@@ -229,7 +237,10 @@ class Device:
 
     @property
     def udp_port(self) -> int:
-        """UDP port on which packets arrive: 4791, or another one when a process on this address already has 4791."""
+        """UDP port on which packets arrive: 4791, or another one when a process on this address already has 4791.
+
+        Of ``tcp`` the TCP port that lanes of peers connect to.
+        """
         return self._engine.udp_port
 
     @property

@@ -15,6 +15,7 @@ ALLOWED: dict[str, set[str]] = {
     "backend": {"base"},
     "paths": {"base", "wire"},
     "soft": {"base", "wire", "backend"},
+    "tcp": {"base", "wire", "backend"},
     "verbs": {"base", "wire", "backend"},
     "fused": {"base", "backend"},
     "path_client": {"base", "wire", "paths"},
@@ -53,7 +54,7 @@ def test_folders_include_only_folders_below_them() -> None:
         folder = name.split("/")[0]
         allowed = ALLOWED[folder] | {folder}
         if name == BACKENDS:
-            allowed |= {"soft", "verbs", "fused"}
+            allowed |= {"soft", "tcp", "verbs", "fused"}
         wrong += [
             f"{name}: {included}"
             for included in INCLUDE.findall(path.read_text())

@@ -107,7 +107,7 @@ def test_a_value_outside_the_bounds_is_refused_with_its_name_and_what_is_allowed
     ("options", "message"),
     [
         ({"policy": "best"}, "policy must be ecmp, pinned, adaptive or controller, not 'best'"),
-        ({"backend": "hard"}, "backend must be soft or verbs, not 'hard'"),
+        ({"backend": "hard"}, "backend must be soft, tcp or verbs, not 'hard'"),
         ({"lanes": 0}, "lanes must be 1 to 1024, not 0"),
         ({"path_mtu": 1500}, "path_mtu must be 256, 512, 1024, 2048 or 4096, not 1500"),
         ({"policy": "pinned"}, "policy='pinned' needs ports, the UDP source ports for each peer address"),
@@ -126,6 +126,21 @@ def test_a_value_outside_the_bounds_is_refused_with_its_name_and_what_is_allowed
             {"backend": "verbs", "congestion_control": "fixed_window"},
             "congestion_control is only for backend='soft': an RDMA NIC has its own congestion control",
         ),
+        (
+            {"backend": "tcp", "congestion_control": "fixed_window"},
+            "congestion_control is only for backend='soft': that of TCP is the kernel's, which tcp_congestion names",
+        ),
+        ({"tcp_congestion": "cubic"}, "tcp_congestion is only for backend='tcp'"),
+        (
+            {"backend": "tcp", "lanes": 2, "policy": "pinned", "ports": {B: [50000, 50000]}},
+            "ports for 127.0.0.2 must name 2 different source ports, one for each lane: TCP lanes to one peer cannot "
+            "share one",
+        ),
+        (
+            {"backend": "tcp", "faults": Faults(drop=0.1)},
+            "faults of packets are only for backend='soft': TCP repairs them",
+        ),
+        ({"faults": Faults(cut=0.1)}, "faults.cut is only for backend='tcp'"),
         ({"service_level": 1}, "gid_index and service_level are only for backend='verbs'"),
         (
             {"backend": "verbs", "faults": Faults(drop=0.1)},

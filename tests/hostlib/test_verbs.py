@@ -74,7 +74,7 @@ def test_an_address_without_an_rdma_device_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"backend": "hard"}, "backend must be soft or verbs, not 'hard'"),
+        ({"backend": "hard"}, "backend must be soft, tcp or verbs, not 'hard'"),
         ({"gid_index": 1}, "are only for backend='verbs'"),
         ({"service_level": 3}, "are only for backend='verbs'"),
         ({"backend": "verbs", "faults": Faults(drop=0.1)}, "faults is only for backend='soft'"),

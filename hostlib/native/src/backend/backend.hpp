@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface between the engine and what moves packets. `soft` implements RoCEv2 over UDP sockets, `verbs` uses a
-// NIC through libibverbs. Calls come one at a time, from the thread that holds the device's progress lock, except where
-// registers_concurrently and sets_up_concurrently say more. A back end runs its own slow calls on a thread of its own.
+// The interface between the engine and what moves packets. `soft` implements RoCEv2 over UDP sockets, `tcp` uses TCP
+// connections, `verbs` a NIC through libibverbs. Calls come one at a time, from the thread that holds the device's
+// progress lock, except where registers_concurrently and sets_up_concurrently say more. A back end runs its own slow
+// calls on a thread of its own.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@
 
 namespace paralet {
 
-/// How the UDP source port of a QP is set. kNone: the driver chooses it and does not report it.
+/// How the source port of a QP is set. kNone: the driver chooses it and does not report it.
 enum class PortMethod : std::uint8_t { kSocket, kFlowLabel, kModifyQp, kNone };
 const char* to_string(PortMethod method);
 
@@ -31,7 +32,7 @@ constexpr unsigned member_of(std::uint32_t qpn) { return qpn >> 24; }
 
 struct QpIdentity {
   std::uint32_t qpn = 0;
-  std::uint32_t first_psn = 0;
+  std::uint32_t first_psn = 0;  ///< of `tcp`, which has no PSNs: 32 random bits that the peer shows
 };
 
 /// Enhanced Connection Establishment: options that two NICs of a vendor agree on, such as selective repeat (rdma-core,
@@ -42,6 +43,14 @@ struct Ece {
   std::uint32_t comp_mask = 0;
   bool operator==(const Ece&) const = default;
 };
+/// The vendor of QPs of the back end `tcp`, "PLTC".
+inline constexpr std::uint32_t kTcpVendor = 0x504C5443;
+
+/// What lanes are. Only devices of one kind can be peers.
+enum class Transport : std::uint8_t { kRoce, kTcp };
+constexpr Transport transport_of(const Ece& ece) {
+  return ece.vendor_id == kTcpVendor ? Transport::kTcp : Transport::kRoce;
+}
 
 /// The highest IPv4 identification of the packets of `soft`, and of a peer that does not announce one. The ICRC covers
 /// the identification, which a UDP socket does not show.
@@ -49,7 +58,8 @@ inline constexpr std::uint16_t kDefaultMaxIpId = 63;
 
 struct RemoteQp {
   IpAddress address;
-  std::uint16_t udp_port = 0;  ///< destination port; 4791 unless two processes share the peer's address
+  std::uint16_t udp_port = 0;  ///< destination port; 4791 unless two processes share the peer's address; of `tcp` its
+                               ///< TCP port
   std::uint32_t qpn = 0;
   std::uint32_t first_psn = 0;
   std::uint32_t path_mtu = 0;                 ///< payload bytes
@@ -106,6 +116,8 @@ class Backend {
     static_cast<void>(index);
     return *this;
   }
+  [[nodiscard]] virtual Transport transport() const { return Transport::kRoce; }
+  /// Where QPs receive; of `tcp` a TCP port.
   [[nodiscard]] virtual std::uint16_t udp_port() const = 0;
   [[nodiscard]] virtual std::uint32_t max_path_mtu() const = 0;
   /// The largest path MTU on the route from this member to an address, as far as the host knows.
@@ -222,6 +234,12 @@ class Backend {
   }
   /// Receives packets and serves timers. Appends finished work to `completions`. True when anything was done.
   virtual bool progress(Nanos now, std::vector<Completion>& completions) = 0;
+  /// The same, and takes all that had arrived when it was called, however much that is. True when some of it waits for
+  /// receive buffers.
+  virtual bool take_arrived(Nanos now, std::vector<Completion>& completions) {
+    progress(now, completions);
+    return false;
+  }
   /// Sends what was posted, as far as windows and pacing allow. True when anything was sent.
   virtual bool flush(Nanos now) = 0;
   /// Sends what was held back to be sent together with more, such as acknowledgements. Call it before sleeping.

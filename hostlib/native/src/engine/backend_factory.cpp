@@ -7,6 +7,7 @@
 #include "base/interfaces.hpp"
 #include "fused/fused_backend.hpp"
 #include "soft/soft_backend.hpp"
+#include "tcp/tcp_backend.hpp"
 #include "verbs/verbs_backend.hpp"
 
 namespace paralet {
@@ -71,6 +72,18 @@ SoftOptions soft_options(const DeviceOptions& options) {
   return out;
 }
 
+TcpOptions tcp_options(const DeviceOptions& options) {
+  TcpOptions out;
+  out.sockets.address = options.address;
+  out.sockets.traffic_class = options.traffic_class;
+  out.sockets.congestion = options.tcp_congestion;
+  out.sockets.retry_time = options.retry_time;
+  out.faults = options.faults;
+  out.line_rate_bps = options.line_rate_bps;
+  out.min_timeout = options.min_timeout.value_or(kMinAckTimeout);
+  return out;
+}
+
 VerbsOptions verbs_options(const DeviceOptions& options) {
   VerbsOptions out;
   out.address = options.address;
@@ -96,7 +109,14 @@ Nanos target_queue(const DeviceOptions& options) {
 namespace {
 
 std::unique_ptr<Backend> make_one(const DeviceOptions& options) {
-  if (options.backend == BackendKind::kSoft) return std::make_unique<SoftBackend>(soft_options(options));
+  switch (options.backend) {
+    case BackendKind::kSoft:
+      return std::make_unique<SoftBackend>(soft_options(options));
+    case BackendKind::kTcp:
+      return std::make_unique<TcpBackend>(tcp_options(options));
+    case BackendKind::kVerbs:
+      break;
+  }
   return open_verbs(verbs_options(options));
 }
 

@@ -11,6 +11,18 @@
 #include "base/signal.hpp"
 
 namespace paralet {
+namespace {
+
+/// Why a device with lanes of kind `one` cannot be the peer of one with another kind.
+std::string other_lanes(Transport one) {
+  constexpr const char* kTcp = "TCP connections (back end tcp)";
+  constexpr const char* kRoce = "RoCEv2 (back end soft or verbs)";
+  const bool tcp = one == Transport::kTcp;
+  return std::string("its lanes are ") + (tcp ? kTcp : kRoce) + ", those of its peer " + (tcp ? kRoce : kTcp) +
+         ": give both sides the same back end";
+}
+
+}  // namespace
 
 std::shared_ptr<Connection> Connections::connect(const handshake::Handle& target, unsigned lanes) {
   auto connection = std::make_shared<Connection>();
@@ -119,6 +131,13 @@ Peer* Connections::welcome(std::unique_ptr<Channel>& channel, const IpAddress& f
     channel->send(handshake::Refuse{"nobody listens there any more, or the handle is wrong"});
     return nullptr;
   }
+  const Transport transport = shard_.backend().transport();
+  if (transport_of(hello.endpoint.ece) != transport) {
+    const std::string why = other_lanes(transport);
+    context_.options.log(format_address(context_.options.address) + " refused " + format_address(from) + ": " + why);
+    channel->send(handshake::Refuse{why});
+    return nullptr;
+  }
   const auto& further = hello.endpoint.further;
   const auto member = std::ranges::find(further, from, &handshake::Endpoint::Member::address);
   if (hello.endpoint.address != from && member == further.end()) {
@@ -162,7 +181,8 @@ void Connections::on(Peer& peer, const handshake::Hello& /*frame*/) {
 
 void Connections::on(Peer& peer, const handshake::Welcome& frame) {
   if (!peer.initiator || peer.ready() || frame.endpoint.qps.size() != peer.lanes.size() ||
-      frame.endpoint.device != peer.device || !peer.fits(frame.endpoint)) {
+      frame.endpoint.device != peer.device || !peer.fits(frame.endpoint) ||
+      transport_of(frame.endpoint.ece) != shard_.backend().transport()) {
     events_.fail_peer(peer, Failure::kTransport, "the peer's answer does not fit the handle");
     return;
   }

@@ -189,11 +189,13 @@ void Front::on_channel_event(int fd, std::uint32_t events) {
     if (connected && peer.fusion && peer.ready()) parts_.members.on_connected(peer, member);
     const bool closed = channel.closed();
     if (!frames.empty() || closed) {
-      // A NIC acknowledges on its own. Completions of data that the peer knows to have arrived may still be queued;
-      // handle them before the frames that follow that data.
+      // A NIC acknowledges on its own, and so does TCP. Completions of data that the peer knows to have arrived may
+      // still be queued; handle them before the frames that follow that data.
       std::vector<Completion> arrived;
-      shard_.backend().progress(now(), arrived);
-      for (const Completion& completion : arrived) on_completion(completion);
+      for (bool more = true; more; arrived.clear()) {
+        more = shard_.backend().take_arrived(now(), arrived) && !arrived.empty();
+        for (const Completion& completion : arrived) on_completion(completion);
+      }
     }
     on_frames(peer, frames);
     if (closed && !peer.dead()) on_channel_closed(peer, member);

@@ -150,8 +150,13 @@ QpIdentity read_qp(Reader& r) {
   QpIdentity qp;
   qp.qpn = r.u32();
   qp.first_psn = r.u32();
-  if (member_of(qp.qpn) >= kMaxMembers || qp.first_psn > 0xFFFFFF) r.spoil();
+  if (member_of(qp.qpn) >= kMaxMembers) r.spoil();
   return qp;
+}
+
+/// A PSN has 24 bits. Over TCP there is a token of 32 in its place.
+void check_psn(Reader& r, const QpIdentity& qp, const Ece& ece) {
+  if (qp.first_psn > 0xFFFFFF && transport_of(ece) == Transport::kRoce) r.spoil();
 }
 
 void write_address(Writer& w, const IpAddress& address) {
@@ -239,6 +244,7 @@ Endpoint read_endpoint(Reader& r) {
     if (r.ok() && !r.complete()) read_members(r, e);
   }
   check_members();
+  for (const QpIdentity& qp : e.qps) check_psn(r, qp, e.ece);
   return e;
 }
 
@@ -450,6 +456,7 @@ std::optional<Frame> decode(std::span<const std::byte> body) {
       f.lane = r.u16();
       f.qp = read_qp(r);
       f.ece = read_ece(r);
+      check_psn(r, f.qp, f.ece);
       if (r.ok() && !r.complete()) f.path_mtu = read_path_mtu(r);
       frame = f;
       break;

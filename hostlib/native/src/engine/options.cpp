@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <set>
 
 #include "backend/backend.hpp"
 #include "backend/congestion_laws.hpp"
@@ -25,7 +26,7 @@ constexpr double kMinReconnectSeconds = 1e-3;
 constexpr IntegerBounds kUint64 = {0, UINT64_MAX};
 constexpr IntegerBounds kByte = {0, UINT8_MAX};
 
-constexpr std::array kBackends = {BackendKind::kSoft, BackendKind::kVerbs};
+constexpr std::array kBackends = {BackendKind::kSoft, BackendKind::kTcp, BackendKind::kVerbs};
 constexpr std::array kPolicies = {PolicyKind::kEcmp, PolicyKind::kPinned, PolicyKind::kAdaptive,
                                   PolicyKind::kController};
 
@@ -135,8 +136,9 @@ std::vector<Option> make_options() {
   using enum OptionType;
   return {
       {"backend", "PARALET_BACKEND", kChoice, names(kBackends), nullptr,
-       "What moves packets. soft: RoCEv2 in user space over UDP sockets. verbs: an RDMA NIC, or the kernel's SoftRoCE, "
-       "through libibverbs.",
+       "What moves packets. soft: RoCEv2 in user space over UDP sockets. tcp: a TCP connection per lane and direction. "
+       "verbs: an RDMA NIC, or the kernel's SoftRoCE, through libibverbs. Devices with soft and verbs talk to each "
+       "other, those with tcp only to their own kind.",
        PARALET_FIELD(backend)},
       {"gid_index", "PARALET_GID_INDEX", kInteger, kByte, "the RoCEv2 GID of the device's address",
        "For backend verbs: another GID of the same port (`paralet doctor` lists them).",
@@ -160,8 +162,8 @@ std::vector<Option> make_options() {
        "random for all else and while the service is away.",
        PARALET_FIELD(policy.kind)},
       {"ports", "PARALET_PORTS", kPorts, FreeText{"a list of ports 49152 to 65535 for each peer address"}, "none",
-       "For policy pinned: the source ports of lane 0, 1, .. towards each peer. Fewer ports than lanes repeat. Peers "
-       "without a list get random ports.",
+       "For policy pinned: the source ports of lane 0, 1, .. towards each peer. Fewer ports than lanes repeat; with "
+       "backend tcp each lane needs one of its own. Peers without a list get random ports.",
        PARALET_FIELD(policy.ports)},
       {"path_service", "PARALET_PATH_SERVICE", kText, FreeText{"HOST:PORT, [IPv6 address]:PORT"}, "none",
        "For policy controller: where the path service listens. Elephants are announced to it and move to the ports that "
@@ -219,6 +221,10 @@ std::vector<Option> make_options() {
        "For backend soft: the law that sets the windows of lanes. delay: follows queueing delay, congestion marks and "
        "losses. fixed_window: window_packets at all times, to compare other laws with.",
        PARALET_FIELD(congestion_control)},
+      {"tcp_congestion", "PARALET_TCP_CONGESTION", kText, FreeText{"a name such as cubic or bbr"},
+       "the kernel's default, net.ipv4.tcp_congestion_control",
+       "For backend tcp: the kernel's congestion control, one of net.ipv4.tcp_available_congestion_control.",
+       PARALET_FIELD(tcp_congestion)},
       {"window_packets", "PARALET_WINDOW_PACKETS", kInteger, IntegerBounds{1, 512}, "64",
        "For congestion control fixed_window: packets that a lane may have in flight.",
        PARALET_FIELD(window_packets)},
@@ -258,8 +264,11 @@ std::vector<Option> make_options() {
       {"faults.reorder_packets", nullptr, kInteger, IntegerBounds{1, 4096}, nullptr,
        "For tests: the most packets that overtake one that is held back.",
        PARALET_FIELD(faults.reorder_packets)},
+      {"faults.cut", nullptr, kNumber, RealBounds{0, 1}, nullptr,
+       "For tests of backend tcp: probability per system call that sends on a connection that it ends there.",
+       PARALET_FIELD(faults.cut)},
       {"faults.dead", nullptr, kNumber, RealBounds{0, 1}, nullptr,
-       "For tests: the probability that the path of a UDP source port dies, so that its later packets are dropped.",
+       "For tests: the probability that the path of a source port dies, so that its later packets are dropped.",
        PARALET_FIELD(faults.dead)},
       {"faults.dead_after", nullptr, kInteger, kUint64, nullptr,
        "For tests: the number of packets that arrive over a path before it dies.",
@@ -338,7 +347,17 @@ const char* to_string(PolicyKind kind) {
   return "unknown";
 }
 
-const char* to_string(BackendKind kind) { return kind == BackendKind::kSoft ? "soft" : "verbs"; }
+const char* to_string(BackendKind kind) {
+  switch (kind) {
+    case BackendKind::kSoft:
+      return "soft";
+    case BackendKind::kTcp:
+      return "tcp";
+    case BackendKind::kVerbs:
+      return "verbs";
+  }
+  return "unknown";
+}
 
 const char* to_string(OptionType type) {
   switch (type) {
@@ -462,7 +481,20 @@ void check_combination(const DeviceOptions& options, const OptionSpelling& spell
   }
   if (options.backend != BackendKind::kSoft && options.congestion_control != DeviceOptions{}.congestion_control) {
     throw std::invalid_argument(spelled("congestion_control") + " is only for " + setting("backend", "soft") +
-                                ": an RDMA NIC has its own congestion control");
+                                (options.backend == BackendKind::kTcp
+                                     ? ": that of TCP is the kernel's, which " + spelled("tcp_congestion") + " names"
+                                     : ": an RDMA NIC has its own congestion control"));
+  }
+  if (options.backend != BackendKind::kTcp && !options.tcp_congestion.empty()) {
+    throw std::invalid_argument(spelled("tcp_congestion") + " is only for " + setting("backend", "tcp"));
+  }
+  if (options.backend == BackendKind::kTcp) {
+    for (const auto& [peer, ports] : policy.ports) {
+      if (std::set(ports.begin(), ports.end()).size() >= policy.lanes) continue;
+      throw std::invalid_argument(spelled("ports") + " for " + format_address(peer) + " must name " +
+                                  std::to_string(policy.lanes) +
+                                  " different source ports, one for each lane: TCP lanes to one peer cannot share one");
+    }
   }
   if (options.window_packets && options.congestion_control != "fixed_window") {
     throw std::invalid_argument(spelled("window_packets") + " is only for " +
@@ -478,7 +510,14 @@ void check_combination(const DeviceOptions& options, const OptionSpelling& spell
                                   " is only for a device with one NIC: the path service plans paths between two NICs");
     }
   }
-  if (options.backend != BackendKind::kSoft && options.faults.any()) {
+  if (options.backend == BackendKind::kTcp && options.faults.of_packets()) {
+    throw std::invalid_argument(spelled("faults") + " of packets are only for " + setting("backend", "soft") +
+                                ": TCP repairs them");
+  }
+  if (options.backend == BackendKind::kSoft && options.faults.cut > 0) {
+    throw std::invalid_argument(spelled("faults") + ".cut is only for " + setting("backend", "tcp"));
+  }
+  if (options.backend == BackendKind::kVerbs && options.faults.any()) {
     throw std::invalid_argument(spelled("faults") + " is only for " + setting("backend", "soft") +
                                 ": the packets of an RDMA NIC do not pass through this library");
   }

@@ -23,8 +23,9 @@
 
 namespace paralet {
 
-/// The back end that moves packets: our own RoCEv2 over UDP sockets, or a NIC (or the kernel's rxe) through libibverbs.
-enum class BackendKind : std::uint8_t { kSoft, kVerbs };
+/// The back end that moves packets: our own RoCEv2 over UDP sockets, TCP connections, or a NIC (or the kernel's rxe)
+/// through libibverbs.
+enum class BackendKind : std::uint8_t { kSoft, kTcp, kVerbs };
 const char* to_string(BackendKind kind);
 
 /// For `verbs` alone.
@@ -47,6 +48,7 @@ struct DeviceOptions {
   std::optional<std::uint64_t> flowlet_bytes;   ///< nothing: S = 4 BDP / m
   std::optional<std::uint64_t> mice_bytes;      ///< messages up to this size are one flowlet; nothing: one path MTU
   std::string congestion_control = "delay";     ///< of soft: a name of congestion_laws()
+  std::string tcp_congestion;                   ///< of tcp: a congestion control of the kernel; empty: its default
   std::optional<std::uint32_t> window_packets;  ///< for law fixed_window; nothing: 64
   std::optional<Nanos> target_queue;            ///< delay in hosts and network that congestion control aims at
   std::uint64_t queue_bytes = 250'000;          ///< of a switch's buffer that it aims at
@@ -123,7 +125,7 @@ const std::vector<Option>& options();
 /// Checks the value against the option's domain and sets it. Throws OptionNotAllowed, std::invalid_argument with a
 /// whole sentence for options that exclude each other, and DeviceError for an address or a token file that is unusable.
 void set_option(DeviceOptions& options, const Option& option, const OptionValue& value);
-/// The allowed values, as words after "must be": "1 to 1024", "soft or verbs".
+/// The allowed values, as words after "must be": "1 to 1024", "soft, tcp or verbs".
 std::string allowed_values(const Option& option);
 /// A number as people write it: "1000000", "1e15", "0.25".
 std::string format_number(double number);

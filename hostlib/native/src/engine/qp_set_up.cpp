@@ -16,9 +16,12 @@ namespace {
 constexpr std::size_t kMaxHeldOfLane = 16;  // frames: a peer sends at most two about a lane before our answer
 
 /// Why a lane has no source port: `port`, its last, or with `all` every port of the range is taken.
-std::string taken(std::uint16_t port, const IpAddress& address, bool all) {
-  if (all) return "all UDP source ports 49152 to 65535 of " + format_address(address) + " are taken by other programs";
-  return "UDP source port " + std::to_string(port) + " of " + format_address(address) + " is taken by another program";
+std::string taken(Transport transport, std::uint16_t port, const IpAddress& address, bool all) {
+  const bool tcp = transport == Transport::kTcp;
+  const std::string kind = tcp ? "TCP source port" : "UDP source port";
+  if (all) return "all " + kind + "s 49152 to 65535 of " + format_address(address) + " are taken by other programs";
+  return kind + " " + std::to_string(port) + " of " + format_address(address) + " is taken by another program" +
+         (tcp ? ", or by another lane to the same peer" : "");
 }
 
 }  // namespace
@@ -185,7 +188,8 @@ void QpSetUp::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fu
         connecting->lanes[i].port = peer.lanes[i].port = *other;
         return false;
       }
-      error = taken(peer.lanes[i].port, context_.own_address(peer.first_member(i)), exhausted);
+      error = taken(shard_.backend().transport(), peer.lanes[i].port, context_.own_address(peer.first_member(i)),
+                    exhausted);
     }
     if (!end_setup(peer)) return true;
     if (!error.empty()) {
@@ -292,9 +296,10 @@ void QpSetUp::connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remot
       shard_.drop_qp(renewal.qp.qpn);
       return true;
     }
-    const std::string error = !outcome->error.empty() ? outcome->error
-                                                      : taken(renewal.port, context_.own_address(member),
-                                                              outcome->attempts > wire::kEntropyPorts);
+    const std::string error = !outcome->error.empty()
+                                  ? outcome->error
+                                  : taken(shard_.backend().transport(), renewal.port, context_.own_address(member),
+                                          outcome->attempts > wire::kEntropyPorts);
     if (!outcome->connected && !peer.has_other_path(member)) {
       events_.fail_peer(peer, Failure::kDevice, error);
       return true;

@@ -224,11 +224,13 @@ bool FusedBackend::wants_work(Nanos now) const {
   return std::ranges::any_of(members_, [now](const auto& member) { return member->wants_work(now); });
 }
 
-bool FusedBackend::progress(Nanos now, std::vector<Completion>& completions) {
+/// Calls `each` for every member, and makes what it appends the fused device's.
+template <typename Each>
+bool FusedBackend::any_member(std::vector<Completion>& completions, Each each) {
   bool any = false;
   for (unsigned i = 0; i < members_.size(); ++i) {
     const auto from = static_cast<std::ptrdiff_t>(completions.size());
-    any = members_[i]->progress(now, completions) || any;
+    any = each(*members_[i]) || any;
     const auto kept = std::remove_if(completions.begin() + from, completions.end(), [&](Completion& completion) {
       if (completion.kind == Completion::Kind::kFenced) return !on_fenced(i, completion);
       completion.qpn |= i << 24;
@@ -237,6 +239,14 @@ bool FusedBackend::progress(Nanos now, std::vector<Completion>& completions) {
     completions.erase(kept, completions.end());
   }
   return any;
+}
+
+bool FusedBackend::progress(Nanos now, std::vector<Completion>& completions) {
+  return any_member(completions, [&](Backend& member) { return member.progress(now, completions); });
+}
+
+bool FusedBackend::take_arrived(Nanos now, std::vector<Completion>& completions) {
+  return any_member(completions, [&](Backend& member) { return member.take_arrived(now, completions); });
 }
 
 bool FusedBackend::flush(Nanos now) {

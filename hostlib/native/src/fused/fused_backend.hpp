@@ -24,6 +24,7 @@ class FusedBackend final : public Backend {
 
   [[nodiscard]] unsigned members() const override { return static_cast<unsigned>(members_.size()); }
   [[nodiscard]] const Backend& member(unsigned index) const override { return *members_[index]; }
+  [[nodiscard]] Transport transport() const override { return members_.front()->transport(); }
   [[nodiscard]] std::uint16_t udp_port() const override { return members_.front()->udp_port(); }
   [[nodiscard]] std::uint32_t max_path_mtu() const override;
   [[nodiscard]] std::uint32_t path_mtu_to(unsigned member, const IpAddress& remote) const override {
@@ -66,6 +67,7 @@ class FusedBackend final : public Backend {
     return members_.front()->ends_apart(bytes, path_mtu);
   }
   bool progress(Nanos now, std::vector<Completion>& completions) override;
+  bool take_arrived(Nanos now, std::vector<Completion>& completions) override;
   bool flush(Nanos now) override;
   void settle(Nanos now) override;
   [[nodiscard]] Nanos deadline(Nanos now) const override;
@@ -88,6 +90,8 @@ class FusedBackend final : public Backend {
   void release(const Keys& keys);
   [[nodiscard]] Keys keys_of(std::uint32_t rkey) const;
   [[nodiscard]] bool works(unsigned member) const;
+  template <typename Each>
+  bool any_member(std::vector<Completion>& completions, Each each);
   bool on_fenced(unsigned member, Completion& completion);
 
   std::vector<std::unique_ptr<Backend>> members_;

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -35,8 +36,18 @@ bool eventually(Condition condition) {
   return true;
 }
 
+/// The back end of the devices. Tests that make sense over any of them run with PARALET_TEST_BACKEND=tcp too.
+inline BackendKind backend() {
+  const char* name = std::getenv("PARALET_TEST_BACKEND");
+  return name != nullptr && std::string(name) == to_string(BackendKind::kTcp) ? BackendKind::kTcp : BackendKind::kSoft;
+}
+
+/// Marks a test of what only `soft` does.
+inline doctest::test_suite of_soft() { return doctest::test_suite("soft"); }
+
 inline DeviceOptions options(const IpAddress& address, unsigned lanes = 4) {
   DeviceOptions out;
+  out.backend = backend();
   out.address = address;
   out.policy.lanes = lanes;
   out.min_timeout = 5 * kMillisecond;

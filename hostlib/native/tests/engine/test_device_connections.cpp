@@ -132,7 +132,7 @@ TEST_CASE("the connecting side sets the number of lanes") {
   }
 }
 
-TEST_CASE("both sides use the smaller path MTU") {
+TEST_CASE("both sides use the smaller path MTU" * of_soft()) {
   DeviceOptions small = options(kA);
   small.path_mtu = 256;
   DeviceOptions large = options(kB);

@@ -36,7 +36,8 @@ TEST_CASE("messages of all sizes pass between IPv6 addresses") {
   CHECK(joined.from->peer_address == kLocal);
 }
 
-TEST_CASE("messages pass between IPv6 addresses over a link that loses, reorders, duplicates and damages packets") {
+TEST_CASE("messages pass between IPv6 addresses over a link that loses, reorders, duplicates and damages packets" *
+          of_soft()) {
   if (!has_ipv6()) return;
   DeviceOptions faulty = options(kLocal);
   faulty.faults = {.drop = 0.02, .duplicate = 0.02, .reorder = 0.02, .corrupt = 0.02, .seed = 7};

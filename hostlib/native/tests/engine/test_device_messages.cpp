@@ -116,7 +116,7 @@ TEST_CASE("receives at different offsets share one registered region") {
   pair.b.deregister_memory(rkey);
 }
 
-TEST_CASE("give_up ends a send to a silent peer at once and releases its memory") {
+TEST_CASE("give_up ends a send to a silent peer at once and releases its memory" * of_soft()) {
   DeviceOptions deaf = options(kB);
   deaf.faults.drop = 1;
   deaf.retry_time = 600 * kSecond;

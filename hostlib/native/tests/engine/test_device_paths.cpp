@@ -20,7 +20,7 @@ namespace {
 
 using namespace test;  // NOLINT(google-build-using-namespace): the fixture
 
-TEST_CASE("pinned lanes use their ports and can be moved") {
+TEST_CASE("pinned lanes use their ports and can be moved" * of_soft()) {
   DeviceOptions pinned = options(kA, 3);
   pinned.policy.kind = PolicyKind::kPinned;
   pinned.policy.ports[kB] = {0xD111, 0xD222};

@@ -45,7 +45,7 @@ class ExhaustedDescriptors {
   std::vector<FileDescriptor> taken_;
 };
 
-TEST_CASE("a process without free descriptors refuses peers, keeps its lanes' ports and goes on") {
+TEST_CASE("a process without free descriptors refuses peers, keeps its lanes' ports and goes on" * of_soft()) {
   DevicePair pair;
   const Joined joined(pair.a, pair.b);
   Device c(options(0x7F000003));

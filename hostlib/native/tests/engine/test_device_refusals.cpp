@@ -70,7 +70,7 @@ TEST_CASE("a device that cannot be opened reports the reason") {
   CHECK_THROWS_WITH_AS(Device(options(kA, 0)), "lanes must be 1 to 1024", DeviceError);
 }
 
-TEST_CASE("the error for a pinned port that another program holds names the port") {
+TEST_CASE("the error for a pinned port that another program holds names the port" * of_soft()) {
   const int fd = ::socket(AF_INET, SOCK_DGRAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;

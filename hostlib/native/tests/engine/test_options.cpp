@@ -100,7 +100,7 @@ TEST_CASE("what is allowed, in words") {
   CHECK(allowed_values(option("lanes")) == "1 to 1024");
   CHECK(allowed_values(option("seed")) == "0 to 18446744073709551615");
   CHECK(allowed_values(option("path_mtu")) == "256, 512, 1024, 2048 or 4096");
-  CHECK(allowed_values(option("backend")) == "soft or verbs");
+  CHECK(allowed_values(option("backend")) == "soft, tcp or verbs");
   CHECK(allowed_values(option("line_rate_bps")) == "1 to 1e15");
   CHECK(allowed_values(option("revert_loss")) == "1e-6 to 1000000");
   CHECK(allowed_values(option("reconnect_s")) == "two numbers in ascending order, each 0.001 to 1000000");

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The work requests of a QP that sends over TCP: what goes to the socket next, and which of them are finished. No
+// sockets: bytes out, counts of bytes in.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/work.hpp"
+#include "base/ring.hpp"
+#include "tcp/frames.hpp"
+
+namespace paralet::tcp {
+
+/// The pieces of one sendmsg. The queue writes headers and short payloads into `between`; other payloads are sent from
+/// where they are.
+struct Batch {
+  static constexpr std::size_t kFrames = 32;
+  static constexpr std::size_t kShortPayload = 256;  ///< bytes up to which copying costs less than another piece
+  std::array<std::byte, kFrames*(kFrameBytes + kShortPayload)> between;
+  std::array<iovec, 2 * kFrames> pieces;
+  std::size_t used = 0;   ///< pieces
+  std::size_t bytes = 0;  ///< in them
+};
+
+class SendQueue {
+ public:
+  void post(const WorkRequest& request);
+
+  /// The next bytes of the stream, about `most`. They are not sent until `handed_over` says so.
+  void gather(Batch& batch, std::size_t most) const;
+  /// The socket took this many of the bytes that `gather` returned.
+  void handed_over(std::size_t bytes);
+  /// The other end has this many bytes of the connection's stream. Appends the completions of requests that are
+  /// finished. Returns whether there were any.
+  bool acknowledge(std::uint64_t stream_bytes, std::uint32_t qpn, std::vector<Completion>& completions);
+
+  /// Sends over a new connection, from frame number `frames` of the QP on: the frames before have arrived. False, and
+  /// nothing changes, where that cannot be.
+  bool resume(std::uint64_t frames, std::uint32_t qpn, std::vector<Completion>& completions);
+  /// Ends all requests. The oldest has `status`, the others are flushed.
+  void fail(Status status, std::uint32_t qpn, std::vector<Completion>& completions);
+  /// Backend::take_back.
+  std::vector<WorkRequest> take_back(std::uint32_t arrived, std::uint32_t qpn, std::vector<Completion>& completions);
+  /// Frees the memory of an empty queue.
+  void release() { works_.release(); }
+
+  /// No request is unfinished.
+  [[nodiscard]] bool empty() const { return works_.empty(); }
+  /// The socket has taken all of it.
+  [[nodiscard]] bool all_handed_over() const { return next_ == works_.size(); }
+  /// Bytes that the socket has not taken.
+  [[nodiscard]] std::uint64_t waiting_bytes() const { return posted_bytes_ - stream_bytes_; }
+  /// Bytes of the connection's stream that the socket has taken.
+  [[nodiscard]] std::uint64_t stream_bytes() const { return stream_bytes_; }
+  /// Number of the oldest unfinished frame.
+  [[nodiscard]] std::uint64_t first_frame() const { return first_; }
+
+ private:
+  struct Work {
+    WorkRequest request;
+    std::uint64_t end = 0;  ///< position in the stream behind its last byte, once the socket has taken that
+  };
+  [[nodiscard]] static std::size_t size(const Work& work) { return kFrameBytes + work.request.length; }
+  void finish(Status status, std::uint32_t qpn, std::vector<Completion>& completions);
+
+  Ring<Work> works_;
+  std::size_t next_ = 0;            ///< index in works_ of the one that the socket has not taken, or not all of
+  std::size_t offset_ = 0;          ///< bytes of it that the socket has taken
+  std::uint64_t first_ = 0;         ///< number of works_.front()
+  std::uint64_t stream_bytes_ = 0;  ///< handed over on this connection
+  std::uint64_t posted_bytes_ = 0;  ///< the position behind all that is posted
+  std::uint32_t consumed_ = 0;      ///< ended requests that took a receive of the peer
+};
+
+}  // namespace paralet::tcp

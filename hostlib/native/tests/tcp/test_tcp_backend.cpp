@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two back ends over real connections, and strangers at their ports. Time is an argument, so that time limits pass at
+// once.
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "base/socket_address.hpp"
+#include "bytes.hpp"
+#include "tcp/frames.hpp"
+#include "tcp/tcp_backend.hpp"
+
+namespace paralet::tcp {
+namespace {
+
+using test::Bytes;
+using test::random_fill;
+
+constexpr std::uint32_t kA = 0x7F000001;
+constexpr std::uint32_t kB = 0x7F000002;
+constexpr auto kTimeLimit = std::chrono::seconds(20);
+
+TcpOptions tcp_options(const IpAddress& address, const Faults& faults = {}) {
+  TcpOptions out;
+  out.sockets.address = address;
+  out.faults = faults;
+  return out;
+}
+
+/// A back end, its receive buffers and what it has completed.
+struct TcpSide {
+  explicit TcpSide(const IpAddress& own, const Faults& faults = {}, std::size_t buffers = 64)
+      : address(own), backend(tcp_options(own, faults)), region(200'000), places(buffers) {
+    for (std::size_t i = 0; i < buffers; ++i) give(i);
+    rkey = backend.register_memory(region.data(), region.size());
+  }
+  void give(std::size_t i) {
+    backend.post_receive(
+        {.data = places[i].data(), .length = static_cast<std::uint32_t>(places[i].size()), .cookie = i});
+  }
+  void step() {
+    std::vector<Completion> fresh;
+    backend.progress(now() + skipped, fresh);
+    backend.flush(now() + skipped);
+    for (const Completion& one : fresh) {
+      const bool received =
+          one.kind == Completion::Kind::kReceivedSend || one.kind == Completion::Kind::kReceivedWriteImm;
+      if (one.kind == Completion::Kind::kReceivedSend) {
+        const auto& place = places[one.cookie];
+        messages.emplace_back(place.begin(), place.begin() + one.byte_length);
+      }
+      if (received && gives_back) give(one.cookie);
+      completions.push_back(one);
+    }
+  }
+  [[nodiscard]] std::size_t count(Completion::Kind kind) const {
+    return static_cast<std::size_t>(std::ranges::count(completions, kind, &Completion::kind));
+  }
+  [[nodiscard]] RemoteQp remote(const QpIdentity& qp) const {
+    return {.address = address,
+            .udp_port = backend.udp_port(),
+            .qpn = qp.qpn,
+            .first_psn = qp.first_psn,
+            .path_mtu = 1024,
+            .ece = {.vendor_id = kTcpVendor}};
+  }
+
+  IpAddress address;
+  TcpBackend backend;
+  Bytes region;
+  std::uint32_t rkey = 0;
+  std::vector<std::array<std::byte, 512>> places;
+  bool gives_back = true;
+  Nanos skipped = 0;  ///< by which its clock is ahead
+  std::vector<Completion> completions;
+  std::vector<Bytes> messages;
+};
+
+/// Two QPs that are connected to each other.
+struct TcpPair {
+  explicit TcpPair(const Faults& faults = {}, std::size_t buffers = 64) : a(kA, faults), b(kB, faults, buffers) {
+    qa = a.backend.create_qp();
+    qb = b.backend.create_qp();
+  }
+  void connect() {
+    connect_a();
+    connect_b();
+    REQUIRE(eventually([&] { return a.backend.estimate(qa.qpn).hungry && b.backend.estimate(qb.qpn).hungry; }));
+  }
+  bool connect_a(std::uint16_t port = 0) { return connect(a, qa, b.remote(qb), port); }
+  bool connect_b() { return connect(b, qb, a.remote(qa), 0); }
+  static bool connect(TcpSide& side, const QpIdentity& qp, const RemoteQp& remote, std::uint16_t port) {
+    if (port != 0) return side.backend.connect_qp(qp.qpn, remote, port);
+    for (int tries = 0; tries < 100; ++tries) {
+      const auto any = static_cast<std::uint16_t>(0xC000 + random_u32() % 0x4000);
+      if (side.backend.connect_qp(qp.qpn, remote, any)) return true;
+    }
+    return false;
+  }
+  template <typename Condition>
+  bool eventually(Condition condition) {
+    const auto until = std::chrono::steady_clock::now() + kTimeLimit;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      a.step();
+      b.step();
+    }
+    return true;
+  }
+  /// Long enough for what the other end does at once, and several steps of both.
+  void settle() {
+    for (int i = 0; i < 20; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      a.step();
+      b.step();
+    }
+  }
+  void send(const Bytes& data) {
+    a.backend.post(
+        qa.qpn,
+        {.kind = WorkKind::kSend, .cookie = 1, .data = data.data(), .length = static_cast<std::uint32_t>(data.size())});
+  }
+  void check() {
+    const Bytes data = random_fill(5, 100);
+    const std::size_t before = b.messages.size();
+    send(data);
+    REQUIRE(eventually([&] { return b.messages.size() > before; }));
+    CHECK(b.messages.back() == data);
+  }
+
+  TcpSide a;
+  TcpSide b;
+  QpIdentity qa;
+  QpIdentity qb;
+};
+
+/// A connection of a stranger to the port of a back end.
+FileDescriptor stranger_at(const TcpSide& side, const IpAddress& from) {
+  FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress own(from, 0);
+  const SocketAddress to(side.address, side.backend.udp_port());
+  REQUIRE(::bind(fd.get(), own.get(), own.length()) == 0);
+  REQUIRE(::connect(fd.get(), to.get(), to.length()) == 0);
+  return fd;
+}
+
+void say(const FileDescriptor& fd, std::span<const std::byte> bytes) {
+  [[maybe_unused]] const ssize_t sent = ::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+}
+
+bool closed(const FileDescriptor& fd) {
+  std::array<char, 256> bytes{};
+  const ssize_t got = ::recv(fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno == ECONNRESET);
+}
+
+TEST_CASE("messages and payloads pass both ways, and sends complete when they are acknowledged") {
+  TcpPair pair;
+  pair.connect();
+  const Bytes payload = random_fill(1, 150'000);
+  pair.a.backend.post(pair.qa.qpn, {.kind = WorkKind::kWriteImm,
+                                    .cookie = 11,
+                                    .data = payload.data(),
+                                    .length = 150'000,
+                                    .remote_address = 50'000,
+                                    .rkey = pair.b.rkey,
+                                    .imm = 77});
+  REQUIRE(pair.eventually([&] { return pair.b.count(Completion::Kind::kReceivedWriteImm) == 1; }));
+  CHECK(std::equal(payload.begin(), payload.end(), pair.b.region.begin() + 50'000));
+  CHECK(pair.b.completions.back().imm == 77);
+  CHECK(pair.b.completions.back().qpn == pair.qb.qpn);
+  REQUIRE(pair.eventually([&] { return pair.a.count(Completion::Kind::kSent) == 1; }));
+  const Completion sent = pair.a.completions.back();
+  CHECK(sent.cookie == 11);
+  CHECK(sent.status == Status::kSuccess);
+  const Bytes answer = random_fill(2, 40);
+  pair.b.backend.post(pair.qb.qpn, {.kind = WorkKind::kSend, .data = answer.data(), .length = 40});
+  REQUIRE(pair.eventually([&] { return pair.a.messages.size() == 1; }));
+  CHECK(pair.a.messages.front() == answer);
+  const QpStatistics statistics = pair.a.backend.statistics(pair.qa.qpn);
+  CHECK(statistics.counters.tx_packets > 0);
+  CHECK(statistics.smoothed_rtt > 0);
+  CHECK(pair.b.backend.statistics(pair.qb.qpn).counters.rx_bytes == 150'000);
+}
+
+TEST_CASE("when connections are cut in the middle of messages, each arrives once and in order") {
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    CAPTURE(seed);
+    TcpPair pair({.cut = 0.5, .seed = seed});
+    pair.connect();
+    std::vector<Bytes> sent;
+    std::vector<Bytes> payloads;
+    for (std::uint64_t i = 0; i < 200; ++i) {
+      sent.push_back(random_fill(i, i % 300));
+      payloads.push_back(random_fill(1000 + i, i % 7 == 0 ? 150'000 : 100));
+    }
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      pair.a.backend.post(pair.qa.qpn, {.kind = WorkKind::kWrite,
+                                        .data = payloads[i].data(),
+                                        .length = static_cast<std::uint32_t>(payloads[i].size()),
+                                        .remote_address = i,
+                                        .rkey = pair.b.rkey});
+      pair.send(sent[i]);
+      pair.a.step();
+    }
+    REQUIRE(pair.eventually([&] { return pair.a.count(Completion::Kind::kSent) == 400; }));
+    REQUIRE(pair.eventually([&] { return pair.b.messages.size() >= sent.size(); }));
+    CHECK(pair.b.messages == sent);
+    CHECK(std::equal(payloads.back().begin(), payloads.back().end(), pair.b.region.begin() + 199));
+    CHECK(std::ranges::all_of(pair.a.completions, [](const Completion& c) { return c.status == Status::kSuccess; }));
+    CHECK(pair.a.backend.discards().injected > 10);
+  }
+}
+
+TEST_CASE("a lane changes its port while it sends, and nothing is lost") {
+  TcpPair pair;
+  pair.connect();
+  std::set<std::uint16_t> ports{pair.a.backend.statistics(pair.qa.qpn).port};
+  std::vector<Bytes> sent;
+  for (std::uint64_t i = 0; i < 400; ++i) sent.push_back(random_fill(i, 300));
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    pair.send(sent[i]);
+    if (i % 100 != 50) continue;
+    REQUIRE(pair.eventually([&] { return pair.a.backend.estimate(pair.qa.qpn).hungry; }));
+    const std::size_t before = pair.a.count(Completion::Kind::kPortChanged);
+    PortChange change = PortChange::kRefused;
+    std::uint16_t port = 0;
+    while (change == PortChange::kRefused) {
+      port = static_cast<std::uint16_t>(0xC000 + random_u32() % 0x4000);
+      change = pair.a.backend.set_port(pair.qa.qpn, port);
+    }
+    REQUIRE(change == PortChange::kStarted);
+    REQUIRE(pair.eventually([&] { return pair.a.count(Completion::Kind::kPortChanged) > before; }));
+    CHECK(pair.a.backend.statistics(pair.qa.qpn).port == port);
+    ports.insert(port);
+  }
+  REQUIRE(pair.eventually([&] { return pair.b.messages.size() >= sent.size(); }));
+  CHECK(pair.b.messages == sent);
+  CHECK(ports.size() >= 4);
+}
+
+TEST_CASE("no two lanes to one peer have one source port, and a port is free again at once") {
+  TcpPair pair;
+  pair.connect();
+  const std::uint16_t port = pair.a.backend.statistics(pair.qa.qpn).port;
+  const QpIdentity other = pair.a.backend.create_qp();
+  const QpIdentity there = pair.b.backend.create_qp();
+  CHECK_FALSE(pair.a.backend.connect_qp(other.qpn, pair.b.remote(there), port));
+  pair.a.backend.destroy_qp(pair.qa.qpn);
+  CHECK(pair.a.backend.connect_qp(other.qpn, pair.b.remote(there), port));
+}
+
+TEST_CASE("without receive buffers messages wait, and come when there are some") {
+  TcpPair pair({}, 2);
+  pair.b.gives_back = false;
+  pair.connect();
+  const Bytes data = random_fill(1, 100);
+  for (int i = 0; i < 6; ++i) pair.send(data);
+  REQUIRE(pair.eventually([&] { return pair.b.messages.size() == 2; }));
+  pair.settle();
+  CHECK(pair.b.messages.size() == 2);
+  std::vector<Completion> none;
+  CHECK(pair.b.backend.take_arrived(now(), none));  // some of what has arrived waits for buffers
+  pair.b.gives_back = true;
+  pair.b.give(0);
+  REQUIRE(pair.eventually([&] { return pair.b.messages.size() == 6; }));
+}
+
+TEST_CASE("a QP that is stopped takes what has arrived, and its peer takes the rest back") {
+  TcpPair pair;
+  pair.connect();
+  pair.check();
+  std::vector<Bytes> sent;
+  for (std::uint64_t i = 0; i < 20; ++i) sent.push_back(random_fill(i, 100));
+  for (const Bytes& one : sent) pair.send(one);
+  pair.a.step();  // they leave, and wait in B's socket
+  pair.b.backend.stop_qp(pair.qb.qpn);
+  REQUIRE(pair.eventually([&] { return pair.b.count(Completion::Kind::kStopped) == 1; }));
+  for (const Bytes& one : sent) pair.send(one);
+  pair.settle();
+  CHECK(pair.b.count(Completion::Kind::kReceivedSend) == pair.b.messages.size());
+  const auto stopped = std::ranges::find(pair.b.completions, Completion::Kind::kStopped, &Completion::kind);
+  CHECK(stopped->imm == pair.b.messages.size());
+  pair.a.backend.stop_qp(pair.qa.qpn);
+  const auto back = pair.a.backend.take_back(pair.qa.qpn, stopped->imm);
+  REQUIRE(pair.eventually([&] { return pair.a.count(Completion::Kind::kStopped) == 1; }));
+  const std::size_t done = pair.a.count(Completion::Kind::kSent);
+  CHECK(done == stopped->imm);
+  CHECK(done + back.size() == 41);
+}
+
+TEST_CASE("a wrong key ends the sending QP with the reason, and the receiving one accepts nothing more") {
+  TcpPair pair;
+  pair.connect();
+  const Bytes data(10);
+  pair.a.backend.post(pair.qa.qpn,
+                      {.kind = WorkKind::kWriteImm, .cookie = 3, .data = data.data(), .length = 10, .rkey = 12345});
+  pair.send(data);
+  REQUIRE(pair.eventually([&] { return pair.a.count(Completion::Kind::kSent) == 2; }));
+  // B's kernel may have acknowledged both before the first was read, so the refusal may come later than they end.
+  CHECK(pair.eventually([&] {
+    return std::ranges::any_of(pair.a.completions,
+                               [](const Completion& c) { return c.status == Status::kRemoteAccess; });
+  }));
+  pair.settle();
+  CHECK(pair.b.messages.empty());
+}
+
+TEST_CASE("a peer that acknowledges nothing is given up after the retry time") {
+  TcpPair pair({.dead = 1, .dead_after = 1});
+  pair.connect();
+  pair.check();
+  pair.settle();
+  const Bytes data(100);
+  pair.send(data);
+  pair.settle();
+  CHECK(pair.a.backend.statistics(pair.qa.qpn).counters.timeouts > 0);
+  pair.a.skipped = 11 * kSecond;
+  REQUIRE(pair.eventually([&] { return pair.a.completions.back().status == Status::kRetryExceeded; }));
+}
+
+// -- strangers ------------------------------------------------------------------------------------------------------
+
+TEST_CASE("a hello that is no hello, names no QP, or does not know the tokens is refused") {
+  TcpPair pair;
+  pair.connect();
+  const tcp::Hello good{.to_qpn = pair.qb.qpn,
+                        .to_token = pair.qb.first_psn,
+                        .from_qpn = pair.qa.qpn,
+                        .from_token = pair.qa.first_psn,
+                        .attempt = 9};
+  const auto refused = [&](const tcp::Hello& hello, const IpAddress& from) {
+    const FileDescriptor fd = stranger_at(pair.b, from);
+    say(fd, tcp::encode(hello));
+    return pair.eventually([&] { return closed(fd); });
+  };
+  tcp::Hello hello = good;
+  hello.to_qpn ^= 1;
+  CHECK(refused(hello, kA));
+  hello = good;
+  hello.to_token ^= 1;
+  CHECK(refused(hello, kA));
+  CHECK(pair.b.backend.discards().unknown_qp == 2);
+  hello = good;
+  hello.from_qpn ^= 1;
+  CHECK(refused(hello, kA));
+  hello = good;
+  hello.from_token ^= 1;
+  CHECK(refused(hello, kA));
+  CHECK(refused(good, 0x7F000003));  // from another address
+  CHECK(pair.b.backend.discards().wrong_source == 3);
+  hello = good;
+  hello.attempt = 1;  // that of the connection that the QP has
+  CHECK(refused(hello, kA));
+  hello.attempt = 0;
+  CHECK(refused(hello, kA));
+  const FileDescriptor babbler = stranger_at(pair.b, kA);
+  say(babbler, Bytes(70'000, std::byte{'x'}));
+  CHECK(pair.eventually([&] { return closed(babbler); }));
+  CHECK(pair.b.backend.discards().malformed == 3);
+  pair.check();
+}
+
+TEST_CASE("a hello before the QP is connected is kept, and refused when it turns out to be a stranger's") {
+  TcpPair pair;
+  const FileDescriptor stranger = stranger_at(pair.b, kA);
+  say(stranger, tcp::encode(tcp::Hello{.to_qpn = pair.qb.qpn, .to_token = pair.qb.first_psn, .attempt = 1}));
+  pair.settle();
+  CHECK_FALSE(closed(stranger));
+  REQUIRE(pair.connect_b());
+  CHECK(pair.eventually([&] { return closed(stranger); }));
+  REQUIRE(pair.connect_a());
+  pair.check();
+}
+
+TEST_CASE("the peer may connect first") {
+  TcpPair pair;
+  REQUIRE(pair.connect_a());
+  pair.settle();
+  REQUIRE(pair.connect_b());
+  pair.check();
+}
+
+TEST_CASE("silent connections are closed after a time, and do not keep others out") {
+  TcpPair pair;
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 50; ++i) {
+    silent.push_back(stranger_at(pair.b, kA));
+    say(silent.back(), Bytes(tcp::kHelloBytes - 1));  // a part extends nothing
+  }
+  pair.settle();
+  pair.connect();
+  pair.check();
+  CHECK_FALSE(closed(silent.front()));
+  pair.b.skipped = 6 * kSecond;
+  for (const FileDescriptor& one : silent) CHECK(pair.eventually([&] { return closed(one); }));
+}
+
+TEST_CASE("a congestion control that the kernel does not have is named") {
+  TcpOptions wrong = tcp_options(kA);
+  wrong.sockets.congestion = "nonesuch";
+  std::string said;
+  try {
+    const TcpBackend backend(wrong);
+  } catch (const DeviceError& error) {
+    said = error.what();
+  }
+  CHECK(said.starts_with("this kernel has no TCP congestion control 'nonesuch', or does not allow it; it has: "));
+  CHECK(said.find("reno") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace paralet::tcp
