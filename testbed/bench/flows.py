@@ -9,7 +9,6 @@ time (`paralet-bench flow`). The transports of a case take turns, in one order a
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from netmodel.printable import printable
 from testbed.bench.frame import Measurement
 from testbed.errors import TestbedError
+from testbed.nccl import back_ends
 
 MESSAGE_BYTES = 1 << 20
 TOTAL_BYTES = 192 << 20
@@ -68,17 +68,11 @@ def loopback_cases(cores: int) -> list[Case]:
     ]
 
 
-def back_ends(values: str) -> list[str]:
-    """The back ends that run everywhere, of the values of PARALET_BACKEND in words, such as "soft or verbs"."""
-    return [name for name in re.findall(r"[a-z]+", values) if name not in {"or", "verbs", "auto"}]
-
-
 def built_back_ends() -> list[str]:
-    """Those of this build. Raises FileNotFoundError when the plugin, which names them, is not built."""
+    """The back ends of this build that run everywhere. Raises FileNotFoundError when the plugin is not built."""
     import nccl_net_plugin
 
-    (values,) = [one.values for one in nccl_net_plugin.parameters() if one.name == "PARALET_BACKEND"]
-    return back_ends(values)
+    return [name for name in back_ends.beside(nccl_net_plugin.path()) if name not in {"verbs", "auto"}]
 
 
 def measurements(

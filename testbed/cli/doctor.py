@@ -2,7 +2,6 @@
 """`paralet doctor`: lists what this machine supports, what is missing, and the command that installs it."""
 
 import json
-import re
 from ctypes.util import find_library
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +15,7 @@ from emul import Finding
 from testbed.cli import extras, rdma_devices, speed_checks
 from testbed.cli.nic_checks import nic_findings
 from testbed.cli.rdma_devices import RdmaDevice, RdmaPort
+from testbed.nccl import back_ends
 
 
 @click.command(epilog="Example: paralet doctor")
@@ -84,12 +84,11 @@ def _interfaces() -> list[speed_checks.Interface]:
 
 
 def _back_ends() -> list[str]:
-    """Those of this build, as the plugin's parameter names them."""
+    """Those of this build; none where the plugin is not built."""
     try:
-        (values,) = [one.values for one in nccl_net_plugin.parameters() if one.name == "PARALET_BACKEND"]
+        return back_ends.beside(nccl_net_plugin.path())
     except FileNotFoundError:
         return []
-    return re.findall(r"[a-z]+", values)
 
 
 def _speed_findings() -> list[Finding]:

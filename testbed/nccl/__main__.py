@@ -13,7 +13,7 @@ from typing import NoReturn, TypeVar
 
 from netmodel.printable import printable, printable_lines
 from testbed.errors import InputError, TestbedError
-from testbed.nccl import bundle, devices, environment, mps, probe, sizes
+from testbed.nccl import back_ends, bundle, devices, environment, machine, mps, probe, sizes
 from testbed.nccl.collectives import COLLECTIVES
 from testbed.nccl.devices import Kind
 from testbed.nccl.elements import REDUCTIONS, TYPES
@@ -40,6 +40,7 @@ Examples:
   %(prog)s --ranks 4
   %(prog)s --collectives all_reduce,all_gather --types float32,bfloat16 --ops sum,max --algorithms Ring,Tree
   %(prog)s --nccl 2.27.7 --sizes 8,1M --json
+  %(prog)s --transports soft,Socket:4x1,Socket --collectives all_reduce
   %(prog)s --device gpu --mps --sizes 1M,64M,512M
   %(prog)s --bundle paralet-nccl.tar.gz   (here; unpack and run it on a machine without a registry)
 """
@@ -113,9 +114,16 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--transports",
         metavar="LIST",
-        type=_listed(_one_of(TRANSPORTS)),
+        type=_listed(str),
         default=(PLUGIN_TRANSPORT, "Socket"),
-        help=f"some of {', '.join(TRANSPORTS)}; the first is compared with the second (default: paralet,Socket)",
+        help=f"some of {', '.join(TRANSPORTS)}, Socket:TxS (T threads with S sockets each) and back ends of the "
+        "plugin, such as soft; each is compared with the last (default: paralet,Socket)",
+    )
+    parser.add_argument(
+        "--cores-per-rank",
+        metavar="N",
+        type=_from(1),
+        help="give each rank N cores of its own (default: all ranks share all cores)",
     )
     parser.add_argument(
         "--repetitions",
@@ -153,7 +161,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> None:
-    plugin = _plugin(options.plugin) if PLUGIN_TRANSPORT in options.transports else None
+    plugin = _plugin(options.plugin) if any(environment.named(each).ours for each in options.transports) else None
+    _check_transports(options.transports, plugin)
     kind = devices.choose(options.device)
     _check(options, kind)
     used = devices.find(kind, options.nccl, options.cudart)
@@ -186,6 +195,7 @@ def _run(options: argparse.Namespace) -> None:
             log_dir=logs,
             timeout_s=options.timeout_s,
             mps=options.mps,
+            cores_per_rank=options.cores_per_rank,
         )
         _say(f"NCCL {found.nccl_version} ({used.nccl}) on {', '.join(found.gpus) or 'the CPU device'}")
         results = run(plan, found, inherited, _say, lambda so_far: _save(so_far, options.out))
@@ -197,6 +207,8 @@ def _run(options: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace, kind: Kind) -> None:
     """Raises InputError for options that do not go together."""
+    if options.cores_per_rank is not None:
+        machine.cores_of(options.ranks, options.cores_per_rank)
     if kind == "cpu" and options.mps:
         raise InputError("--mps is for a GPU; this run is on the CPU device")
     if options.algorithms == ("Tree",) and "all_reduce" not in options.collectives:
@@ -204,6 +216,15 @@ def _check(options: argparse.Namespace, kind: Kind) -> None:
     for name in options.types if "sum" in options.ops or "avg" in options.ops else ():
         if options.ranks > TYPES[name].exact:
             raise InputError(f"--types {name}: sums of {options.ranks} ranks are not exact in {name}; use fewer ranks")
+
+
+def _check_transports(transports: Sequence[str], plugin: Path | None) -> None:
+    """Raises InputError for a name that is no transport and no back end of the plugin."""
+    known = back_ends.beside(plugin) if plugin else []
+    for name in transports:
+        if name not in TRANSPORTS and environment.named(name).ours and name not in known:
+            names = ", ".join([*TRANSPORTS, "Socket:TxS", *known])
+            raise InputError(f"--transports: {name!r} is none of {names}")
 
 
 def _plugin(given: Path | None) -> Path:

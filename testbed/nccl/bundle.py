@@ -18,6 +18,7 @@ from pathlib import Path
 import testbed
 from netmodel.printable import printable
 from testbed.errors import InputError
+from testbed.nccl import back_ends
 
 NAME = "paralet-nccl"
 LIBRARIES = "lib"
@@ -44,6 +45,8 @@ def write(archive: Path, plugin: Path) -> list[str]:
     for name, path in needed_libraries(plugin).items():
         files[f"{LIBRARIES}/{name}"] = path.read_bytes()
     needs = needed_versions(files.values())
+    if (table := plugin.with_name(back_ends.TABLE)).is_file():
+        files[f"{LIBRARIES}/{table.name}"] = table.read_bytes()
     package = Path(testbed.__file__).parent
     alone = [package / name for name in ("__init__.py", "errors.py", "process_group.py", "result_folder.py")]
     for source in (*alone, *sorted((package / "nccl").glob("*.py"))):

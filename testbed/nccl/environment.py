@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The environment variables of a rank: the network that NCCL takes, and a host identity for each rank. Pure."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.nccl.results import AUTO, Setup
@@ -9,6 +11,40 @@ from testbed.nccl.results import AUTO, Setup
 PLUGIN_TRANSPORT = "paralet"
 TRANSPORTS = (PLUGIN_TRANSPORT, "Socket", "IB")
 """The plugin, and what is in NCCL itself."""
+
+_SOCKET_SETTING = re.compile(r"Socket:(?P<threads>\d{1,2})x(?P<each>\d{1,2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """What carries the traffic of a group of ranks: a value of NCCL_NET, and variables of these ranks alone."""
+
+    net: str
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ours(self) -> bool:
+        """Whether the plugin carries it."""
+        return self.net == PLUGIN_TRANSPORT
+
+
+def named(transport: str) -> Transport:
+    """The transport of this name: one of `TRANSPORTS`, `Socket:TxS` for T threads with S sockets each, or a back end of
+    the plugin.
+
+    The plugin alone (`paralet`) has the back end that the caller has set, or its default.
+    """
+    if transport in TRANSPORTS:
+        return Transport(transport)
+    if match := _SOCKET_SETTING.fullmatch(transport):
+        return Transport("Socket", {"NCCL_SOCKET_NTHREADS": match["threads"], "NCCL_NSOCKS_PERTHREAD": match["each"]})
+    return Transport(PLUGIN_TRANSPORT, {"PARALET_BACKEND": transport})
+
+
+def file_name(transport: str) -> str:
+    """The name in names of files."""
+    return transport.replace(":", "-")
+
 
 _OURS = (
     "NCCL_NET",
@@ -35,11 +71,13 @@ def of_rank(
     What else the caller has set for NCCL or the plugin (NCCL_ALGO, PARALET_LANES, ...) goes to every rank, unless
     `setup` replaces it.
     """
+    taken = named(transport)
     ours = {
-        "NCCL_NET": transport,
-        "NCCL_NET_PLUGIN": str(plugin) if transport == PLUGIN_TRANSPORT and plugin else "none",
+        **taken.variables,
+        "NCCL_NET": taken.net,
+        "NCCL_NET_PLUGIN": str(plugin) if taken.ours and plugin else "none",
         # Ranks with the same host talk through memory; with one each they are hosts that only a network connects.
-        "NCCL_HOSTID": f"paralet-{transport}-{rank}",
+        "NCCL_HOSTID": f"paralet-{file_name(transport)}-{rank}",
         "NCCL_MNNVL_ENABLE": "0",
         "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.errors import InputError
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -27,6 +29,14 @@ def this() -> Machine:
         kernel=f"{platform.system()} {platform.release()}",
         nvidia_driver=_found(r"Kernel Module.*?\s(\d+\.\d+[.\d]*)\s", Path("/proc/driver/nvidia/version")),
     )
+
+
+def cores_of(ranks: int, each: int) -> list[frozenset[int]]:
+    """For every rank `each` cores of its own, of those that this process may use. Raises InputError for too few."""
+    usable = sorted(os.sched_getaffinity(0))
+    if ranks * each > len(usable):
+        raise InputError(f"--cores-per-rank {each}: {ranks} ranks need {ranks * each} cores; {len(usable)} are usable")
+    return [frozenset(usable[rank * each : (rank + 1) * each]) for rank in range(ranks)]
 
 
 def _found(pattern: str, file: Path) -> str:

@@ -2,9 +2,11 @@
 """The rank processes of one transport, which the runner starts, commands and awaits together."""
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Self
@@ -28,28 +30,36 @@ class Ranks:
         environments: Sequence[Mapping[str, str]],
         log_dir: Path,
         module: str = "testbed.nccl.rank",
+        cores: Sequence[frozenset[int]] | None = None,
     ) -> None:
-        """`name` is for messages and names of logs; `module` is the program, which takes the `argvs`."""
+        """`name` is for messages and names of logs; `module` is the program, which takes the `argvs`. `cores` are those
+        of each rank; None: it may use all of this process's.
+        """
 
-        def start(argv: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> "subprocess.Popen[bytes]":
-            return subprocess.Popen(
-                [sys.executable, "-m", module, *argv],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                env=dict(environment),
-                process_group=0,  # Ctrl-C is for the runner, which then ends them
-            )
+        def start(
+            argv: Sequence[str], environment: Mapping[str, str], own: frozenset[int] | None, stderr: IO[bytes]
+        ) -> "subprocess.Popen[bytes]":
+            with _on_cores(own):
+                return subprocess.Popen(
+                    [sys.executable, "-m", module, *argv],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    env=dict(environment),
+                    process_group=0,  # Ctrl-C is for the runner, which then ends them
+                )
 
         self._group = ProcessGroup(
             [
                 Member(
                     name=f"rank {number} over {name}",
-                    start=partial(start, argv, environment),
+                    start=partial(start, argv, environment, own),
                     log=log_dir / f"{name}-rank{number}.stderr.log",
                     logs=f"its logs are in {log_dir}",
                 )
-                for number, (argv, environment) in enumerate(zip(argvs, environments, strict=True))
+                for number, (argv, environment, own) in enumerate(
+                    zip(argvs, environments, [None] * len(argvs) if cores is None else cores, strict=True)
+                )
             ],
             _END_TIMEOUT_S,
         )
@@ -76,6 +86,20 @@ class Ranks:
     def ask_all(self, command: Command, timeout_s: float) -> dict[int, Answer]:
         """The same command for every rank."""
         return self.ask(dict.fromkeys(range(len(self)), command), timeout_s)
+
+
+@contextmanager
+def _on_cores(cores: frozenset[int] | None) -> Iterator[None]:
+    """While open, processes that this thread starts run on these cores."""
+    if cores is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _answer(line: bytes) -> Answer:

@@ -61,12 +61,10 @@ class Case:
     """What was measured, by transport."""
 
     @property
-    def ratio(self) -> float | None:
-        """Bus bandwidth of the first of two transports / that of the second; above 1, the first is faster."""
-        if len(self.timings) != 2:
-            return None
-        ours, peer = self.timings.values()
-        return peer.seconds / ours.seconds
+    def ratios(self) -> dict[str, float]:
+        """By transport but the last: its bus bandwidth / that of the last; above 1, it is faster."""
+        *others, (_, last) = self.timings.items()
+        return {name: last.seconds / timing.seconds for name, timing in others}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +82,8 @@ class Results:
     """Whether CUDA's multi-process service ran kernels of several ranks at once; otherwise they are time-sliced."""
     repetitions: int
     transports: tuple[str, ...]
+    cores_per_rank: int | None
+    """Cores of its own that each rank had. None: all shared all cores."""
     environment: Mapping[str, Mapping[str, str]]
     """By transport: environment variables of NCCL and the plugin on rank 0."""
     routes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -113,9 +113,15 @@ def as_json(results: Results) -> dict[str, Any]:
             row for _, placements in groupby(results.cases, _place_of) for row in _rows(results, list(placements))
         ],
         "ratios": [
-            {**_key(case), "in_place": case.in_place, "bus_bw": case.ratio}
+            {
+                "transport": name,
+                "peer": results.transports[-1],
+                **_key(case),
+                "in_place": case.in_place,
+                "bus_bw": ratio,
+            }
             for case in results.cases
-            if case.ratio is not None
+            for name, ratio in case.ratios.items()
         ],
     }
 
@@ -185,6 +191,8 @@ def _devices(results: Results) -> str:
 
 def _facts(results: Results) -> str:
     found, machine = results.found, results.machine
+    each = results.cores_per_rank
+    cores = "" if each is None else f", with {each} core{'s' if each > 1 else ''} of its own"
     if found.device == "gpu":
         turns = "running at the same time (MPS)" if results.mps else "with time-sliced kernels (no MPS)"
         runtime = f", CUDA runtime {found.cuda_runtime}, driver {machine.nvidia_driver} (CUDA {found.cuda_driver})"
@@ -192,12 +200,13 @@ def _facts(results: Results) -> str:
         turns, runtime = "whose kernels run on the processor", ""
     host = f"{machine.processor}, {machine.cores} cores, {machine.kernel}"
     banners = "".join(f" {name} is {banner}." for name, banner in results.banners.items())
-    interfaces = "".join(f" NCCL uses {name} by interface {each}." for name, each in results.interfaces.items())
+    interfaces = "".join(f" NCCL uses {name} by interface {version}." for name, version in results.interfaces.items())
     return (
-        f"{results.ranks} ranks on {_devices(results)}, {turns}, each rank a host of its own. "
-        f"NCCL {found.nccl_version}{runtime}; {host}. Medians of {results.repetitions} repetitions, transports "
-        "alternate; us are of one operation, GB/s (10^9 bytes) are bus bandwidth as nccl-tests defines it; every "
-        f"result was compared with the expected data: {results.wrong:,} elements are wrong.{interfaces}{banners}"
+        f"{results.ranks} ranks on {_devices(results)}, {turns}, each rank a host of its own{cores}. "
+        f"NCCL {found.nccl_version}{runtime}; {host}. Medians of {results.repetitions} repetitions, each in one order "
+        "of the transports and back; us are of one operation, GB/s (10^9 bytes) are bus bandwidth as nccl-tests "
+        "defines it; every result was compared with the expected data: "
+        f"{results.wrong:,} elements are wrong.{interfaces}{banners}"
     )
 
 
@@ -206,9 +215,8 @@ def _table(results: Results, title: str, cases: list[Case]) -> list[str]:
     heads = [title, *(["of", "place"] if varied else [])]
     for each in results.transports:
         heads += [f"{each} us", "p99 us", "GB/s", "wrong"]
-    compared = len(results.transports) == 2
-    if compared:
-        heads.append(f"{results.transports[0]} / {results.transports[1]}")
+    *others, last = results.transports
+    heads += [f"{name} / {last}" for name in others]
     rows = []
     for case in cases:
         cells = [sizes.text(case.operation.size)]
@@ -218,8 +226,7 @@ def _table(results: Results, title: str, cases: list[Case]) -> list[str]:
             figures = _figures(case, name)
             cells += [f"{figures['time']:,.1f}", f"{figures['p99_us']:,.1f}", f"{figures['bus_bw']:.4g}"]
             cells.append(f"{figures['nwrong']:,}")
-        if compared:
-            cells.append(f"{case.ratio:.2f}")
+        cells += [f"{ratio:.2f}" for ratio in case.ratios.values()]
         rows.append(cells)
     left = 3 if varied else 1
     return [_row(heads), _row(["---"] * left + ["---:"] * (len(heads) - left)), *map(_row, rows)]

@@ -29,7 +29,7 @@ JOIN_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan of measurements. The first transport is compared with the second."""
+    """A plan of measurements. Every transport is compared with the last."""
 
     libraries: Libraries
     transports: tuple[str, ...]
@@ -48,6 +48,8 @@ class Plan:
     log_dir: Path
     timeout_s: float
     mps: bool
+    cores_per_rank: int | None = None
+    """Cores of its own that each rank has. None: all share all cores."""
 
     def operations(self, setup: Setup) -> list[list[Operation]]:
         """The operations under `setup`, a list per collective. NCCL's trees are for all-reduce only."""
@@ -84,6 +86,7 @@ def run(
         mps=plan.mps,
         repetitions=plan.repetitions,
         transports=plan.transports,
+        cores_per_rank=plan.cores_per_rank,
         environment={
             name: environment.chosen(_environment(plan, Setup(), name, 0, inherited)) for name in plan.transports
         },
@@ -138,6 +141,7 @@ def _start(plan: Plan, setup: Setup, transport: str, inherited: Mapping[str, str
         [[*plan.libraries.words(), str(number % max(1, plan.gpus))] for number in numbers],
         [_environment(plan, setup, transport, number, inherited) for number in numbers],
         plan.log_dir,
+        cores=None if plan.cores_per_rank is None else machine.cores_of(plan.ranks, plan.cores_per_rank),
     )
 
 
@@ -148,6 +152,7 @@ def _environment(plan: Plan, setup: Setup, transport: str, rank: int, inherited:
 
 def _name(setup: Setup, transport: str) -> str:
     """The ranks over a transport under a setup, in messages and names of logs: `paralet`, `paralet-Ring-Simple`."""
+    transport = environment.file_name(transport)
     return "-".join([transport, *str(setup).split(", ")]) if str(setup) else transport
 
 
@@ -195,12 +200,14 @@ def _measure(
 
     # The first operation is the slowest (connections, caches). The second determines the iterations of a repetition.
     slowest = max(min(once(transport, 1) + once(transport, 1)) for transport in plan.transports)
-    iterations = max(1, min(_MOST_ITERATIONS, int(_REPETITION_S / max(slowest, 1e-9))))
+    iterations = max(1, min(_MOST_ITERATIONS, int(_REPETITION_S / 2 / max(slowest, 1e-9))))
     seconds: dict[str, list[list[float]]] = {transport: [] for transport in plan.transports}
-    for repetition in range(plan.repetitions):
-        order: Sequence[str] = plan.transports if repetition % 2 == 0 else plan.transports[::-1]
-        for transport in order:
-            seconds[transport].append(once(transport, iterations))
+    for _ in range(plan.repetitions):
+        # In one order and back: what a transport gains or loses by its place, it loses or gains on the way back.
+        there = [(transport, once(transport, iterations)) for transport in plan.transports]
+        back = [(transport, once(transport, iterations)) for transport in plan.transports[::-1]]
+        for (transport, first), (_, second) in zip(there, back[::-1], strict=True):
+            seconds[transport].append(first + second)
     timings = {
         name: Timing(
             repetitions_s=tuple(sum(each) / len(each) for each in repetitions),
@@ -238,7 +245,7 @@ def _check(plan: Plan, setup: Setup, logs: Mapping[str, Sequence[str]]) -> None:
     """Raises TestbedError unless the logs show that all ranks used their transport and no other."""
     for transport, texts in logs.items():
         for rank, text in enumerate(texts):
-            fault = netlog.fault(text, transport)
+            fault = netlog.fault(text, environment.named(transport).net)
             if fault:
                 log = nccl_log(plan.log_dir, setup, transport, rank)
                 raise TestbedError(f"rank {rank} over {transport}: {fault}; the log is {log}")
@@ -250,5 +257,5 @@ def _routes(texts: Sequence[str]) -> Counter[str]:
 
 def _said(logs: Mapping[str, Sequence[str]], find: Callable[[str, str], str | None]) -> dict[str, str]:
     """By transport: what `find` finds in the log of rank 0."""
-    said = {name: find(texts[0], name) for name, texts in logs.items()}
+    said = {name: find(texts[0], environment.named(name).net) for name, texts in logs.items()}
     return {name: text for name, text in said.items() if text}

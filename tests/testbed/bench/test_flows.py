@@ -49,9 +49,9 @@ def test_transports_take_turns_in_both_orders(tmp_path: Path) -> None:
 
 
 def test_back_ends_are_those_that_run_everywhere() -> None:
-    assert flows.back_ends("soft or verbs") == ["soft"]
-    assert flows.back_ends("auto, soft, tcp or verbs") == ["soft", "tcp"]
-    assert "soft" in flows.built_back_ends()
+    built = flows.built_back_ends()
+    assert "soft" in built
+    assert not {"verbs", "auto"} & set(built)
 
 
 def test_pairs_use_all_cores_and_at_least_two_run_at_once() -> None:

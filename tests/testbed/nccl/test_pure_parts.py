@@ -8,18 +8,32 @@ import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import InputError
-from testbed.nccl import bundle, environment, libraries, mps, netlog, results, sizes
+from testbed.nccl import (
+    back_ends,
+    bundle,
+    devices,
+    environment,
+    libraries,
+    machine,
+    mps,
+    netlog,
+    results,
+    runner,
+    sizes,
+)
 from testbed.nccl.collectives import COLLECTIVES, Operation
 from testbed.nccl.elements import TYPES
 from testbed.nccl.machine import Machine
 from testbed.nccl.probe import Found
 from testbed.nccl.results import Case, Results, Setup, Timing
+from testbed.nccl.runner import Plan
 
 # -- sizes -----------------------------------------------------------------------------------------------------------
 
@@ -114,6 +128,83 @@ def test_ranks_have_separate_host_ids_and_keep_the_callers_settings(tmp_path: Pa
     }
 
 
+def test_a_transport_may_be_a_back_end_or_a_setting_of_sockets(tmp_path: Path) -> None:
+    inherited = {"PARALET_BACKEND": "verbs", "NCCL_SOCKET_NTHREADS": "1"}
+    plugin = tmp_path / "libnccl-net-paralet.so"
+
+    def told(transport: str) -> dict[str, str]:
+        return environment.of_rank(inherited, transport, 0, plugin, "lo", Path("log"))
+
+    soft, sockets, plain = told("soft"), told("Socket:4x2"), told("paralet")
+    assert (soft["NCCL_NET"], soft["PARALET_BACKEND"], soft["NCCL_NET_PLUGIN"]) == ("paralet", "soft", str(plugin))
+    assert (sockets["NCCL_NET"], sockets["NCCL_NET_PLUGIN"]) == ("Socket", "none")
+    assert (sockets["NCCL_SOCKET_NTHREADS"], sockets["NCCL_NSOCKS_PERTHREAD"]) == ("4", "2")
+    assert (plain["PARALET_BACKEND"], plain["NCCL_SOCKET_NTHREADS"]) == ("verbs", "1")  # the caller's
+    assert len({each["NCCL_HOSTID"] for each in (soft, sockets, plain)}) == 3
+
+
+def test_the_back_ends_of_a_plugin_are_those_of_its_table(tmp_path: Path) -> None:
+    plugin = tmp_path / "libnccl-net-paralet.so"
+    assert back_ends.beside(plugin) == []
+    row = {"name": "PARALET_BACKEND", "values": "auto, soft, tcp or verbs"}
+    (tmp_path / back_ends.TABLE).write_text(json.dumps([{"name": "PARALET_LANES", "values": "1 to 1024"}, row]))
+    assert back_ends.beside(plugin) == ["auto", "soft", "tcp", "verbs"]
+    plugin.write_bytes(Path("/bin/true").read_bytes())
+    assert f"lib/{back_ends.TABLE}" in bundle.write(tmp_path / "x.tar.gz", plugin)
+
+
+def test_ranks_have_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 3, 5, 7, 9})
+    assert machine.cores_of(2, 2) == [{1, 3}, {5, 7}]
+    with pytest.raises(InputError, match=r"--cores-per-rank 3: 2 ranks need 6 cores; 5 are usable"):
+        machine.cores_of(2, 3)
+
+
+class Recorder:
+    """Ranks that answer at once; they note whose turn it is."""
+
+    def __init__(self, name: str, turns: list[tuple[str, int]]) -> None:
+        self._name = name
+        self._turns = turns
+
+    def ask_all(self, command: dict[str, Any], timeout_s: float) -> dict[int, dict[str, Any]]:
+        self._turns.append((self._name, command["iterations"]))
+        seconds = [0.01 * len(self._turns)] * command["iterations"]
+        return {rank: {"seconds": seconds, "wrong": 0, "sentence": ""} for rank in range(2)}
+
+
+def test_every_repetition_goes_through_the_transports_and_back(tmp_path: Path) -> None:
+    names = ("soft", "tcp", "Socket")
+    operation = Operation(COLLECTIVES["all_reduce"], TYPES["float32"], "sum", 2, 2)
+    plan = Plan(
+        libraries=devices.Libraries("cpu", Path("libnccl.so.2"), None),
+        transports=names,
+        ranks=2,
+        gpus=0,
+        setups=(Setup(),),
+        collectives=("all_reduce",),
+        sizes=(8,),
+        types=("float32",),
+        redops=("sum",),
+        in_place=False,
+        repetitions=2,
+        plugin=None,
+        interface="lo",
+        log_dir=tmp_path,
+        timeout_s=1,
+        mps=False,
+    )
+    turns: list[tuple[str, int]] = []
+    groups: Any = {name: Recorder(name, turns) for name in names}
+    case = runner._measure(plan, Setup(), groups, operation, in_place=False, say=lambda _: None)
+    measured = turns[2 * len(names) :]  # after the first operations
+    assert [name for name, _ in measured] == [*names, *names[::-1]] * 2
+    assert len({iterations for _, iterations in measured}) == 1
+    # Times grow with every turn, so only the same mean place gives every transport the same time.
+    assert len({round(timing.repetitions_s[0], 9) for timing in case.timings.values()}) == 1
+    assert all(len(timing.repetitions_s) == 2 for timing in case.timings.values())
+
+
 def test_a_setup_replaces_the_callers_algorithm_and_protocol() -> None:
     inherited = {"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL"}
 
@@ -193,6 +284,7 @@ def some_results(transports: tuple[str, ...] = ("paralet", "Socket"), wrong: int
     timings = {
         "paralet": Timing((1e-3, 3e-3, 2e-3), tuple(each * 1e-3 for each in range(1, 101)), wrong),
         "Socket": Timing((4e-3, 4e-3, 9e-3), (4e-3, 4e-3, 9e-3), 0),
+        "Socket:4x1": Timing((8e-3, 8e-3, 8e-3), (8e-3,), 0),
     }
     chosen = {name: timings[name] for name in transports}
     operation = Operation(COLLECTIVES["all_gather"], TYPES["float16"], "none", 4, 1 << 19)
@@ -205,6 +297,7 @@ def some_results(transports: tuple[str, ...] = ("paralet", "Socket"), wrong: int
         mps=False,
         repetitions=3,
         transports=transports,
+        cores_per_rank=None,
         environment={name: {"NCCL_NET": name} for name in transports},
         routes={"paralet": {"NET/paralet/0": 4}},
         interfaces={"paralet": "v12"},
@@ -231,7 +324,9 @@ def test_rows_have_the_keys_and_units_of_nccl_tests() -> None:
     assert figures["bus_bw"] == pytest.approx(figures["alg_bw"] * 3 / 4)
     assert (figures["p50_us"], figures["p99_us"]) == (pytest.approx(50_000), pytest.approx(99_000))
     assert ours["in_place"] == figures
-    assert [row["bus_bw"] for row in found["ratios"]] == [pytest.approx(2.0)] * 2
+    assert [(row["transport"], row["peer"], row["bus_bw"]) for row in found["ratios"]] == [
+        ("paralet", "Socket", pytest.approx(2.0))
+    ] * 2
 
 
 def test_wrong_elements_are_in_every_output() -> None:
@@ -253,6 +348,15 @@ def test_the_table_of_a_gpu_names_it() -> None:
     text = results.as_markdown(some_results(device="gpu"))
     assert text.startswith("### 2026-11-20, NCCL 2.32.3 on 1 GPU (NVIDIA H200)\n")
     assert "time-sliced kernels (no MPS)" in text
+
+
+def test_each_transport_is_compared_with_the_last() -> None:
+    found = some_results(transports=("Socket:4x1", "paralet", "Socket"))
+    assert found.cases[0].ratios == {"Socket:4x1": pytest.approx(0.5), "paralet": pytest.approx(2.0)}
+    assert len(results.as_json(found)["ratios"]) == 2 * len(found.cases)
+    text = results.as_markdown(found)
+    assert "| Socket:4x1 / Socket | paralet / Socket |" in text
+    assert "| 0.50 | 2.00 |" in text
 
 
 def test_one_transport_alone_has_no_ratio() -> None:
