@@ -81,6 +81,7 @@ class RoutedFabric:
         self._pcap = tuple(pcap)
         self._management = management
         self._faulty = dict(faults)
+        self._all_routes = bgp_routes(self._plan)
         self._timers = timers
         self._cut: set[Link] = set()
         self._down: set[str] = set()
@@ -152,13 +153,17 @@ class RoutedFabric:
         return self._settings.fault_counts()
 
     def observed_ports(self, switch_name: str) -> dict[Flow, int]:
-        """Egress port of every UDP flow that a router has forwarded; the last one where it took several.
+        """Egress port of every UDP flow for which the router had a choice; the last one where it took several.
 
-        Raises KeyError for an unknown router, and FabricError.
+        A flow is listed from its first packet on, for an hour after its last. Raises KeyError for an unknown router,
+        and FabricError.
         """
         self.topology.switch(switch_name)
+        choices = self._all_routes.groups[switch_name]
         last: dict[Flow, tuple[float, int]] = {}
         for port, seen in self._routers[switch_name].flows():
+            if len(choices.get(seen.flow.dst, ())) < 2:
+                continue
             if seen.flow not in last or seen.idle_s <= last[seen.flow][0]:
                 last[seen.flow] = (seen.idle_s, port.port)
         return {flow: port for flow, (_, port) in last.items()}
