@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -108,6 +109,14 @@ void set_token_file(DeviceOptions& options, const OptionValue& value) {
 
 /// The file's name is not kept.
 OptionValue get_token_file(const DeviceOptions& /*options*/) { return {}; }
+
+void set_tcp_congestion(DeviceOptions& options, const OptionValue& value) {
+  const auto& name = std::get<std::string>(value);
+  const auto in_names = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; };
+  // TCP_CA_NAME_MAX of include/net/tcp.h is 16, with the zero at the end.
+  if (name.empty() || name.size() > 15 || !std::all_of(name.begin(), name.end(), in_names)) throw OptionNotAllowed();
+  options.tcp_congestion = name;
+}
 
 void set_job(DeviceOptions& options, const OptionValue& value) {
   const auto& job = std::get<std::string>(value);
@@ -221,10 +230,10 @@ std::vector<Option> make_options() {
        "For backend soft: the law that sets the windows of lanes. delay: follows queueing delay, congestion marks and "
        "losses. fixed_window: window_packets at all times, to compare other laws with.",
        PARALET_FIELD(congestion_control)},
-      {"tcp_congestion", "PARALET_TCP_CONGESTION", kText, FreeText{"a name such as cubic or bbr"},
+      {"tcp_congestion", "PARALET_TCP_CONGESTION", kText, FreeText{"1 to 15 letters, digits, '_' and '-', such as cubic or bbr"},
        "the kernel's default, net.ipv4.tcp_congestion_control",
        "For backend tcp: the kernel's congestion control, one of net.ipv4.tcp_available_congestion_control.",
-       PARALET_FIELD(tcp_congestion)},
+       set_tcp_congestion, Field([](auto& options) -> auto& { return options.tcp_congestion; }).get},
       {"window_packets", "PARALET_WINDOW_PACKETS", kInteger, IntegerBounds{1, 512}, "64",
        "For congestion control fixed_window: packets that a lane may have in flight.",
        PARALET_FIELD(window_packets)},

@@ -119,16 +119,16 @@ TEST_CASE("connections that are cut in the middle of messages lose nothing") {
 }
 
 TEST_CASE("adaptive lanes over TCP leave dead paths, and what was lost there arrives") {
-  DeviceOptions adaptive = over_tcp(kA, 2);
+  DeviceOptions adaptive = over_tcp(kA, 8);  // so many that some of their paths are dead
   adaptive.policy.kind = PolicyKind::kAdaptive;
   adaptive.policy.seed = 1;
-  DeviceOptions other = over_tcp(kB, 2);
-  other.faults = {.dead = 0.5, .dead_after = 4, .seed = 5};
+  DeviceOptions other = over_tcp(kB, 8);
+  other.faults = {.dead = 0.5, .dead_after = 1, .seed = 5};
   Device a(adaptive);
   Device b(other);
   const Joined joined(a, b);
   const std::vector<std::uint16_t> before = lane_ports(a);
-  for (std::uint64_t i = 0; i < 20; ++i) {
+  for (std::uint64_t i = 0; i < 100; ++i) {
     const auto received = joined.receive(Bytes(100'000));
     const auto sent = joined.send(random_fill(i, 100'000));
     require_done(sent);
