@@ -30,7 +30,7 @@ from sdn.path_service.messages import Announce, Hello, HostMessage, Measured, Pi
 from sdn.path_service.parties import Client, Pair, Parties
 from sdn.path_service.planning import LIVE
 from sdn.path_service.routing import Routing
-from sdn.planners import DEFAULT_PLANNER, PLANNERS, UNREACHABLE, PlannerName
+from sdn.planners import DEFAULT_PLANNER, UNREACHABLE, PlannerName, cabling
 from sdn.planners.cabling import LinkIndex
 
 _LEAVING = 64  # pairs of clients that have left, removed in one event
@@ -54,14 +54,14 @@ class Options:
 class PathService:
     """One fabric, its hosts and their elephants. Not for several threads at once.
 
-    `ecmp_hash` is the hash of the switches. Raises ValueError for a topology that the planner does not serve.
+    `ecmp_hash` is the hash of the switches. Raises ValueError for a topology that is not a two-level leaf-spine.
     """
 
     def __init__(self, topology: Topology, options: Options | None = None, ecmp_hash: EcmpHash | None = None) -> None:
         self.topology = topology
         self.options = options or Options()
         self.counts: Counter[str] = Counter()
-        self._cables = PLANNERS[self.options.planner].cabling(topology)
+        self._cables = cabling(topology)
         self._tor: list[int] = self._cables.fabric.nic_tor.tolist()
         self._dead: frozenset[Link] = frozenset()
         self._parties = Parties(

@@ -5,12 +5,13 @@
 arXiv:2503.05324, 2025.
 
 All take a `Clos` and `Commodities` and return a `Plan`, which has the predicted rates and a bound of the distance from
-the optimum.
+the optimum. Those in `sdn.planners.pods` take a `PodClos`, of three tiers, and return a `PodPlan`.
 """
 
 from types import MappingProxyType
 from typing import Literal
 
+from sdn.planners import pods
 from sdn.planners.annealing import annealing
 from sdn.planners.bounds import Bound, congestion_bound
 from sdn.planners.cabling import Cabling, cabling
@@ -31,11 +32,11 @@ DEFAULT_PLANNER: PlannerName = "optimal"
 
 PLANNERS: MappingProxyType[PlannerName, Planner] = MappingProxyType(
     {
-        "optimal": Planner(optimal),
-        "greedy": Planner(greedy),
-        "annealing": Planner(annealing),
+        "optimal": Planner(optimal, pods.optimal),
+        "greedy": Planner(greedy, pods.greedy),
+        "annealing": Planner(annealing, pods.annealing),
         "ilp": Planner(ilp),
-        "ecmp": Planner(ecmp),
+        "ecmp": Planner(ecmp, pods.ecmp),
     }
 )
 """Every planner by name."""

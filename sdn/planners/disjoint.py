@@ -4,10 +4,13 @@
 from collections.abc import Iterable, Sequence
 
 from netmodel import Path, Topology
-from sdn.planners.cabling import cabling
 from sdn.planners.optimal import optimal
+from sdn.planners.planner import Planner
+from sdn.planners.pods.optimal import optimal as optimal_in_pods
 
 Pair = tuple[str, str]
+
+_PLANNER = Planner(optimal, optimal_in_pods)
 
 
 def check_served(topology: Topology, pairs: Iterable[Pair], nic: int = 0) -> None:
@@ -15,7 +18,7 @@ def check_served(topology: Topology, pairs: Iterable[Pair], nic: int = 0) -> Non
     ends = list(dict.fromkeys(pairs))
     if not ends:
         return
-    cables = cabling(topology)
+    cables = _PLANNER.cabling(topology)
     if cables.joined.all():
         return
     for src, dst in ends:
@@ -25,13 +28,14 @@ def check_served(topology: Topology, pairs: Iterable[Pair], nic: int = 0) -> Non
 
 
 def assign(topology: Topology, pairs: Sequence[Pair], nic: int = 0) -> dict[Pair, Path]:
-    """A path for every pair (source host, destination host), minimising the maximum load of leaf uplinks and downlinks.
+    """A path for every pair (source host, destination host), minimising the most loaded link between switches.
 
     Pairs on one leaf get their only path. Paths join the hosts' NICs of index `nic` and are equal-cost paths of
     `netmodel.equal_cost_paths`. The result is deterministic and depends on the order of `pairs`.
 
     Raises KeyError for an unknown host or one whose NIC has no link; ValueError for a pair that occurs twice,
-    joins a host to itself, or has no spine between its leaves, and for a topology that is not a two-level leaf-spine.
+    joins a host to itself, or has no spine between its leaves, and for a topology that is neither a two-level
+    leaf-spine nor a Clos of three tiers.
     """
     seen: set[Pair] = set()
     for pair in pairs:
@@ -40,11 +44,9 @@ def assign(topology: Topology, pairs: Sequence[Pair], nic: int = 0) -> dict[Pair
         if pair[0] == pair[1]:
             raise ValueError(f"a pair joins host {pair[0]!r} to itself")
         seen.add(pair)
-    fabric = cabling(topology)
-    plan = optimal(fabric.fabric, fabric.commodities(pairs, nic=nic))
+    cables = _PLANNER.cabling(topology)
     paths: dict[Pair, Path] = {}
-    for i, pair in enumerate(pairs):
-        path = fabric.path(plan, i)
+    for pair, path in zip(pairs, _PLANNER.paths(cables, cables.commodities(pairs, nic=nic)), strict=True):
         if path is None:
             raise _apart(*pair)
         paths[pair] = path

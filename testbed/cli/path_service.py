@@ -98,13 +98,13 @@ def run(
     from sdn.path_service.run import Place, serve
     from sdn.path_service.service import Options
     from sdn.path_service.token import TokenError, made_or_read
-    from sdn.planners import PLANNERS
+    from sdn.planners import cabling
 
     address, port = address_and_port("--listen", listen, f"10.0.0.1:{DEFAULT_PORT} or [fd00::1]:{DEFAULT_PORT}")
     topology, _, ecmp_hash = fabric_of(topology_file, hash_name)
     try:
-        PLANNERS[planner].cabling(topology)
-    except ValueError as error:  # the planner does not serve the topology
+        cabling(topology)
+    except ValueError as error:  # the path service does not serve the topology
         raise InputError(f"{topology_file}: {error}") from error
     try:
         token = made_or_read(token_file)

@@ -143,9 +143,8 @@ def _planned(
     ends = np.array([[cables.nic(instance.hosts[rank], experiment.nic) for rank in pair] for pair in own])
     jobs = [experiment.jobs.index(experiment.job_of(src)) for src, _ in own]
     asked = Commodities.of(ends[:, 0], ends[:, 1], [demands[pair] for pair in own], jobs)
-    plan = planner(cables.fabric, asked)
     place = {pair: number for number, pair in enumerate(demands)}
-    paths = {place[pair]: cables.path(plan, commodity) for commodity, pair in enumerate(own)}
+    paths = {place[pair]: path for pair, path in zip(own, planner.paths(cables, asked), strict=True)}
     there = {number: path for number, path in paths.items() if path is not None}  # no spine joins the leaves of others
     if not there:
         return rows

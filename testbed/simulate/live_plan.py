@@ -10,7 +10,7 @@ from typing import Self
 
 from netmodel import Link, Path
 from sdn.path_service.planning import LIVE, exchange
-from sdn.planners import PLANNERS, Route
+from sdn.planners import Route, cabling
 from testbed.allocation.demands import Pair
 from testbed.simulate.lane_paths import elephants
 from testbed.simulate.runs import Traffic
@@ -30,7 +30,7 @@ class TalkPlanner:
         talks: Sequence[Talk],
     ) -> None:
         experiment, planner = instance.experiment, policy.planner_name
-        self._cables = PLANNERS[planner].cabling(experiment.topology)
+        self._cables = cabling(experiment.topology)
         self._plan = LIVE[planner](self._cables.fabric)
         self._nics = [self._cables.nic(host, experiment.nic) for host in instance.hosts]
         self._pairs = pairs

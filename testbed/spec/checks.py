@@ -9,7 +9,7 @@ from itertools import chain
 
 from netmodel import Location, PortRef, Topology, TopologySpec, forwarding, raise_all
 from sdn.openflow.source_rules import source_rules
-from sdn.planners import PLANNERS
+from sdn.planners import PLANNERS, cabling
 from sdn.planners.disjoint import check_served
 from testbed.allocation.placement import leaf_of
 from testbed.arrangements import Arrangement
@@ -239,7 +239,10 @@ def _check_planner(experiment: Experiment, policy: Policy) -> None:
     """Raises ValueError, which says why, where the planner of `policy`, if any, does not serve the topology."""
     topology, nic = experiment.topology, experiment.nic
     if policy.policy == "controller":
-        PLANNERS[policy.planner_name].cabling(topology)
+        if experiment.spec.fabric in MODELS and not _has_talks(experiment):
+            PLANNERS[policy.planner_name].cabling(topology)
+        else:  # the path service, and what stands for it where elephants come and go, plan for two tiers
+            cabling(topology)
     elif policy.policy == "pinned":
         for seed in experiment.seeds:
             instance = Instance(experiment, seed)
@@ -247,6 +250,12 @@ def _check_planner(experiment: Experiment, policy: Policy) -> None:
             leaves = {host: leaf_of(topology, host, nic) for host in hosts}
             ends = ((hosts[one.src], hosts[one.dst]) for one in instance.planned())
             check_served(topology, ((a, b) for a, b in ends if leaves[a] != leaves[b]), nic)
+
+
+def _has_talks(experiment: Experiment) -> bool:
+    """Whether jobs begin and end communication by themselves, so that elephants are planned again and again."""
+    workload = experiment.spec.workload
+    return any(workload.of_job(number).talks(job.size) for number, job in enumerate(experiment.jobs))
 
 
 def _check_fabric(spec: Spec, found: Findings) -> None:

@@ -92,6 +92,24 @@ def test_lanes_go_where_the_spec_says(policy: dict[str, Any]) -> None:
         assert len(set(crossed.tolist())) == crossed.size  # no two pairs on one uplink or downlink
 
 
+@pytest.mark.parametrize("policy", [{"policy": "pinned"}, {"policy": "controller", "elephant_bytes": 1}])
+def test_planned_paths_of_three_tiers_share_no_link(policy: dict[str, Any]) -> None:
+    """A ring over the pods of a fat-tree: every link between switches carries one flow, and the run takes the ideal."""
+    hosts = [f"h{4 * pod + host + 1}" for host in range(4) for pod in range(4)]
+    experiment = made(
+        topology={"fat_tree": {"k": 4, "host_rate": "100 Gbit/s"}},
+        placement={"hosts": hosts},
+        workload={"kind": "ring_allreduce", "bytes": 16_000_000},
+        policies=[{"name": "it", **policy}],
+    )
+    links = Links(experiment.topology)
+    found = lanes_of(experiment, experiment.spec.policies[0], 1, experiment.transfers(1), links)
+    assert found.rows.shape == (16, 1, 6)
+    crossed = found.rows[:, 0, 1:5].ravel()
+    assert len(set(crossed.tolist())) == crossed.size
+    assert observe(experiment).runs[0].completion_s <= 1.1 * ideal_of(experiment)
+
+
 def training(*models: dict[str, Any], **changes: Any) -> Experiment:
     """Training under the optimal planner, of models without computing, on hosts of two leaves in turn."""
     free = {"model": "bloom", "tensor": 1, "pipeline": 1, "data": 2, "compute_s": 0.0}

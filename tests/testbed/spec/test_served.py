@@ -71,6 +71,7 @@ CHAIN = [
 ]
 """No spine joins leaf 1 and leaf 3."""
 LEAF_SPINE = {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": RATE}
+CLOS = {"pods": 2, "leaves": 2, "aggs": 2, "cores_per_agg": 2, "hosts_per_leaf": 2, "host_rate": RATE}
 RAILS = {"domains": 4, "gpus_per_domain": 2, "rail_rate": RATE, "hb_rate": "800 Mbit/s"}
 ON_RAILS = {
     "local_nic": "nic1",
@@ -94,6 +95,9 @@ TOPOLOGIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "direct-connect": ({"direct_connect": DIRECT}, RINGS),
     "look-ahead": ({"direct_connect": {**DIRECT, "look_ahead": True}}, RINGS),
     "fat-tree": (fat_tree(), {}),
+    "Clos of three tiers": ({"clos": CLOS}, {}),
+    "two planes of three tiers": ({"clos": {**CLOS, "planes": 2}}, {"nic": "nic1"}),
+    "two planes": ({"leaf_spine": {**LEAF_SPINE, "planes": 2}}, {"nic": "nic1"}),
     "fat-tree, placed by vClos": (fat_tree(), {**VCLOS, "jobs": [2, 2]}),
     "dragonfly": (dragonfly(), {}),
     "dragonfly, placed by vClos": (dragonfly(), VCLOS),
@@ -159,8 +163,9 @@ def test_a_policy_runs_or_is_refused_in_a_sentence(topology: str) -> None:
 @pytest.mark.parametrize(
     ("topology", "policy", "why"),
     [
-        ("fat-tree", "pinned", "'fat-tree' is not a two-level leaf-spine: link agg00:1 to core0:1 joins neither"),
-        ("fat-tree", "controller", "'fat-tree' is not a two-level leaf-spine"),
+        ("fat-tree", "controller", "'fat-tree' is not a two-level leaf-spine: link agg00:1 to core0:1 joins neither"),
+        ("Clos of three tiers", "controller", "is not a two-level leaf-spine: switch 'agg1' has the role 'agg'"),
+        ("Clos of three tiers", "vclos", "has no virtual Clos: link leaf1:3 to agg1:1 does not join a leaf to a spine"),
         ("dragonfly", "pinned", "'dragonfly' is not a two-level leaf-spine: link r0-0:3 to r0-1:3 joins neither"),
         (
             "dragonfly",
