@@ -5,8 +5,20 @@
 """
 
 from sdn.planners.pods.cabling import PodCabling, pod_cabling
+from sdn.planners.pods.incremental import IncrementalPods, PodRoute
 from sdn.planners.pods.model import PodClos, PodPlan
 from sdn.planners.pods.optimal import optimal
 from sdn.planners.pods.others import annealing, ecmp, greedy
 
-__all__ = ["PodCabling", "PodClos", "PodPlan", "annealing", "ecmp", "greedy", "optimal", "pod_cabling"]
+__all__ = [
+    "IncrementalPods",
+    "PodCabling",
+    "PodClos",
+    "PodPlan",
+    "PodRoute",
+    "annealing",
+    "ecmp",
+    "greedy",
+    "optimal",
+    "pod_cabling",
+]
