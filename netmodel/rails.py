@@ -7,6 +7,7 @@ on its HB domain, which is a separate switch without links to rails. `rail_optim
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from netmodel.located import raise_all
@@ -30,7 +31,14 @@ _RAILS = int(IPv4Address("10.0.0.0"))  # rail g has 10.<g - 1>.0.0/16
 _DOMAINS = int(IPv4Address("10.128.0.0"))  # domain d has a /24, where 10.128.0.0/9 has no rails
 _LARGE_DOMAINS = int(IPv4Address("100.64.0.0"))  # otherwise a /23 of 100.64.0.0/10, which has 8,192 of them
 _MOST_SMALL = 128
-_LARGEST = {"gpus_per_domain": 256, "domains": 32768, "leaves_per_rail": 65535, "spines": 65535}
+_LARGEST = {
+    "gpus_per_domain": 256,
+    "domains": 32768,
+    "leaves_per_rail": 65535,
+    "spines": 65535,
+    "pods": 65535,
+    "cores_per_agg": 65535,
+}
 
 
 def rail_optimised(
@@ -43,6 +51,9 @@ def rail_optimised(
     fabric_rate_bps: int | None = None,
     mtu_bytes: int = 9000,
     *,
+    pods: int = 1,
+    cores_per_agg: int = 1,
+    core_rate_bps: int | None = None,
     name: str | None = None,
 ) -> Topology:
     """M `domains` of K `gpus_per_domain`, and a spine layer that joins the leaves of all K rails.
@@ -54,17 +65,22 @@ def rail_optimised(
     nic1, `fabric_rate_bps` of leaf-to-spine links (default `rail_rate_bps`). Bisection is full when spines *
     fabric_rate_bps equals a leaf's hosts * rail_rate_bps.
 
-    Raises TopologyError (a ValueError) for counts or rates below one, domains that do not divide evenly among leaves,
-    more than 256 GPUs in a domain, more than a million links, or any value that `Topology` refuses.
+    With `pods` above 1 there are three tiers, as of `netmodel.clos`: the leaves of each rail are divided among pods in
+    order and evenly, `spines` is the number of aggs of a pod (agg1.., pod by pod), and agg a of every pod is linked to
+    the same `cores_per_agg` cores (core1.., group by group) at `core_rate_bps` (default: that of leaf-to-agg links).
+
+    Raises TopologyError (a ValueError) for counts or rates below one, domains that do not divide evenly among leaves or
+    leaves among pods, more than 256 GPUs in a domain, more than a million links, or any value that `Topology` refuses.
     """
-    _check(domains, gpus_per_domain, rail_rate_bps, hb_rate_bps, spines, 1, leaves_per_rail, fabric_rate_bps)
+    upper = _Upper(spines, pods, cores_per_agg, fabric_rate_bps or rail_rate_bps, core_rate_bps)
+    _check(domains, gpus_per_domain, rail_rate_bps, hb_rate_bps, 1, leaves_per_rail, fabric_rate_bps, upper)
     return _rails(
         domains,
         gpus_per_domain,
         leaves_per_rail,
-        # One plane of spines for every leaf of every rail.
-        [(range(1, gpus_per_domain + 1), [f"spine{s}" for s in range(1, spines + 1)])],
-        (rail_rate_bps, hb_rate_bps, rail_rate_bps if fabric_rate_bps is None else fabric_rate_bps),
+        [(range(1, gpus_per_domain + 1), ("spine", "agg", "core"))],  # one plane for every leaf of every rail
+        (rail_rate_bps, hb_rate_bps),
+        upper,
         mtu_bytes,
         f"rail-optimised-{domains}x{gpus_per_domain}" if name is None else name,
     )
@@ -80,14 +96,18 @@ def rail_only(
     fabric_rate_bps: int | None = None,
     mtu_bytes: int = 9000,
     *,
+    pods: int = 1,
+    cores_per_agg: int = 1,
+    core_rate_bps: int | None = None,
     name: str | None = None,
 ) -> Topology:
     """Like `rail_optimised`, but each rail has its own `spines` (rail3s1..), and no path leads from rail to rail.
 
-    A rail of one leaf needs no spine. Raises TopologyError as `rail_optimised` does, and for several leaves per rail
-    without spines.
+    With `pods` above 1 each rail has its own aggs (rail3a1..) and cores (rail3c1..). A rail of one leaf needs no spine.
+    Raises TopologyError as `rail_optimised` does, and for several leaves per rail without spines.
     """
-    _check(domains, gpus_per_domain, rail_rate_bps, hb_rate_bps, spines, 0, leaves_per_rail, fabric_rate_bps)
+    upper = _Upper(spines, pods, cores_per_agg, fabric_rate_bps or rail_rate_bps, core_rate_bps)
+    _check(domains, gpus_per_domain, rail_rate_bps, hb_rate_bps, 0, leaves_per_rail, fabric_rate_bps, upper)
     if leaves_per_rail > 1 and not spines:
         raise TopologyError(
             f"{leaves_per_rail} leaves of a rail need spines that join them: give 1 or more", ("leaves_per_rail",)
@@ -96,11 +116,25 @@ def rail_only(
         domains,
         gpus_per_domain,
         leaves_per_rail,
-        [([g], [f"rail{g}s{s}" for s in range(1, spines + 1)]) for g in range(1, gpus_per_domain + 1)],
-        (rail_rate_bps, hb_rate_bps, rail_rate_bps if fabric_rate_bps is None else fabric_rate_bps),
+        [([g], (f"rail{g}s", f"rail{g}a", f"rail{g}c")) for g in range(1, gpus_per_domain + 1)],
+        (rail_rate_bps, hb_rate_bps),
+        upper,
         mtu_bytes,
         f"rail-only-{domains}x{gpus_per_domain}" if name is None else name,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Upper:
+    """What is above the leaves."""
+
+    spines: int
+    """Of the fabric, or with several pods the aggs of each."""
+    pods: int
+    cores_per_agg: int
+    rate_bps: int
+    """Of links from leaves."""
+    core_rate_bps: int | None
 
 
 def _check(
@@ -108,12 +142,19 @@ def _check(
     gpus_per_domain: int,
     rail_rate_bps: int,
     hb_rate_bps: int,
-    spines: int,
     fewest_spines: int,
     leaves_per_rail: int,
     fabric_rate_bps: int | None,
+    upper: _Upper,
 ) -> None:
-    counts = {"domains": domains, "gpus_per_domain": gpus_per_domain, "leaves_per_rail": leaves_per_rail}
+    spines = upper.spines
+    counts = {
+        "domains": domains,
+        "gpus_per_domain": gpus_per_domain,
+        "leaves_per_rail": leaves_per_rail,
+        "pods": upper.pods,
+        "cores_per_agg": upper.cores_per_agg,
+    }
     found = [
         TopologyError(f"{what} is {count}, but must lie in 1..{_LARGEST[what]}", (what,))
         for what, count in counts.items()
@@ -126,31 +167,47 @@ def _check(
                 ("leaves_per_rail",),
             )
         )
+    if not found and leaves_per_rail % upper.pods:
+        found.append(
+            TopologyError(
+                f"{leaves_per_rail} leaves of a rail cannot be parted evenly among {upper.pods} pods", ("pods",)
+            )
+        )
     if not fewest_spines <= spines <= _LARGEST["spines"]:
         found.append(
             TopologyError(f"spines is {spines}, but must lie in {fewest_spines}..{_LARGEST['spines']}", ("spines",))
         )
-    rates = {"rail_rate": rail_rate_bps, "hb_rate": hb_rate_bps, "fabric_rate": fabric_rate_bps}
+    rates = {
+        "rail_rate": rail_rate_bps,
+        "hb_rate": hb_rate_bps,
+        "fabric_rate": fabric_rate_bps,
+        "core_rate": upper.core_rate_bps,
+    }
     found += [
         TopologyError(f"{what}_bps is {rate}, but a rate must be at least 1 bit/s", (what,))
         for what, rate in rates.items()
         if rate is not None and rate <= 0
     ]
     raise_all(found)
-    check_links(gpus_per_domain * (2 * domains + leaves_per_rail * spines))
+    cores = spines * upper.pods * upper.cores_per_agg if upper.pods > 1 else 0
+    check_links(gpus_per_domain * (2 * domains + leaves_per_rail * spines + cores))
 
 
 def _rails(
     domains: int,
     gpus: int,
     leaves: int,
-    planes: Sequence[tuple[Sequence[int], Sequence[str]]],
-    rates_bps: tuple[int, int, int],
+    planes: Sequence[tuple[Sequence[int], tuple[str, str, str]]],
+    rates_bps: tuple[int, int],
+    upper: _Upper,
     mtu_bytes: int,
     name: str,
 ) -> Topology:
-    """The topology. `planes`: rails and the spines that join their leaves. `rates_bps`: rail, HB and fabric rate."""
-    rail_bps, hb_bps, fabric_bps = rates_bps
+    """The topology. `planes`: rails that are joined, and what their spines, or aggs and cores, are called.
+
+    `rates_bps`: of rails and of HB domains.
+    """
+    rail_bps, hb_bps = rates_bps
     share = domains // leaves  # domains on each leaf of a rail
     names = {
         (g, leaf): f"rail{g}" if leaves == 1 else f"rail{g}l{leaf}"
@@ -167,14 +224,27 @@ def _rails(
             links.append(Link(PortRef(host.name, 1), PortRef(names[g, leaf + 1], place + 1), rail_bps))
             links.append(Link(PortRef(host.name, 2), PortRef(f"hb{d}", g), hb_bps))
     roles: list[tuple[str, Role]] = [(leaf_name, "leaf") for leaf_name in names.values()]
-    for rails, spines in planes:
-        below = [names[g, leaf] for g in rails for leaf in range(1, leaves + 1)]
-        for s, spine in enumerate(spines, start=1):
-            roles.append((spine, "spine"))
-            links += [
-                Link(PortRef(leaf_name, share + s), PortRef(spine, port), fabric_bps)
-                for port, leaf_name in enumerate(below, start=1)
-            ]
+    for rails, (spine_name, agg_name, core_name) in planes:
+        below = len(rails) * leaves // upper.pods  # leaves of a pod
+        for pod in range(upper.pods):
+            own = range(pod * leaves // upper.pods + 1, (pod + 1) * leaves // upper.pods + 1)
+            for s in range(1, upper.spines + 1):
+                spine = f"{spine_name}{s}" if upper.pods == 1 else f"{agg_name}{pod * upper.spines + s}"
+                roles.append((spine, "spine" if upper.pods == 1 else "agg"))
+                links += [
+                    Link(PortRef(leaf_name, share + s), PortRef(spine, port), upper.rate_bps)
+                    for port, leaf_name in enumerate((names[g, leaf] for g in rails for leaf in own), start=1)
+                ]
+                links += [
+                    Link(
+                        PortRef(spine, below + c),
+                        PortRef(f"{core_name}{(s - 1) * upper.cores_per_agg + c}", pod + 1),
+                        upper.core_rate_bps or upper.rate_bps,
+                    )
+                    for c in (range(1, upper.cores_per_agg + 1) if upper.pods > 1 else ())
+                ]
+        if upper.pods > 1:
+            roles += [(f"{core_name}{c}", "core") for c in range(1, upper.spines * upper.cores_per_agg + 1)]
     roles += [(f"hb{d}", "leaf") for d in range(1, domains + 1)]
     return Topology(
         name=name,

@@ -205,14 +205,20 @@ class FatTreeSpec(_Spec):
 
 
 class _RailSpec(_Spec):
-    """The arguments of both builders of fabrics with rails. `fabric_rate` is the rate of leaf-to-spine links."""
+    """The arguments of both builders of fabrics with rails. `fabric_rate` is the rate of leaf-to-spine links.
+
+    With `pods` above 1 there are three tiers; `spines` is then the number of aggs of a pod.
+    """
 
     domains: int
     gpus_per_domain: int
     rail_rate: RateBps
     hb_rate: RateBps
     leaves_per_rail: int = 1
+    pods: int = 1
+    cores_per_agg: int = 1
     fabric_rate: RateBps | None = None
+    core_rate: RateBps | None = None
     mtu_bytes: int = DEFAULT_MTU_BYTES
     name: str | None = None
 
@@ -226,6 +232,9 @@ class _RailSpec(_Spec):
             self.leaves_per_rail,
             self.fabric_rate,
             self.mtu_bytes,
+            pods=self.pods,
+            cores_per_agg=self.cores_per_agg,
+            core_rate_bps=self.core_rate,
             name=self.name,
         )
 

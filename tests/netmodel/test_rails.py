@@ -20,7 +20,10 @@ from netmodel import (
     parse_yaml,
     rail_only,
     rail_optimised,
+    tiers,
+    uplinks,
 )
+from netmodel import pods as pods_of
 
 RAIL, HB = 10_000_000, 80_000_000
 ONLY = "rail_only: {domains: 4, gpus_per_domain: 2, rail_rate: 10M, hb_rate: 80M}"
@@ -75,6 +78,53 @@ def test_a_rail_optimised_fabric_crosses_rails_over_every_spine() -> None:
     topology = rail_optimised(2, 2, RAIL, HB, spines=3)
     assert len(equal_cost_paths(topology, "d1g1", "d2g2")) == 3
     assert len(equal_cost_paths(topology, "d1g1", "d2g1")) == 1
+
+
+@given(
+    share=st.integers(1, 2),
+    k=st.integers(1, 3),
+    pods=st.integers(2, 3),
+    leaves=st.integers(1, 2),
+    aggs=st.integers(1, 2),
+    cores=st.integers(1, 2),
+    shared=st.booleans(),
+)
+def test_rails_over_three_tiers(
+    share: int, k: int, pods: int, leaves: int, aggs: int, cores: int, shared: bool
+) -> None:
+    build = rail_optimised if shared else rail_only
+    per_rail = pods * leaves
+    topology = build(
+        share * per_rail, k, RAIL, HB, aggs, per_rail, RAIL, pods=pods, cores_per_agg=cores, core_rate_bps=HB
+    )
+    tier, pod = tiers(topology), pods_of(topology)
+    planes = 1 if shared else k
+    assert Counter(tier.values()) == {
+        1: k * per_rail + share * per_rail,
+        2: planes * pods * aggs,
+        3: planes * aggs * cores,
+    }
+    leaf = {(d, g): home(topology, d, g, 0) for d in range(1, share * per_rail + 1) for g in range(1, k + 1)}
+    for (d, g), near in leaf.items():
+        for (other_d, other_g), far in leaf.items():
+            if (d, g) == (other_d, other_g):
+                continue
+            if not shared and g != other_g:
+                assert not reaches(topology, near, other_d, other_g, 0)
+                continue
+            paths = len(equal_cost_paths(topology, f"d{d}g{g}", f"d{other_d}g{other_g}"))
+            assert paths == (1 if near == far else aggs if pod[near] == pod[far] else aggs * cores)
+    between = {topology.link_at(port).rate_bps for port in uplinks(topology) if tier[port.node] == 2}
+    assert between == {HB}
+
+
+def test_three_tiers_of_rails_are_read_from_yaml() -> None:
+    text = OPTIMISED.replace("spines: 3", "spines: 3, leaves_per_rail: 2, pods: 2, cores_per_agg: 2, core_rate: 20M")
+    built = rail_optimised(4, 2, RAIL, HB, 3, 2, pods=2, cores_per_agg=2, core_rate_bps=2 * RAIL)
+    assert read(text) == built
+    assert read(dump_topology(built)) == built
+    with pytest.raises(SpecError, match="3 leaves of a rail cannot be parted evenly among 2 pods"):
+        read(text.replace("leaves_per_rail: 2", "leaves_per_rail: 3").replace("domains: 4", "domains: 6"))
 
 
 def test_many_domains_and_gpus_have_distinct_addresses() -> None:

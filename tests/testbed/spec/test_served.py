@@ -92,6 +92,14 @@ TOPOLOGIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "in an HB domain": ({"rail_optimised": {**RAILS, "spines": 4}}, {"nic": "nic1", "placement": {"ranks": 2}}),
     "rail-only": ({"rail_only": RAILS}, ON_RAILS),
     "rail-only with spines": ({"rail_only": {**RAILS, "spines": 2, "leaves_per_rail": 2}}, ON_RAILS),
+    "rails over three tiers": (
+        {"rail_optimised": {**RAILS, "spines": 2, "leaves_per_rail": 2, "pods": 2}},
+        ON_RAILS,
+    ),
+    "separate rails over three tiers": (
+        {"rail_only": {**RAILS, "spines": 2, "leaves_per_rail": 2, "pods": 2}},
+        ON_RAILS,
+    ),
     "direct-connect": ({"direct_connect": DIRECT}, RINGS),
     "look-ahead": ({"direct_connect": {**DIRECT, "look_ahead": True}}, RINGS),
     "fat-tree": (fat_tree(), {}),
