@@ -52,11 +52,19 @@ class SourcePortRules:
 
     @classmethod
     def of(cls, topology: Topology) -> "SourcePortRules":
-        """The rules of a topology. Raises ValueError when a leaf and a spine have the same hash seed."""
+        """The rules of a topology.
+
+        Raises ValueError for three tiers, and when a leaf and a spine have the same hash seed.
+        """
         shifts: dict[int, int] = {}
         for switch in topology.switches:
             if switch.role == "ocs":
                 continue
+            if switch.role not in _SHIFTS:
+                raise ValueError(
+                    f"rules choose at leaves and spines, and switch {switch.name!r} has the role {switch.role!r}; use "
+                    "pinning hash"
+                )
             shift = _SHIFTS[switch.role]
             if shifts.setdefault(switch.hash_seed, shift) != shift:
                 raise ValueError(

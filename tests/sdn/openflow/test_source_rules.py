@@ -18,6 +18,7 @@ from netmodel import (
     OvsHash,
     Topology,
     equal_cost_paths,
+    fat_tree,
     forwarding,
     leaf_spine,
     path_of,
@@ -137,6 +138,11 @@ def test_a_seed_that_leaf_and_spine_share_is_refused() -> None:
     same = tuple(replace(switch, hash_seed=7) for switch in topology.switches)
     with pytest.raises(ValueError, match="hash seed 7 of switch 'spine1' is also that of a switch of another role"):
         SourcePortRules.of(replace(topology, switches=same))
+
+
+def test_three_tiers_are_refused() -> None:
+    with pytest.raises(ValueError, match="switch 'agg1' has the role 'agg'; use pinning hash"):
+        source_rules(fat_tree(4, 10**9), forwarding(fat_tree(4, 10**9)))
 
 
 def test_more_ways_than_the_bits_distinguish_are_refused() -> None:
