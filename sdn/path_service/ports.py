@@ -28,6 +28,7 @@ MOST_BYTES = 1 << 28
 """Memory of all tables; beyond this the ones that were used least recently are forgotten."""
 _TABLE_BYTES = 1_000  # of a table and its key, without hashed ports and answers
 _PORT_BYTES = 36  # of a port in an answer: an int, and the list's reference to it
+_WAY_BYTES = 100  # of a way in the list of those that ports take
 _NOWHERE: list[int] = []
 
 
@@ -56,7 +57,7 @@ class _Shape:
 class _Table:
     """For a pair of NICs: the uplink that each hashed port takes, and the answers given so far."""
 
-    __slots__ = ("_answers", "_hash", "_key", "_shape", "_uplink", "bytes")
+    __slots__ = ("_answers", "_hash", "_key", "_shape", "_uplink", "_ways", "bytes")
 
     def __init__(self, shape: _Shape, ecmp_hash: EcmpHash, key: tuple[Address, Address, int]) -> None:
         self.bytes = _TABLE_BYTES
@@ -66,6 +67,7 @@ class _Table:
         self._key = key  # addresses and UDP destination port
         self._uplink = np.zeros(0, dtype=np.int16)  # of the first ports of ENTROPY_PORTS: index into shape.up
         self._answers: dict[tuple[Way, int], list[int]] = {}
+        self._ways: list[Way] | None = None
 
     def ports(self, way: Way, count: int) -> list[int]:
         answer = self._answers.get((way, count))
@@ -81,6 +83,20 @@ class _Table:
             self._answers[way, count] = answer
             self.bytes += _PORT_BYTES * (len(answer) + 8)
         return answer
+
+    def ways(self) -> list[Way]:
+        """The ways that some port takes. Not to be changed."""
+        if self._ways is not None:
+            return self._ways
+        ports = _first_ports(len(ENTROPY_PORTS))
+        uplink = self._selected(ports, self._shape.seed, len(self._shape.up))
+        found: list[Way] = []
+        for number, ((spine, up), (seed, links)) in enumerate(zip(self._shape.up, self._shape.down, strict=True)):
+            taken = np.unique(self._selected(ports[uplink == number], seed, len(links)))
+            found += [(spine, up, links[member]) for member in taken.tolist()]
+        self._ways = found
+        self.bytes += _WAY_BYTES * len(found)
+        return found
 
     def _along(self, way: Way) -> npt.NDArray[np.uint16]:
         """Those of the ports hashed so far that take this way."""
@@ -175,17 +191,34 @@ class PortTables:
         """
         if way[0] == UNREACHABLE:
             return _NOWHERE
+        table = self._table(src, dst, dst_port)
+        before = table.bytes
+        answer = table.ports(way, count)
+        if table.bytes != before:
+            self._tables.grew(table.bytes - before)
+        return answer
+
+    def _table(self, src: int, dst: int, dst_port: int) -> _Table:
+        """The table of two NICs, which is then the one used last."""
         shape = self._shape(self._tor[src], self._tor[dst])
         table = self._tables.get(src, dst, dst_port, shape)
         if table is None:
             begin, end = (address_at(self._cabling.addresses, nic) for nic in (src, dst))
             table = _Table(shape, self._hash, (begin, end, dst_port))
             self._tables.add(src, dst, dst_port, shape, table)
+        return table
+
+    def ways(self, src: int, dst: int, dst_port: int = ROCE_PORT) -> list[Way]:
+        """The ways between two NICs on different ToRs, over live links, that some port takes. Not to be changed."""
+        table = self._table(src, dst, dst_port)
         before = table.bytes
-        answer = table.ports(way, count)
-        if table.bytes != before:
-            self._tables.grew(table.bytes - before)
-        return answer
+        ways = table.ways()
+        self._tables.grew(table.bytes - before)
+        return ways
+
+    def count(self, src: int, dst: int) -> int:
+        """The number of ways between two NICs over live links, whether ports take them or not."""
+        return self._shape(self._tor[src], self._tor[dst]).ways
 
     def _shape(self, src: int, dst: int) -> _Shape:
         """The shape between two ToRs; its groups equal those of `netmodel.forwarding`."""

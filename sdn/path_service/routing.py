@@ -12,6 +12,7 @@ from netmodel import EcmpHash
 from sdn.path_service.parties import Pair
 from sdn.path_service.planning import LIVE, LivePlan
 from sdn.path_service.ports import PortTables, Way
+from sdn.path_service.reach import WithinReach, polarised
 from sdn.planners import Cabling, Clos, Incremental, Plan, PlannerName, Route
 
 REROUTES_PER_S = 1000.0
@@ -27,7 +28,13 @@ class Routing:
         self.pairs: dict[int, Pair] = {}
         """Pairs that have a commodity, by its number."""
         self.tables = PortTables(cables, ecmp_hash)
-        self._live: LivePlan = LIVE[planner](cables.fabric)
+        self.polarised = polarised(cables, self.tables)
+        """What ports do not reach; None on most fabrics."""
+        self._live: LivePlan
+        if self.polarised is None:
+            self._live = LIVE[planner](cables.fabric)
+        else:  # no other planner knows what ports reach
+            self._live = WithinReach(cables.fabric, lambda src, dst: self.tables.ways(src, dst))
         self._snapshot: Plan | None = None
         self._counts = counts
         self._reroutes = REROUTES_PER_S  # allowed now; at most those of one second

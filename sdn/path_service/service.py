@@ -196,6 +196,7 @@ class PathService:
             "unreachable": int(np.count_nonzero(plan.spine == UNREACHABLE)),
             "slowest_bps": plan.fairness.minimum if commodities else None,
             "gap": plan.gap,
+            "polarised": None if self._routing.polarised is None else self._routing.polarised.statement,
             "dead_links": sorted(f"{link.a} {link.b}" for link in self._dead),
             "forecast": None if hits is None else {**asdict(hits), "rate": hits.rate},
             "prepared_failures": len(self._failover),

@@ -218,6 +218,8 @@ def _print_status(said: dict[str, Any]) -> None:
     if said["slowest_bps"] is not None:
         gap = "the least possible" if said["gap"] == 0 else f"at most {said['gap']:.0%} above the least possible"
         click.echo(printable(f"slowest elephant {format_rate(round(said['slowest_bps']))}; congestion {gap}"))
+    if said["polarised"] is not None:
+        click.echo(printable(said["polarised"]))
     if said["dead_links"]:
         click.echo(printable(f"dead: {', '.join(name.replace(' ', ' to ') for name in said['dead_links'])}"))
     if said["forecast"] is not None and said["forecast"]["rate"] is not None:

@@ -22,6 +22,7 @@
 #include "clos.hpp"
 #include "components.hpp"
 #include "edge_colouring.hpp"
+#include "listed_paths.hpp"
 #include "matching.hpp"
 #include "max_min.hpp"
 #include "planners.hpp"
@@ -526,6 +527,44 @@ class Routing {
   Rerouting routing_;
 };
 
+/// ListedPaths with its arguments checked.
+class Listed {
+ public:
+  explicit Listed(const Doubles& rate) : paths_({view(rate).begin(), view(rate).end()}) {
+    const auto each = view(rate);
+    check(std::all_of(each.begin(), each.end(), [](double r) { return r > 0 && std::isfinite(r); }),
+          "the rate of a link is not above 0, or not finite");
+  }
+
+  std::int32_t insert(double demand, std::vector<ListedPaths::Path> paths) {
+    check(demand > 0 && std::isfinite(demand), "a demand is not above 0, or not finite");
+    check(!paths.empty(), "a commodity has no path");
+    for (const auto& path : paths) {
+      check_range(path, static_cast<std::int64_t>(paths_.links()), "a link does not exist");
+      check_distinct(path, path.size(), paths_.links());
+    }
+    return paths_.insert(demand, std::move(paths));
+  }
+  void remove(std::int32_t commodity) {
+    check_held(commodity);
+    paths_.remove(commodity);
+  }
+  std::vector<std::int32_t> improve(double target, std::optional<std::size_t> max_moves, std::size_t effort) {
+    const py::gil_scoped_release unlocked;
+    return paths_.improve(target, max_moves.value_or(SIZE_MAX), effort);
+  }
+  [[nodiscard]] std::int32_t chosen(std::int32_t commodity) const {
+    check_held(commodity);
+    return paths_.chosen(commodity);
+  }
+  [[nodiscard]] double congestion() const { return paths_.congestion(); }
+
+ private:
+  void check_held(std::int32_t commodity) const { check(paths_.holds(commodity), "there is no such commodity"); }
+
+  ListedPaths paths_;
+};
+
 }  // namespace
 
 PYBIND11_MODULE(_planners, module) {
@@ -561,6 +600,13 @@ PYBIND11_MODULE(_planners, module) {
       .def("tors", &Colouring::tors, "edge"_a)
       .def("tors_of", &Colouring::tors_of, "edges"_a)
       .def("most", &Colouring::most);
+  py::class_<Listed>(module, "ListedPaths")
+      .def(py::init<const Doubles&>(), "rate"_a)
+      .def("insert", &Listed::insert, "demand"_a, "paths"_a)
+      .def("remove", &Listed::remove, "commodity"_a)
+      .def("improve", &Listed::improve, "target"_a, "max_moves"_a = py::none(), "effort"_a = 1000000)
+      .def("chosen", &Listed::chosen, "commodity"_a)
+      .def("congestion", &Listed::congestion);
   py::class_<Routing>(module, "Routing")
       .def(py::init<const Doubles&>(), "rate"_a)
       .def("insert", &Routing::insert, "src"_a, "dst"_a, "demand"_a)
