@@ -5,17 +5,79 @@ The planners are kept up as in the path service (`sdn.path_service.planning`): a
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, Self
 
 from netmodel import Link, Path
-from sdn.path_service.planning import LIVE, exchange
-from sdn.planners import Route, cabling
+from sdn.path_service.planning import LIVE, Ends, LivePlan, exchange
+from sdn.planners import PLANNERS, Cabling
+from sdn.planners.pods import IncrementalPods, PodCabling
 from testbed.allocation.demands import Pair
 from testbed.simulate.lane_paths import elephants
 from testbed.simulate.runs import Traffic
 from testbed.spec import Instance, Policy
 from testbed.workloads import Talk, Transfer
+
+
+class _Kept(Protocol):
+    """A plan that is kept up, with paths by commodity."""
+
+    def exchange(
+        self, departing: Iterable[int], arriving: Sequence[Ends]
+    ) -> tuple[list[int], Mapping[int, Path | None]]:
+        """The numbers of those that arrive, and the path of each commodity whose route changed."""
+        ...
+
+    def refit(self, dead_links: Iterable[Link]) -> Mapping[int, Path | None]:
+        """The paths of all commodities while these links are dead."""
+        ...
+
+
+class _TwoTiers:
+    """Any planner on a leaf-spine."""
+
+    def __init__(self, cables: Cabling, plan: LivePlan) -> None:
+        self._cables, self._plan = cables, plan
+        self._ends: dict[int, Ends] = {}
+
+    def exchange(
+        self, departing: Iterable[int], arriving: Sequence[Ends]
+    ) -> tuple[list[int], Mapping[int, Path | None]]:
+        numbers, changed = exchange(self._plan, departing, arriving)
+        self._ends |= zip(numbers, arriving, strict=True)
+        return numbers, {one.commodity: self._cables.path_by(*self._ends[one.commodity], *one[1:]) for one in changed}
+
+    def refit(self, dead_links: Iterable[Link]) -> Mapping[int, Path | None]:
+        self._plan.refit(self._cables.without(dead_links).fabric)
+        plan = self._plan.plan()
+        return {number: self._cables.path(plan, at) for at, number in enumerate(self._plan.numbers())}
+
+
+class _ThreeTiers:
+    """`optimal` on a Clos of three tiers."""
+
+    def __init__(self, cables: PodCabling) -> None:
+        self._cables, self._plan = cables, IncrementalPods(cables.fabric)
+        self._ends: dict[int, Ends] = {}
+
+    def exchange(
+        self, departing: Iterable[int], arriving: Sequence[Ends]
+    ) -> tuple[list[int], Mapping[int, Path | None]]:
+        changed = {route.commodity: route for number in departing for route in self._plan.depart(number)}
+        numbers = []
+        for ends in arriving:
+            route, others = self._plan.arrive(*ends)
+            numbers.append(route.commodity)
+            changed |= {one.commodity: one for one in (*others, route)}
+        self._ends |= zip(numbers, arriving, strict=True)
+        return numbers, {
+            number: self._cables.path_by(*self._ends[number], *route[1:]) for number, route in changed.items()
+        }
+
+    def refit(self, dead_links: Iterable[Link]) -> Mapping[int, Path | None]:
+        self._plan.refit(self._cables.without(dead_links).fabric)
+        plan = self._plan.plan()
+        return {number: self._cables.path(plan, at) for at, number in enumerate(self._plan.numbers())}
 
 
 class TalkPlanner:
@@ -30,9 +92,14 @@ class TalkPlanner:
         talks: Sequence[Talk],
     ) -> None:
         experiment, planner = instance.experiment, policy.planner_name
-        self._cables = cabling(experiment.topology)
-        self._plan = LIVE[planner](self._cables.fabric)
-        self._nics = [self._cables.nic(host, experiment.nic) for host in instance.hosts]
+        cables = PLANNERS[planner].cabling(experiment.topology)
+        self._plan: _Kept
+        if isinstance(cables, Cabling):
+            self._plan = _TwoTiers(cables, LIVE[planner](cables.fabric))
+        else:
+            self._plan = _ThreeTiers(cables)
+        self._topology = experiment.topology
+        self._nics = [cables.nic(host, experiment.nic) for host in instance.hosts]
         self._pairs = pairs
         number = {pair: place for place, pair in enumerate(pairs)}
         self._beginning: dict[int | None, list[Sequence[int]]] = {}
@@ -81,25 +148,17 @@ class TalkPlanner:
             if self._users[pair] == 1:
                 arriving.append(pair)
         ends = [(self._nics[src], self._nics[dst]) for src, dst in (self._pairs[pair] for pair in arriving)]
-        numbers, changed = exchange(self._plan, departing, ends)
+        numbers, changed = self._plan.exchange(departing, ends)
         self._commodity |= zip(arriving, numbers, strict=True)
         self._pair |= zip(numbers, arriving, strict=True)
-        found = {self._pair[route.commodity]: route for route in changed if route.commodity in self._pair}
-        paths = {pair: self._path(pair, route) for pair, route in found.items()}
-        return {pair: path for pair, path in paths.items() if path is not None}
+        return {self._pair[n]: path for n, path in changed.items() if n in self._pair and path is not None}
 
     def refit(self, dead_links: frozenset[Link]) -> dict[int, Path]:
         """The paths of all pairs that talk, by pair, while these links are dead."""
-        topology = self._cables.topology
-        between = [link for link in dead_links if not any(topology.has_host(end.node) for end in (link.a, link.b))]
-        self._plan.refit(self._cables.without(between).fabric)
-        plan = self._plan.plan()
-        paths = {self._pair[number]: self._cables.path(plan, at) for at, number in enumerate(self._plan.numbers())}
-        return {pair: path for pair, path in paths.items() if path is not None}
-
-    def _path(self, pair: int, route: Route) -> Path | None:
-        src, dst = self._pairs[pair]
-        return self._cables.path_by(self._nics[src], self._nics[dst], route.spine, route.up, route.down)
+        hosts = {host.name for host in self._topology.hosts}
+        between = [link for link in dead_links if hosts.isdisjoint((link.a.node, link.b.node))]
+        paths = self._plan.refit(between)
+        return {self._pair[number]: path for number, path in paths.items() if path is not None}
 
 
 def _listed(lists: dict[int | None, list[Sequence[int]]], messages: Iterable[int | None]) -> Iterator[int]:

@@ -239,9 +239,10 @@ def _check_planner(experiment: Experiment, policy: Policy) -> None:
     """Raises ValueError, which says why, where the planner of `policy`, if any, does not serve the topology."""
     topology, nic = experiment.topology, experiment.nic
     if policy.policy == "controller":
-        if experiment.spec.fabric in MODELS and not _has_talks(experiment):
+        # On three tiers the path service does not plan, and elephants that come and go only by `optimal`.
+        if experiment.spec.fabric in MODELS and (policy.planner_name == "optimal" or not _has_talks(experiment)):
             PLANNERS[policy.planner_name].cabling(topology)
-        else:  # the path service, and what stands for it where elephants come and go, plan for two tiers
+        else:
             cabling(topology)
     elif policy.policy == "pinned":
         for seed in experiment.seeds:
