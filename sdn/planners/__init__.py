@@ -35,7 +35,7 @@ PLANNERS: MappingProxyType[PlannerName, Planner] = MappingProxyType(
         "optimal": Planner(optimal, pods.optimal),
         "greedy": Planner(greedy, pods.greedy),
         "annealing": Planner(annealing, pods.annealing),
-        "ilp": Planner(ilp),
+        "ilp": Planner(ilp, pods.ilp),
         "ecmp": Planner(ecmp, pods.ecmp),
     }
 )

@@ -8,19 +8,17 @@ commodities on. When all demands are equal, equal spines are counted together to
 """
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from sdn.planners.bounds import Bound, congestion_bound, joined
+from sdn.planners.congestion_program import CongestionProgram, Counts, Term
 from sdn.planners.greedy import greedy
 from sdn.planners.grouping import Mask, groups
-from sdn.planners.model import LOCAL, SAME, UNREACHABLE, Clos, Commodities, Floats, Ints, Plan, tors_of
+from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Floats, Ints, Plan, tors_of
 from sdn.planners.order import largest_first
 from sdn.planners.spine_bisection import SEARCHED, bisected
 
-_Counts = npt.NDArray[np.int64]
 _Routes = tuple[Ints, Ints, Ints]  # spine, up and down of each commodity
 
 
@@ -64,127 +62,46 @@ def _minimised(
     """For any demands: the best plan, or the best found in time, or None; and the bound that is proved."""
     end = time.monotonic() + time_limit_s
     program = _Program(fabric, src, dst, demand)
-    reached, counts, _ = program.solve(bound.congestion, True, time_limit_s, seed)
+    reached, counts, _ = program.program.solve(bound.congestion, True, time_limit_s, seed)
     if reached is False:
-        _, counts, proved = program.solve(bound.congestion, False, max(end - time.monotonic(), 0.0), seed)
+        left_s = max(end - time.monotonic(), 0.0)
+        _, counts, proved = program.program.solve(bound.congestion, False, left_s, seed)
         bound = bound if proved <= bound.congestion else Bound(proved, SEARCHED)
     return None if counts is None else program.dealt(counts), bound
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Row:
-    """lower <= sum of values[i] * column[columns[i]] <= upper."""
-
-    columns: list[int]
-    values: list[float]
-    lower: float
-    upper: float
-
-
 class _Program:
-    """The integer program. Column 0 is the congestion in units of the largest demand on the fastest link."""
+    """The program of a fabric of two tiers."""
 
     def __init__(self, fabric: Clos, src: Ints, dst: Ints, demand: Floats) -> None:
         self._fabric = fabric
         self._src, self._dst = src, dst
-        self._unit = float(demand.max() / fabric.link_rate_bps.max())
+        self.program = CongestionProgram(float(demand.max() / fabric.link_rate_bps.max()))
         kinds = np.stack((src, dst, demand), axis=1)
-        self._kinds, self._kind, self._sizes = np.unique(kinds, axis=0, return_inverse=True, return_counts=True)
+        self._kinds, self._kind, sizes = np.unique(kinds, axis=0, return_inverse=True, return_counts=True)
         self._kind = self._kind.ravel()
         live = fabric.link_rate_bps > 0
         reach: Mask = np.asarray(live.any(axis=2))
-        self._rows: list[_Row] = []
-        self._most: list[float] = [np.inf]  # the upper bound of each column
         self._by_spine: dict[tuple[int, int], int] = {}  # (kind, spine) -> column
         for kind, (tor, goal, _) in enumerate(self._kinds):
             spines = np.flatnonzero(reach[int(tor)] & reach[int(goal)])
-            columns = [self._column(self._sizes[kind]) for _ in spines]
+            columns = [self.program.column(sizes[kind]) for _ in spines]
             self._by_spine.update({(kind, int(spine)): column for spine, column in zip(spines, columns, strict=True)})
-            self._rows.append(_Row(columns, [1.0] * len(columns), self._sizes[kind], self._sizes[kind]))
+            self.program.total(columns, sizes[kind])
         self._by_link: dict[tuple[int, int, int, int, float], int] = {}  # way, ToR, spine, link, demand -> column
         for way in (0, 1):
             for tor in np.unique(self._kinds[:, way]).astype(int):
                 mine = np.flatnonzero(self._kinds[:, way] == tor)
                 for spine in np.flatnonzero(reach[tor]).tolist():
-                    self._limit(way, int(tor), spine, [k for k in mine.tolist() if (k, spine) in self._by_spine])
+                    terms = [
+                        Term(self._by_spine[kind, spine], float(sizes[kind]), float(self._kinds[kind, 2]))
+                        for kind in mine.tolist()
+                        if (kind, spine) in self._by_spine
+                    ]
+                    for (link, one), column in self.program.limit(fabric.link_rate_bps[tor, spine], terms).items():
+                        self._by_link[way, int(tor), spine, link, one] = column
 
-    def _column(self, most: float) -> int:
-        self._most.append(float(most))
-        return len(self._most) - 1
-
-    def _limit(self, way: int, tor: int, spine: int, kinds: list[int]) -> None:
-        """The links between a ToR and a spine carry no more than their rates allow."""
-        if not kinds:
-            return
-        rate = self._fabric.link_rate_bps[tor, spine] * self._unit  # the demand of congestion 1 on this link
-        links = np.flatnonzero(rate > 0)
-        if links.size == 1:
-            self._load([(self._by_spine[kind, spine], float(self._kinds[kind, 2])) for kind in kinds], rate[links[0]])
-            return
-        demands = sorted({float(self._kinds[kind, 2]) for kind in kinds})
-        for demand in demands:
-            alike = [kind for kind in kinds if self._kinds[kind, 2] == demand]
-            total = float(self._sizes[alike].sum())
-            for link in links.tolist():
-                self._by_link[way, tor, spine, link, demand] = self._column(total)
-            columns = [self._by_link[way, tor, spine, link, demand] for link in links.tolist()]
-            spread = [self._by_spine[kind, spine] for kind in alike]
-            self._rows.append(_Row(columns + spread, [1.0] * len(columns) + [-1.0] * len(spread), 0.0, 0.0))
-        for link in links.tolist():
-            self._load([(self._by_link[way, tor, spine, link, demand], demand) for demand in demands], rate[link])
-
-    def _load(self, terms: list[tuple[int, float]], rate: float) -> None:
-        """Limits the load of these columns on a link to its rate times the congestion."""
-        columns, demands = [column for column, _ in terms], [demand for _, demand in terms]
-        scale = max(demands)
-        self._rows.append(_Row([*columns, 0], [d / scale for d in demands] + [-rate / scale], -np.inf, 0.0))
-
-    def solve(
-        self, congestion: float, exactly: bool, time_limit_s: float, seed: int
-    ) -> tuple[bool | None, _Counts | None, float]:
-        """Solves for a plan of exactly this congestion, or of the least congestion from there.
-
-        Returns whether there is one, None if time ran out first; the columns of the best plan found, if any; and the
-        congestion proved necessary.
-        """
-        import highspy  # imported here, because loading it takes as long as many plans
-
-        least = congestion / self._unit
-        first = np.eye(1, len(self._most)).ravel()
-        lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = len(self._most), len(self._rows)
-        lp.col_cost_ = 0 * first if exactly else first
-        lp.col_lower_ = first * least * (1 - SAME)
-        lp.col_upper_ = np.array([least * (1 + SAME) if exactly else np.inf, *self._most[1:]])
-        lp.row_lower_ = np.array([row.lower for row in self._rows])
-        lp.row_upper_ = np.array([row.upper for row in self._rows])
-        lp.integrality_ = [highspy.HighsVarType.kContinuous] + [highspy.HighsVarType.kInteger] * (lp.num_col_ - 1)
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_ = np.cumsum([0] + [len(row.columns) for row in self._rows])
-        lp.a_matrix_.index_ = np.concatenate([row.columns for row in self._rows])
-        lp.a_matrix_.value_ = np.concatenate([row.values for row in self._rows])
-        solver = highspy.Highs()
-        for option, value in (
-            ("output_flag", False),
-            ("time_limit", time_limit_s),
-            ("threads", 1),
-            ("random_seed", seed),
-            ("mip_rel_gap", SAME),
-        ):
-            solver.setOptionValue(option, value)
-        solver.passModel(lp)
-        solver.run()
-        info, status = solver.getInfo(), solver.getModelStatus()
-        if status == highspy.HighsModelStatus.kInfeasible:
-            return False, None, congestion
-        found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-        counts = np.rint(solver.getSolution().col_value).astype(np.int64) if found else None
-        if exactly:
-            return found or None, counts, congestion
-        proved = info.mip_dual_bound * self._unit if np.isfinite(info.mip_dual_bound) else 0.0
-        return status == highspy.HighsModelStatus.kOptimal or None, counts, proved
-
-    def dealt(self, counts: _Counts) -> _Routes:
+    def dealt(self, counts: Counts) -> _Routes:
         """Spine, up and down of each commodity: interchangeable ones get the counted routes in their order."""
         spine = np.full(self._kind.size, -1, dtype=np.int32)
         for kind, members in enumerate(groups(self._kind)):

@@ -20,19 +20,15 @@ class Planner:
     """A function from a fabric of two tiers and its commodities to a plan. Called like that function."""
 
     plan: Callable[[Clos, Commodities], Plan]
-    in_pods: Callable[[PodClos, Commodities], PodPlan] | None = None
-    """The same for three tiers, where there is one."""
+    in_pods: Callable[[PodClos, Commodities], PodPlan]
+    """The same for three tiers."""
 
     def __call__(self, fabric: Clos, commodities: Commodities) -> Plan:
         return self.plan(fabric, commodities)
 
     def cabling(self, topology: Topology) -> AnyCabling:
         """A topology as the planner takes it. Raises ValueError, which says why, for one that it does not serve."""
-        if CORE not in tiers(topology).values():
-            return cabling(topology)
-        if self.in_pods is None:
-            raise ValueError(f"topology {topology.name!r} has three tiers, and this planner plans for two")
-        return pod_cabling(topology)
+        return pod_cabling(topology) if CORE in tiers(topology).values() else cabling(topology)
 
     def paths(self, cables: AnyCabling, commodities: Commodities) -> list[Path | None]:
         """The planned path of every commodity, None without one, on a fabric of `cabling`."""
@@ -40,6 +36,5 @@ class Planner:
         if isinstance(cables, Cabling):
             plan = self.plan(cables.fabric, commodities)
             return [cables.path(plan, commodity) for commodity in count]
-        assert self.in_pods is not None  # because `cabling` has made `cables`
         pods = self.in_pods(cables.fabric, commodities)
         return [cables.path(pods, commodity) for commodity in count]

@@ -5,6 +5,7 @@
 """
 
 from sdn.planners.pods.cabling import PodCabling, pod_cabling
+from sdn.planners.pods.ilp import ilp
 from sdn.planners.pods.incremental import IncrementalPods, PodRoute
 from sdn.planners.pods.model import PodClos, PodPlan
 from sdn.planners.pods.optimal import optimal
@@ -19,6 +20,7 @@ __all__ = [
     "annealing",
     "ecmp",
     "greedy",
+    "ilp",
     "optimal",
     "pod_cabling",
 ]

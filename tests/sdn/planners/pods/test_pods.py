@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from netmodel import Topology, clos, equal_cost_paths, fat_tree, forwarding, in_planes, leaf_spine
 from sdn.planners import UNREACHABLE, Commodities
-from sdn.planners.pods import PodClos, PodPlan, annealing, ecmp, greedy, optimal, pod_cabling
+from sdn.planners.pods import PodClos, PodPlan, annealing, ecmp, greedy, ilp, optimal, pod_cabling
 from tests.sdn.planners.pods.sample import (
     RATE,
     check_routes,
@@ -23,7 +24,7 @@ from tests.sdn.planners.pods.sample import (
 )
 
 Planner = Callable[[PodClos, Commodities], PodPlan]
-EVERY: list[Planner] = [optimal, greedy, ecmp, annealing]
+EVERY: list[Planner] = [optimal, greedy, ecmp, annealing, ilp]
 
 
 def permutation(nics: int, seed: int) -> Commodities:
@@ -91,6 +92,21 @@ def test_no_proof_is_false_and_the_gap_is_told(block: int) -> None:
             assert plan.statement.startswith("within ")
         found += plan.congestion <= best * (1 + 1e-6)
     assert found >= 48
+
+
+def test_the_integer_program_finds_the_optimum_where_others_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its start is spoilt, so that every answer is the program's own."""
+    monkeypatch.setattr(sys.modules["sdn.planners.pods.ilp"], "optimal", ecmp)
+    searched = 0
+    for case in range(40):
+        fabric, asked = random_case(np.random.default_rng([7, case]))
+        plan, best = ilp(fabric, asked), least_congestion(fabric, asked)
+        check_routes(plan)
+        assert plan.planner == "ilp"
+        assert plan.proved
+        assert plan.congestion == pytest.approx(best, rel=1e-6)
+        searched += ecmp(fabric, asked).congestion > best * (1 + 1e-6)
+    assert searched >= 5
 
 
 @pytest.mark.parametrize("planner", EVERY)
