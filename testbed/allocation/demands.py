@@ -98,7 +98,11 @@ def phases_of(transfers: Sequence[Transfer], starts: Sequence[int]) -> list[Sequ
 
 
 def disjoint_paths(
-    topology: Topology, hosts: Sequence[str], transfers: Iterable[Transfer], nic: int = 0
+    topology: Topology,
+    hosts: Sequence[str],
+    transfers: Iterable[Transfer],
+    nic: int = 0,
+    within: Callable[[str, str], Sequence[Path]] | None = None,
 ) -> dict[Pair, Path]:
     """A path for every pair of ranks, between the NICs of index `nic` of their hosts: pairs that are active in the same
     step share no uplink where that is possible.
@@ -107,6 +111,9 @@ def disjoint_paths(
     ring. A pair keeps the path of the first step it takes part in. Pairs on one leaf have one path and are left out.
     Acknowledgements return over the links of their data, backwards: left to chance, several streams of them would meet
     on one uplink that data already fill.
+
+    `within` gives the paths that two hosts may use, if not all. Acknowledgements without one over the links of their
+    data are left to chance.
     """
     steps: dict[int, dict[Pair, None]] = {}
     for transfer in transfers:
@@ -118,9 +125,13 @@ def disjoint_paths(
             for src, dst in pairs
             if (src, dst) not in paths and leaf_of(topology, hosts[src], nic) != leaf_of(topology, hosts[dst], nic)
         }
-        for names, path in (assign(topology, list(fresh), nic) if fresh else {}).items():
+        for names, path in (assign(topology, list(fresh), nic, within) if fresh else {}).items():
             paths[fresh[names]] = path
     backwards = {(dst, src): _reversed(topology, path) for (src, dst), path in paths.items()}
+    if within is not None:
+        backwards = {
+            (src, dst): path for (src, dst), path in backwards.items() if path in within(hosts[src], hosts[dst])
+        }
     return backwards | paths
 
 

@@ -8,11 +8,11 @@ that the engine uses.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
-from netmodel import ENTROPY_PORTS, EcmpHash, Path, Topology, ports_for_path
+from netmodel import ENTROPY_PORTS, EcmpHash, Path, Topology, paths_of_ports, ports_for_path
 from testbed.allocation.demands import Pair, disjoint_paths
 from testbed.errors import InputError
 from testbed.workloads import Transfer
@@ -54,13 +54,31 @@ def plan_ports(
     """The ports of every rank, where rank k runs on `hosts[k]`.
 
     `pinned` has the transfers whose paths are planned (policy `pinned`), between the hosts' NICs of index `nic`; None
-    leaves all ports to the devices' random draws. Raises InputError when too few ports take a planned path.
+    leaves all ports to the devices' random draws. Where too few ports take a planned path, as with a polarised hash,
+    paths are planned over those that enough ports take. Raises InputError when a pair has none.
     """
     tables: Mapping[int, Mapping[int, Sequence[int]]] = {}
     if pinned is not None:
-        paths = disjoint_paths(topology, hosts, pinned, nic)
-        tables = port_tables(topology, hosts, paths, lanes, seed, ecmp_hash=ecmp_hash, nic=nic)
+        planned = list(pinned)
+        paths = disjoint_paths(topology, hosts, planned, nic)
+        try:
+            tables = port_tables(topology, hosts, paths, lanes, seed, ecmp_hash=ecmp_hash, nic=nic)
+        except TooFewPortsError:  # plan again, over the paths that ports reach
+            reach = lru_cache(maxsize=None)(partial(_reached, topology, ecmp_hash, lanes, nic))
+            paths = disjoint_paths(topology, hosts, planned, nic, reach)
+            tables = port_tables(topology, hosts, paths, lanes, seed, ecmp_hash=ecmp_hash, nic=nic)
     return tuple(RankPorts(device_seed(seed, rank), lanes, tables.get(rank, {})) for rank in range(len(hosts)))
+
+
+class TooFewPortsError(InputError):
+    """A planned path that fewer source ports take than a pair has lanes."""
+
+
+def _reached(topology: Topology, ecmp_hash: EcmpHash, lanes: int, nic: int, src: str, dst: str) -> tuple[Path, ...]:
+    """The paths from host to host that enough source ports for all lanes take."""
+    paths, index = paths_of_ports(topology, src, dst, ecmp_hash, src_nic=nic, dst_nic=nic)
+    ports = np.bincount(index, minlength=len(paths))
+    return tuple(path for path, count in zip(paths, ports.tolist(), strict=True) if count >= lanes)
 
 
 def device_seed(seed: int, rank: int) -> int:
@@ -101,7 +119,7 @@ def port_tables(
     for (src, dst), path in paths.items():
         ports = ports_for_path(topology, hosts[src], hosts[dst], path, ecmp_hash, src_nic=nic, dst_nic=nic)
         if len(ports) < lanes:
-            raise InputError(
+            raise TooFewPortsError(
                 f"pinned: {lanes} lanes need {lanes} UDP source ports from {hosts[src]} to {hosts[dst]} by "
                 f"{', '.join(map(str, path))}, and only {len(ports)} take that path; use fewer lanes"
             )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from ipaddress import IPv4Address
@@ -14,7 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostlib import Device
-from netmodel import ENTROPY_PORTS, Flow, Link, Nic, OvsHash, PortRef, Switch, Topology, leaf_spine, path_of
+from netmodel import (
+    ENTROPY_PORTS,
+    CrcHash,
+    Flow,
+    Link,
+    Nic,
+    OvsHash,
+    PortRef,
+    Switch,
+    Topology,
+    fat_tree,
+    leaf_spine,
+    path_of,
+)
+from netmodel.hashes.crc import CrcKind
 from sim.links import Links
 from testbed.allocation.demands import disjoint_paths
 from testbed.allocation.placement import place
@@ -104,6 +119,29 @@ def test_too_few_ports_for_the_lanes_are_an_error() -> None:
         InputError, match=rf"^pinned: {lanes} lanes need .* and only \d+ take that path; use fewer lanes$"
     ):
         plan_ports(topology, hosts, lanes, 1, pinned=ring(8), ecmp_hash=OvsHash())
+
+
+@pytest.mark.parametrize("kind", ["crc16", "crc32"])
+@pytest.mark.parametrize(
+    ("topology", "most"),
+    [(leaf_spine(2, 2, 4, MBIT, parallel_links=2), 1), (fat_tree(4, MBIT), 2)],
+    ids=["two tiers", "three tiers"],
+)
+def test_paths_are_planned_over_those_that_ports_reach(topology: Topology, most: int, kind: CrcKind) -> None:
+    """The same affine hash on two tiers: ports reach half of the paths. Each lane is on one, and few share a link."""
+    hosts = [host.name for host in topology.hosts]
+    count = len(hosts)
+    transfers = [Transfer(0, 0, rank, (rank + count // 2) % count, 0, 0, 1) for rank in range(count)]
+    ports = plan_ports(topology, hosts, 2, 1, pinned=transfers, ecmp_hash=CrcHash(kind))
+    used: Counter[PortRef] = Counter()
+    for rank, host in enumerate(hosts):
+        other = hosts[(rank + count // 2) % count]
+        ends = topology.host(host).nics[0].address, topology.host(other).nics[0].address
+        towards = ports[rank].towards((rank + count // 2) % count)
+        lanes = {path_of(topology, Flow(*ends, port), CrcHash(kind)) for port in towards}
+        assert len(lanes) == 1
+        used.update(lanes.pop()[1:-1])
+    assert max(used.values()) <= most
 
 
 def test_ranks_without_pinned_destinations_draw_their_ports() -> None:
