@@ -13,20 +13,21 @@ and connections the interval is 50 us times their number. Nothing is published i
 
 1. Read the whole file. Other users' files may have that name too: `fstat` them through `O_PATH` first, for their type
    and their owner, and bound what you read of each user. The file is empty at first and never shrinks.
-2. Check `magic`, `version` (1), and that `total_bytes` are there.
+2. Check `magic`, `version` (2), and that `total_bytes` are there.
 3. Compare `crc32` with the CRC-32 (as zlib's) of bytes 16 to `total_bytes`. If they differ, read again.
-4. Find records by the sizes in the header. Later versions may append fields to a record; `version` changes if the
-   meaning of existing fields does.
+4. Find records by the sizes in the header. Later versions may append fields to the header, to a connection and to a
+   member, and counters to a group; `version` changes if anything else does.
 
-The header (64 bytes) is followed, after `header_bytes`, by the device: 320 bytes, then 152 for each connection under
-way, 16 for the device's IPv6 address, 8 with the size and the number of the records that follow, and 40 for each
-member of a fused device. Lanes follow after `device_bytes` more, with 224 bytes each. The structs in
-`hostlib/native/src/engine/live_counters.cpp` name all fields in order; the classes below say what they count. Numbers
-have native byte order, without padding between fields. Texts have 16 bytes of ASCII, padded with zeros. IPv4 addresses
-are numbers (127.0.0.1 is 0x7F000001), 0 for IPv6. Times are those of CLOCK_MONOTONIC. A snapshot has at most 1024
-connections, those that have waited longest; `(guid, id)` of one end are `(peer_guid, remote_id)` of the other. A lane's
-counters begin at 0 with its first QP and vanish with the peer. For rates divide by the difference of `time_ns`; an idle
-device writes none, so take at most the time between both reads plus 100 ms.
+The header (64 bytes) is followed, after `header_bytes`, by the device: 160 bytes, then its counters of messages,
+discards and the path client, 152 bytes for each connection under way, and 40 for each member of a fused device. Lanes
+follow after `device_bytes` more: 104 bytes each, then their counters. The structs in
+`hostlib/native/src/engine/live_counters.cpp` name all fields in order, `hostlib/native/src/base/counters.inc` all
+counters, of which each has 8 bytes; the classes below say what the fields count. Numbers have native byte order,
+without padding between fields. Texts have 16 bytes of ASCII, padded with zeros. IPv4 addresses are numbers (127.0.0.1
+is 0x7F000001), 0 for IPv6, which has 16 bytes of its own. Times are those of CLOCK_MONOTONIC. A snapshot has at most
+1024 connections, those that have waited longest; `(guid, id)` of one end are `(peer_guid, remote_id)` of the other. A
+lane's counters begin at 0 with its first QP and vanish with the peer. For rates divide by the difference of `time_ns`;
+an idle device writes none, so take at most the time between both reads plus 100 ms.
 """
 
 from __future__ import annotations
@@ -35,15 +36,17 @@ import os
 import struct
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from hostlib import _engine
 from hostlib.published import Budget, Budgets, LimitError, Limits, SnapshotError, command_of, identity_of, published
 from hostlib.udp_owners import Endpoint, network_of, udp_owners
 
 __all__ = [
+    "COUNTERS",
     "ConnectionSnapshot",
     "DeviceSnapshot",
     "Discards",
@@ -60,26 +63,25 @@ __all__ = [
     "without_false_claims",
 ]
 
-VERSION = 1
+COUNTERS: Mapping[str, Mapping[str, str]] = _engine.counters()
+"""All counters by group (``lane``, ``messages``, ``discards``, ``path_client``): name and meaning, in the order of
+snapshots. Each is a field of the class of its group."""
+
+VERSION = 2
 EVERY_S = 0.1
 """Interval at which a busy process publishes. One with thousands of lanes publishes less often, an idle one never."""
 
 _MEMFD = "paralet-stats"
 _MAGIC = b"paralet\0"
 _HEADER = struct.Struct("=8sIIQQqIIIIII")
-_DEVICE = struct.Struct("=16s16s16sIIII14Q")
-_PATH_CLIENT = struct.Struct("=15Q")  # after the device; snapshots of an older paralet have none
-_CNPS = struct.Struct("=Q")  # after the path client; snapshots of an older paralet have none
-_UNDER_WAY = struct.Struct("=IIQ")  # after the former; then the connections, and what a later paralet adds
-_CONNECTION = struct.Struct("=16sIIIIIIII11Q")
+_DEVICE = struct.Struct("=16s16s16sIIIIQQQ16sQQ8IQ")
+_CONNECTION = struct.Struct("=16sIIIIIIII11Q16s")
 _STATES = ("connecting", "open", "closing")
-_LANE = struct.Struct("=IIII16s16Q")
-_WAITING = struct.Struct("=QQQ")  # after the lane; snapshots of an older paralet have none
-_IPV6 = 16  # after the former, a connection, and the connections: zeros where the address is an IPv4 one
-_MARKED = struct.Struct("=QQ")  # after a lane's IPv6 address
-_LANE_MEMBER = struct.Struct("=Q")  # after the former
-_MEMBERS = struct.Struct("=II")  # after the device's IPv6 address
-_MEMBER = struct.Struct("=16s16sI")
+_MEMBER = struct.Struct("=16s16sII")
+_LANE = struct.Struct("=IIII16s16s7Q")
+_COUNTER_BYTES = 8
+_LANE_NAMES = tuple(COUNTERS["lane"])
+_LANE_COUNTERS = struct.Struct(f"={len(_LANE_NAMES)}Q")
 _CHECKED_FROM = 16  # the CRC covers everything from here on
 _MAX_BYTES = 2**24  # a hundred thousand lanes
 _MOST_UNDER_WAY = 1024
@@ -104,6 +106,14 @@ class LaneSnapshot:
     rtt_s: float
     """Smoothed round trip; 0 before the first measurement."""
     min_rtt_s: float
+    unfinished: int
+    """Work posted and not finished: flowlets, receive advertisements, pings."""
+    outstanding_bytes: int
+    """Bytes of posted flowlets."""
+    waiting_since_s: float
+    """Since when nothing of the posted work was acknowledged, on the monotonic clock; 0 without posted work."""
+    member: int
+    """Index of the lane's NIC in a fused device's `members`."""
     flowlets: int
     """Flowlets that were sent and acknowledged."""
     moves: int
@@ -126,19 +136,10 @@ class LaneSnapshot:
     """Packets received ahead of a gap."""
     stale_acks: int
     """Received acknowledgements of packets that were acknowledged before."""
-    unfinished: int = 0
-    """Work posted and not finished: flowlets, receive advertisements, pings. This and the next two fields are 0 from an
-    older paralet."""
-    outstanding_bytes: int = 0
-    """Bytes of posted flowlets."""
-    waiting_since_s: float = 0.0
-    """Since when nothing of the posted work was acknowledged, on the monotonic clock; 0 without posted work."""
-    rx_marked: int = 0
-    """Data packets received with a congestion mark (ECN). This and the next field are 0 from an older paralet."""
-    tx_marked: int = 0
+    rx_marked: int
+    """Data packets received with a congestion mark (ECN)."""
+    tx_marked: int
     """Sent packets that the peer counted as marked."""
-    member: int = 0
-    """Index of the lane's NIC in a fused device's `members`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,7 @@ class Discards:
     send_errors: int
     injected: int
     cnps: int
-    """Congestion notification packets, which congestion control uses; 0 from an older paralet."""
+    """Congestion notification packets, which congestion control uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,14 +285,14 @@ class DeviceSnapshot:
     messages: Messages
     discards: Discards
     path_client: PathClient | None
-    """None with other policies, and from an older paralet."""
+    """None with other policies."""
     lanes: tuple[LaneSnapshot, ...]
-    under_way: tuple[ConnectionSnapshot, ...] | None = None
-    """Connections with something under way; None from an older paralet."""
+    under_way: tuple[ConnectionSnapshot, ...] = ()
+    """Connections with something under way."""
     under_way_omitted: int = 0
     """Further ones. A snapshot has those that have waited longest."""
     members: tuple[Member, ...] = ()
-    """All NICs of a fused device; empty for one NIC, and from an older paralet."""
+    """All NICs of a fused device; empty for one NIC."""
     lanes_omitted: int = 0
     """Further lanes: a survey reads a limited number of each process, each user, and in all."""
 
@@ -313,7 +314,7 @@ class Process:
     state: str = ""
     """The kernel's letter for its state (proc(5)), such as ``T`` while it is stopped by a signal."""
     uid: int | None = None
-    """The user who started it, as the kernel says; None from an older paralet."""
+    """The user who started it, as the kernel says; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +358,7 @@ def parse(data: bytes, most_lanes: int | None = None) -> DeviceSnapshot:
     for what, size, least in (
         ("header", header_bytes, _HEADER.size),
         ("device", device_bytes, _DEVICE.size),
-        ("lane", lane_bytes, _LANE.size),
+        ("lane", lane_bytes, _LANE.size + _LANE_COUNTERS.size),
     ):
         if size < least:
             raise SnapshotError(f"the snapshot's {what} record has {size} bytes, less than version {VERSION}'s {least}")
@@ -365,23 +366,27 @@ def parse(data: bytes, most_lanes: int | None = None) -> DeviceSnapshot:
         raise SnapshotError(f"{lanes} lanes of {lane_bytes} bytes do not make a snapshot of {total} bytes")
     first_lane = header_bytes + device_bytes
     shown = lanes if most_lanes is None else min(lanes, most_lanes)
-    (guid, interface, policy, address, udp_port, path_mtu, m, line_rate_bps, connections, peers, *counts) = (
+    (guid, interface, policy, ipv4, udp_port, path_mtu, m, line_rate_bps, connections, peers, ipv6, *rest) = (
         _DEVICE.unpack_from(data, header_bytes)
     )
+    connected, since_ns, *counters, connection_bytes, connection_count, member_bytes, member_count, _, omitted = rest
+    place, groups = header_bytes + _DEVICE.size, {}
+    for group, count in zip(("messages", "discards", "path_client"), counters, strict=True):
+        _fits(f"counters of {group}", place, _COUNTER_BYTES, _COUNTER_BYTES, count, first_lane)
+        groups[group] = _counts(data, place, count, group)
+        place += count * _COUNTER_BYTES
     policy = _text(policy)
-    has_path_client = policy == "controller" and device_bytes >= _DEVICE.size + _PATH_CLIENT.size
-    cnps: tuple[int] = (0,)
-    if device_bytes >= _DEVICE.size + _PATH_CLIENT.size + _CNPS.size:
-        cnps = _CNPS.unpack_from(data, header_bytes + _DEVICE.size + _PATH_CLIENT.size)
-    after_cnps = header_bytes + _DEVICE.size + _PATH_CLIENT.size + _CNPS.size
-    under_way, omitted, after_connections = _connections(data, after_cnps, first_lane)
+    _fits("connections", place, connection_bytes, _CONNECTION.size, connection_count, first_lane, _MOST_UNDER_WAY)
+    first_member = place + connection_count * connection_bytes
+    _fits("members", first_member, member_bytes, _MEMBER.size, member_count, first_lane, _MOST_MEMBERS)
+    under_way = (_connection(data, place + index * connection_bytes) for index in range(connection_count))
     return DeviceSnapshot(
         generation=generation,
         time_s=time_ns / 1e9,
         owner_pid=pid,
         guid=guid.hex(),
         interface=_text(interface),
-        address=_address(address, data[after_connections:first_lane]),
+        address=_address(ipv4, ipv6),
         udp_port=_port(udp_port),
         policy=policy,
         m=m,
@@ -389,13 +394,15 @@ def parse(data: bytes, most_lanes: int | None = None) -> DeviceSnapshot:
         line_rate_bps=line_rate_bps or None,
         connections=connections,
         peers=peers,
-        messages=Messages(*counts[:5]),
-        discards=Discards(*[*counts[5:], *cnps]),
-        path_client=_path_client(data, header_bytes + _DEVICE.size) if has_path_client else None,
-        lanes=tuple(_lane(data, first_lane + index * lane_bytes, lane_bytes) for index in range(shown)),
-        under_way=under_way,
+        messages=Messages(**groups["messages"]),
+        discards=Discards(**groups["discards"]),
+        path_client=(
+            PathClient(bool(connected), since_ns / 1e9, **groups["path_client"]) if policy == "controller" else None
+        ),
+        lanes=tuple(_lane(data, first_lane + index * lane_bytes) for index in range(shown)),
+        under_way=tuple(under_way),
         under_way_omitted=omitted,
-        members=tuple(_members(data, after_connections + _IPV6, first_lane)),
+        members=tuple(_member(data, first_member + index * member_bytes) for index in range(member_count)),
         lanes_omitted=lanes - shown,
     )
 
@@ -406,82 +413,68 @@ def address_order(address: str) -> tuple[int, int]:
     return parsed.version, int(parsed)
 
 
+def _fits(what: str, start: int, size: int, least: int, count: int, end: int, most: int | None = None) -> None:
+    """Raise SnapshotError unless so many records of this size are in this part of the device's record."""
+    if count and (size < least or start + count * size > end or (most is not None and count > most)):
+        raise SnapshotError(f"{count} {what} of {size} bytes do not fit the snapshot's device record")
+
+
+def _counts(data: bytes, place: int, count: int, group: str) -> dict[str, int]:
+    """The counters of a group by name. A later paralet may have more."""
+    names = COUNTERS[group]
+    if count < len(names):
+        raise SnapshotError(
+            f"the snapshot has {count} counters of {group} and this paralet reads {len(names)}: "
+            "use the paralet of that process"
+        )
+    return dict(zip(names, struct.unpack_from(f"={len(names)}Q", data, place), strict=True))
+
+
 def _address(ipv4: int, ipv6: bytes) -> str:
-    """The IPv6 address that these bytes begin with, or else the IPv4 address."""
-    return str(IPv6Address(ipv6[:_IPV6])) if len(ipv6) >= _IPV6 and any(ipv6[:_IPV6]) else str(IPv4Address(ipv4))
+    """The IPv6 address, or else the IPv4 address."""
+    return str(IPv6Address(ipv6)) if any(ipv6) else str(IPv4Address(ipv4))
 
 
-def _members(data: bytes, start: int, end: int) -> Iterator[Member]:
-    """The members of a fused device, in this part of its record."""
-    if end - start < _MEMBERS.size:
-        return
-    size, count = _MEMBERS.unpack_from(data, start)
-    first = start + _MEMBERS.size
-    if count > _MOST_MEMBERS or (count and (size < _MEMBER.size or first + count * size > end)):
-        raise SnapshotError(f"{count} members of {size} bytes do not fit the snapshot's device record")
-    for index in range(count):
-        interface, address, port = _MEMBER.unpack_from(data, first + index * size)
-        parsed = IPv6Address(address)
-        yield Member(_text(interface), str(parsed.ipv4_mapped or parsed), _port(port))
+def _member(data: bytes, offset: int) -> Member:
+    interface, address, port, _ = _MEMBER.unpack_from(data, offset)
+    parsed = IPv6Address(address)
+    return Member(_text(interface), str(parsed.ipv4_mapped or parsed), _port(port))
 
 
-def _connections(data: bytes, start: int, end: int) -> tuple[tuple[ConnectionSnapshot, ...] | None, int, int]:
-    """The connections under way, the number of omitted ones, and the end of both, in this part of a device's record."""
-    if end - start < _UNDER_WAY.size:
-        return None, 0, end
-    size, count, omitted = _UNDER_WAY.unpack_from(data, start)
-    first = start + _UNDER_WAY.size
-    if count > _MOST_UNDER_WAY or (count and (size < _CONNECTION.size or first + count * size > end)):
-        raise SnapshotError(f"{count} connections of {size} bytes do not fit the snapshot's device record")
-    connections = tuple(_connection(data, first + index * size, size) for index in range(count))
-    return connections, omitted, first + count * size
-
-
-def _connection(data: bytes, offset: int, length: int) -> ConnectionSnapshot:
-    guid, peer, port, own, remote, state, send_tag, advertised_tag, receive_tag, *counts = _CONNECTION.unpack_from(
-        data, offset
-    )
+def _connection(data: bytes, offset: int) -> ConnectionSnapshot:
+    guid, peer, port, own, remote, state, *tags_and_counts, ipv6 = _CONNECTION.unpack_from(data, offset)
     if state >= len(_STATES):
         raise SnapshotError(f"the snapshot has a connection in the state {state}, which is unknown")
-    *counts, progressed_ns, heard_ns = counts
+    *counts, progressed_ns, heard_ns = tags_and_counts
     return ConnectionSnapshot(
-        _address(peer, data[offset + _CONNECTION.size : offset + length]),
+        _address(peer, ipv6),
         _port(port),
         guid.hex(),
         own,
         remote,
         _STATES[state],
-        send_tag,
-        advertised_tag,
-        receive_tag,
         *[*counts, progressed_ns / 1e9, heard_ns / 1e9],
     )
 
 
-def _path_client(data: bytes, offset: int) -> PathClient:
-    connected, since_ns, *counts = _PATH_CLIENT.unpack_from(data, offset)
-    return PathClient(bool(connected), since_ns / 1e9, *counts)
-
-
-def _lane(data: bytes, offset: int, size: int) -> LaneSnapshot:
-    peer, lane, qpn, port, method, window, rtt, min_rtt, *counts = _LANE.unpack_from(data, offset)
-    unfinished, outstanding, since_ns = (
-        _WAITING.unpack_from(data, offset + _LANE.size) if size >= _LANE.size + _WAITING.size else (0, 0, 0)
+def _lane(data: bytes, offset: int) -> LaneSnapshot:
+    peer, lane, qpn, port, method, ipv6, window, rtt, min_rtt, unfinished, outstanding, since_ns, member = (
+        _LANE.unpack_from(data, offset)
     )
-    marked_at = _LANE.size + _WAITING.size + _IPV6
-    marked = _MARKED.unpack_from(data, offset + marked_at) if size >= marked_at + _MARKED.size else (0, 0)
-    member_at = marked_at + _MARKED.size
-    (member,) = _LANE_MEMBER.unpack_from(data, offset + member_at) if size >= member_at + _LANE_MEMBER.size else (0,)
     return LaneSnapshot(
-        _address(peer, data[offset + _LANE.size + _WAITING.size : offset + size]),
-        lane,
-        qpn,
-        _port(port),
-        _text(method),
-        window / 1e3,
-        rtt / 1e9,
-        min_rtt / 1e9,
-        *[*counts, unfinished, outstanding, since_ns / 1e9, *marked, member],
+        peer=_address(peer, ipv6),
+        lane=lane,
+        qpn=qpn,
+        port=_port(port),
+        port_method=_text(method),
+        window=window / 1e3,
+        rtt_s=rtt / 1e9,
+        min_rtt_s=min_rtt / 1e9,
+        unfinished=unfinished,
+        outstanding_bytes=outstanding,
+        waiting_since_s=since_ns / 1e9,
+        member=member,
+        **dict(zip(_LANE_NAMES, _LANE_COUNTERS.unpack_from(data, offset + _LANE.size), strict=True)),
     )
 
 

@@ -2,7 +2,7 @@
 """Writes reference pages of the documentation site from the program itself.
 
 ``commands.md`` has the ``--help`` text of every ``paralet`` command, ``parameters.md`` the variables of the NCCL net
-plugin. It runs in the project's own environment (``make setup``).
+plugin, ``counters.md`` the counters of devices. It runs in the project's own environment (``make setup``).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import click
 from click.testing import CliRunner
 
 import nccl_net_plugin
+from hostlib.stats import COUNTERS
 from testbed.cli import main as paralet
 
 
@@ -57,11 +58,39 @@ def parameters_page() -> str:
     )
 
 
+def counters_page() -> str:
+    """A page with a table of the counters of devices, with their names in Prometheus."""
+    names = {
+        "lane": "paralet_lane_{}_total",
+        "messages": "paralet_messages_{}_total",
+        "discards": 'paralet_device_discards_total{{reason="{}"}}',
+        "path_client": "paralet_path_client_{}_total",
+    }
+    rows = [
+        f"| {group} | `{name}` | {meaning} | `{names[group].format(name)}` |"
+        for group, counters in COUNTERS.items()
+        for name, meaning in counters.items()
+    ]
+    return "\n".join(
+        (
+            "# Counters",
+            "",
+            "What `hostlib.stats` and `hostlib.Device.counters()` count, and the names in Prometheus.",
+            "",
+            "| group | counter | meaning | in Prometheus |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        )
+    )
+
+
 def main(folder: Path) -> None:
-    """Write both pages into `folder`."""
+    """Write the pages into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "commands.md").write_text(commands_page())
     (folder / "parameters.md").write_text(parameters_page())
+    (folder / "counters.md").write_text(counters_page())
 
 
 if __name__ == "__main__":

@@ -14,51 +14,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
-from hostlib.stats import DeviceSnapshot, Process, Survey
+from hostlib.stats import COUNTERS, DeviceSnapshot, Process, Survey
 from testbed.cli.own_hosts import is_for
 
 _DEVICE = ("uid", "pid", "device")
 _LANE = (*_DEVICE, "peer", "lane", "qpn", "port", "method")
 
-_MESSAGES = {
-    "sends": "Messages sent.",
-    "send_bytes": "Bytes of messages sent.",
-    "receives": "Messages received.",
-    "receive_bytes": "Bytes of messages received.",
-    "failed": "Sends and receives that failed.",
-}
-_PATH_CLIENT = {
-    "connections": "Connections with the path service so far.",
-    "announced": "Elephants announced, each once.",
-    "assigned": "Elephants that were given ports.",
-    "ecmp_starts": "Elephants that started on random ports.",
-    "released": "Elephants that ended.",
-    "announces": "Messages that announced elephants.",
-    "assigns": "Assignments applied.",
-    "pushes": "Assignments applied that the path service sent without an announcement.",
-    "stale": "Assignments that came too late.",
-    "invalid": "Invalid messages of the path service, rejected.",
-    "dropped": "Times that the queue to the client's thread was full.",
-    "reverted": "Lanes that left their assigned port because of its round trips or losses.",
-    "unbound": "Moves to ports that another program uses.",
-}
-_LANE_COUNTERS = {
-    "tx_bytes": "Payload bytes sent, retransmissions included.",
-    "tx_packets": "Packets sent.",
-    "rx_bytes": "Payload bytes received.",
-    "rx_packets": "Packets received.",
-    "flowlets": "Flowlets sent and acknowledged.",
-    "retransmits": "Packets sent again.",
-    "timeouts": "Retransmission timeouts.",
-    "moves": "Changes of the UDP source port.",
-    "naks": "Negative acknowledgements received.",
-    "rnr": "Receiver-not-ready answers received.",
-    "duplicates": "Packets received twice.",
-    "out_of_order": "Packets received ahead of a gap.",
-    "stale_acks": "Acknowledgements of packets that were acknowledged before.",
-    "rx_marked": "Packets received with a congestion mark (ECN).",
-    "tx_marked": "Sent packets that the peer counted as marked.",
-}
 _LANE_GAUGES = {
     "rtt_s": ("rtt_seconds", "Smoothed round trip."),
     "min_rtt_s": ("min_rtt_seconds", "Smallest round trip."),
@@ -140,7 +101,7 @@ class _Families(Collector):
         yield left_out
         yield from self._of_devices()
         yield from self._of_path_clients()
-        for field, meaning in _LANE_COUNTERS.items():
+        for field, meaning in COUNTERS["lane"].items():
             counter = CounterMetricFamily(f"paralet_lane_{field}", meaning, labels=_LANE)
             for labels, lane in self._lanes:
                 counter.add_metric(labels, lane[field])
@@ -177,7 +138,7 @@ class _Families(Collector):
             for reason, number in asdict(device.discards).items():
                 discards.add_metric((*labels, reason), number)
         yield from (info, members, rate, connections, peers, discards)
-        for field, meaning in _MESSAGES.items():
+        for field, meaning in COUNTERS["messages"].items():
             counter = CounterMetricFamily(f"paralet_messages_{field}", meaning, labels=_DEVICE)
             for labels, device in self._devices:
                 counter.add_metric(labels, getattr(device.messages, field))
@@ -197,7 +158,7 @@ class _Families(Collector):
             connected.add_metric(labels, client.connected)
             age.add_metric(labels, max(0.0, time.monotonic() - client.since_s))
         yield from (connected, age)
-        for field, meaning in _PATH_CLIENT.items():
+        for field, meaning in COUNTERS["path_client"].items():
             counter = CounterMetricFamily(f"paralet_path_client_{field}", meaning, labels=_DEVICE)
             for labels, client in clients:
                 counter.add_metric(labels, getattr(client, field))

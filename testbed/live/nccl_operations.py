@@ -102,7 +102,7 @@ class RankOperations:
     clock_s: float
     operations: tuple[Operation, ...]
     uid: int | None = None
-    """The user of the process, as the kernel says; None from an older paralet."""
+    """The user of the process, as the kernel says; None where that is not known."""
 
 
 class _Told(msgspec.Struct):

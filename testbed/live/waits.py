@@ -185,7 +185,7 @@ class _Diagnosing:
         self._ends = {
             (guid, connection.id): connection
             for guid, place in self._places.items()
-            for connection in place.device.under_way or ()
+            for connection in place.device.under_way
         }
         self._at = {(place.device.address, place.device.udp_port): place for place in self._places.values()}
         self._names = {place.key: place.name for place in self._places.values()}
@@ -197,7 +197,7 @@ class _Diagnosing:
         moving = 0
         graph: nx.DiGraph[Hashable] = nx.DiGraph()
         for place in self._places.values():
-            for connection in place.device.under_way or ():
+            for connection in place.device.under_way:
                 if place.stopped:
                     graph.add_node(place.key)
                     continue
@@ -424,9 +424,7 @@ class _Diagnosing:
 
     def _notes(self) -> Iterator[str]:
         for place in self._places.values():
-            if place.device.under_way is None:
-                yield f"{place.name} runs an older paralet, which does not tell what its connections wait for"
-            elif omitted := place.device.under_way_omitted:
+            if omitted := place.device.under_way_omitted:
                 yield f"{place.name} has {omitted} more connections under way, which have waited less"
 
 

@@ -13,8 +13,11 @@ import pytest
 import yaml
 
 import nccl_net_plugin
+from hostlib.stats import COUNTERS, PathClient
 from testbed.cli import main as paralet
+from testbed.cli.stat_prometheus import exposition
 from tests.docs.markdown import ROOT
+from tests.testbed.live.snapshots import device, lane, survey
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +47,21 @@ def test_every_parameter_of_the_plugin_has_a_row(pages: Path) -> None:
     assert rows == known
 
 
+def test_every_counter_has_a_row_with_the_name_of_its_metric(pages: Path) -> None:
+    rows = [line.split(" | ") for line in (pages / "counters.md").read_text().splitlines() if line.startswith("| ")][1:]
+    listed = {(group.removeprefix("| "), name.strip("`")): meaning for group, name, meaning, _ in rows}
+    assert listed == {(group, name): told for group, table in COUNTERS.items() for name, told in table.items()}
+    exported = exposition(survey(device(lane(1), path_client=PathClient(True, 0.0, *range(13)))))
+    assert all(row[3].removesuffix(" |").strip("`").partition("{")[0] in exported for row in rows)
+
+
 def test_the_plugins_page_has_every_parameter_with_its_default() -> None:
     page = (ROOT / "docs" / "plugin.md").read_text()
     rows = dict(re.findall(r"^\| `(PARALET_\w+)` \| ([^|]*) \|", page, flags=re.MULTILINE))
     assert rows == {parameter.name: parameter.default for parameter in nccl_net_plugin.parameters()}
 
 
-def test_the_site_has_both_pages(pages: Path) -> None:
+def test_the_site_has_all_pages(pages: Path) -> None:
     settings = (ROOT / "mkdocs.yml").read_text()
     named = yaml.safe_dump(yaml.safe_load(settings[settings.index("\nnav:") :]))
     assert all(f"api/{page.name}" in named for page in pages.iterdir())

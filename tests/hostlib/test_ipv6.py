@@ -50,7 +50,7 @@ def test_snapshots_name_ipv6_addresses(pair: Pair) -> None:
     device = snapshot()
     assert (device.address, device.name) == (LOCAL, f"[::1]:{pair.two.udp_port}")
     assert {lane.peer for lane in device.lanes} == {LOCAL}
-    assert [connection.peer for connection in device.under_way or ()] == [LOCAL]
+    assert [connection.peer for connection in device.under_way] == [LOCAL]
     assert pair.to.send(bytes(10)).wait(DEADLINE_S) == 10
     assert waiting.wait(DEADLINE_S) == 10
 

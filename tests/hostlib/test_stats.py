@@ -11,9 +11,9 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +184,6 @@ def test_an_idle_device_publishes_nothing() -> None:
 def under_way(device: Device) -> tuple[ConnectionSnapshot, ...]:
     """What this process's device says of its connections."""
     (seen,) = (each for each in devices_of(os.getpid()) if each.udp_port == device.udp_port and each.address == A)
-    assert seen.under_way is not None
     return seen.under_way
 
 
@@ -200,7 +199,6 @@ def test_both_ends_of_a_connection_tell_what_is_under_way(make_pair: Callable[..
     assert near.progressed_s <= time.monotonic()
     assert eventually(lambda: any(each.under_way for each in devices_of(os.getpid()) if each.address == "127.0.0.2"))
     one, two = sorted(devices_of(os.getpid()), key=lambda each: each.address)
-    assert two.under_way is not None
     (far,) = two.under_way
     assert (far.receives, far.receive_tag, far.sends) == (1, 6, 0)
     assert (near.peer_guid, near.remote_id, near.peer_port) == (two.guid, far.id, two.udp_port)
@@ -261,9 +259,14 @@ def test_forbidden_and_missing_processes_are_distinguished() -> None:
 # -- snapshots, valid and invalid --------------------------------------------------------------------------------------
 
 
+NICS = [(b"eth0", bytes(10) + b"\xff\xff\x0a\x00\x00\x01", 4791), (b"eth1", b"\xfd" + bytes(14) + b"\x01", 40_000)]
+COUNTS = [len(stats.COUNTERS[group]) for group in ("messages", "discards", "path_client")]
+PER_LANE = len(stats.COUNTERS["lane"])
+
+
 def with_checksum(body: bytes) -> bytes:
     """The snapshot after its first header fields, which include the checksum."""
-    return struct.pack("=8sII", b"paralet\0", 1, zlib.crc32(body)) + body
+    return struct.pack("=8sII", b"paralet\0", 2, zlib.crc32(body)) + body
 
 
 def snapshot(
@@ -271,25 +274,61 @@ def snapshot(
     pid: int = 0,
     interface: bytes = b"eth0",
     longer: int = 0,
-    cnps: bytes = b"",
     policy: bytes = b"ecmp",
-    path_client: bytes = struct.pack("=15Q", *range(1, 16)),
-    under_way: bytes = b"",
+    connections: Sequence[bytes] = (),
+    connection_bytes: int = 152,
+    nics: Sequence[tuple[bytes, bytes, int]] = (),
+    nic_bytes: int = 40,
+    missing: int = 0,
 ) -> bytes:
-    """A snapshot as `hostlib.stats` describes it; `longer` adds bytes to each record of version 1."""
-    header, lane = 64 + longer, 160 + longer
-    device = 176 + len(path_client) + len(cnps) + len(under_way) + longer
-    tail = bytes(longer)
-    total = header + device + lanes * lane
-    body = struct.pack("=QQqIIIIII", total, 7, 5_000_000_000, pid, header, device, lane, lanes, 0) + tail
-    body += struct.pack("=16s16s16s", bytes(range(16)), interface, policy)
-    body += struct.pack("=IIII14Q", 0x0A000001, 4791, 4096, 8, 10**9, *range(1, 14)) + path_client + cnps
-    body += under_way + tail
-    rows = (
-        struct.pack("=IIII16s16Q", 0x0A000002, index, 77, 50_000 + index % 10_000, b"socket", 2500, *range(1, 16))
-        for index in range(lanes)
-    )
-    return with_checksum(body + b"".join(row + tail for row in rows))
+    """A snapshot as `hostlib.stats` describes it.
+
+    `longer`, a multiple of 8, adds fields or counters to each record that may have more, `missing` leaves out counters
+    of the path client, and the sizes of connections and NICs may be wrong.
+    """
+    more = longer // 8
+    told = [COUNTS[0] + more, COUNTS[1] + more, COUNTS[2] + more - missing]
+    lane = 104 + 8 * PER_LANE + longer
+    rows = [one.ljust(connection_bytes, b"\0")[:connection_bytes] for one in connections]
+    rows += [struct.pack("=16s16sII", *nic, 0).ljust(nic_bytes, b"\0")[:nic_bytes] for nic in nics]
+    # Every counter is its position among those of the device, from 3 on: connections and peers are 1 and 2.
+    numbers, position = [], 3
+    for known, count in zip(COUNTS, told, strict=True):
+        numbers += [*range(position, position + known), *([0] * more)][:count]
+        position += known
+    sizes = struct.pack("=8I", *told, connection_bytes, len(connections), nic_bytes, len(nics), 0)
+    device = struct.pack("=16s16s16sIIII", bytes(range(16)), interface, policy, 0x0A000001, 4791, 4096, 8)
+    device += struct.pack("=QQQ16sQQ", 10**9, 1, 2, bytes(16), 1, 2) + sizes + struct.pack("=Q", 3)
+    device += struct.pack(f"={len(numbers)}Q", *numbers) + b"".join(rows)
+    header = 64 + longer
+    total = header + len(device) + lanes * lane
+    body = struct.pack("=QQqIIIIII", total, 7, 5_000_000_000, pid, header, len(device), lane, lanes, 0)
+    body += bytes(longer) + device
+    for index in range(lanes):
+        body += struct.pack("=IIII16s16s", 0x0A000002, index, 77, 50_000 + index % 10_000, b"socket", bytes(16))
+        body += struct.pack(f"={7 + PER_LANE}Q", 2500, *range(1, 7 + PER_LANE)) + bytes(longer)
+    return with_checksum(body)
+
+
+def connection(state: int = 1) -> bytes:
+    numbers = (0x0A000002, 4792, 5, 6, state, 7, 8, 9, *range(10, 21))
+    return struct.pack("=16s8I11Q16s", bytes(range(16)), *numbers, bytes(16))
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "others"),
+    [
+        ("messages", stats.Messages, set()),
+        ("discards", stats.Discards, set()),
+        ("path_client", stats.PathClient, {"connected", "since_s"}),
+    ],
+)
+def test_every_counter_of_the_table_is_a_field(group: str, kind: Any, others: set[str]) -> None:
+    assert {field.name for field in fields(kind)} == stats.COUNTERS[group].keys() | others
+
+
+def test_every_counter_of_lanes_is_a_field_behind_the_others() -> None:
+    assert [field.name for field in fields(stats.LaneSnapshot)][12:] == list(stats.COUNTERS["lane"])
 
 
 @pytest.mark.parametrize("longer", [0, 8, 24])
@@ -298,47 +337,33 @@ def test_snapshots_as_documented_are_read(longer: int) -> None:
     assert (seen.generation, seen.time_s, seen.guid) == (7, 5.0, bytes(range(16)).hex())
     assert (seen.name, seen.interface, seen.policy, seen.m) == ("10.0.0.1:4791", "eth0", "ecmp", 8)
     assert (seen.path_mtu, seen.line_rate_bps, seen.connections, seen.peers) == (4096, 10**9, 1, 2)
-    assert list(asdict(seen.messages).values()) == [3, 4, 5, 6, 7]
-    assert list(asdict(seen.discards).values()) == [8, 9, 10, 11, 12, 13, 0]
+    counted = [getattr(seen.messages, name) for name in stats.COUNTERS["messages"]]
+    counted += [getattr(seen.discards, name) for name in stats.COUNTERS["discards"]]
+    assert counted == list(range(3, 3 + COUNTS[0] + COUNTS[1]))
     assert [(lane.peer, lane.lane, lane.port) for lane in seen.lanes] == [
         ("10.0.0.2", index, 50_000 + index) for index in range(3)
     ]
     lane = seen.lanes[2]
     assert (lane.qpn, lane.port_method, lane.window, lane.rtt_s, lane.min_rtt_s) == (77, "socket", 2.5, 1e-9, 2e-9)
-    assert list(asdict(lane).values())[8:21] == list(range(3, 16))
-    assert list(asdict(lane).values())[21:] == [0, 0, 0.0, 0, 0, 0]  # from an older paralet
+    assert (lane.unfinished, lane.outstanding_bytes, lane.waiting_since_s, lane.member) == (3, 4, 5e-9, 6)
+    assert [getattr(lane, name) for name in stats.COUNTERS["lane"]] == list(range(7, 7 + PER_LANE))
 
 
 @pytest.mark.parametrize("longer", [0, 8])
-def test_a_snapshot_may_have_counters_of_its_path_client(longer: int) -> None:
+def test_a_snapshot_has_counters_of_its_path_client(longer: int) -> None:
     seen = stats.parse(snapshot(policy=b"controller", longer=longer)).path_client
     assert seen is not None
-    assert list(asdict(seen).values()) == [True, 2e-9, *range(3, 16)]
+    first = 3 + COUNTS[0] + COUNTS[1]
+    assert [getattr(seen, name) for name in stats.COUNTERS["path_client"]] == list(range(first, first + COUNTS[2]))
+    assert (seen.connected, seen.since_s) == (True, 2e-9)
     assert stats.parse(snapshot(longer=longer)).path_client is None
-    assert stats.parse(snapshot(policy=b"controller", path_client=b"")).path_client is None  # from an older paralet
-
-
-def test_a_snapshot_may_count_congestion_notifications() -> None:
-    assert stats.parse(snapshot(cnps=struct.pack("=Q", 14))).discards.cnps == 14
-    assert stats.parse(snapshot()).discards.cnps == 0  # from an older paralet
-
-
-def connections(*rows: bytes, size: int = 136, omitted: int = 0) -> bytes:
-    """The part of a device's record about connections under way, with records of `size` bytes."""
-    return struct.pack("=IIQ", size, len(rows), omitted) + b"".join(row.ljust(size, b"\0") for row in rows)
-
-
-def connection(state: int = 1) -> bytes:
-    numbers = (0x0A000002, 4792, 5, 6, state, 7, 8, 9, *range(10, 21))
-    return struct.pack("=16s8I11Q", bytes(range(16)), *numbers)
 
 
 @pytest.mark.parametrize("longer", [0, 8])
-def test_a_snapshot_may_have_connections_under_way(longer: int) -> None:
-    under_way = connections(connection(), connection(2), size=136 + longer, omitted=3)
-    seen = stats.parse(snapshot(cnps=bytes(8), under_way=under_way, longer=longer))
+def test_a_snapshot_has_connections_under_way(longer: int) -> None:
+    rows = [connection(), connection(2)]
+    seen = stats.parse(snapshot(connections=rows, connection_bytes=152 + longer, longer=longer))
     assert seen.under_way_omitted == 3
-    assert seen.under_way is not None
     one, two = seen.under_way
     assert (one.peer, one.peer_port, one.peer_guid, one.id, one.remote_id) == (
         "10.0.0.2",
@@ -350,47 +375,39 @@ def test_a_snapshot_may_have_connections_under_way(longer: int) -> None:
     assert list(asdict(one).values())[5:] == ["open", 7, 8, 9, *range(10, 19), 19e-9, 20e-9]
     assert two.state == "closing"
     assert len(seen.lanes) == 2
-    assert stats.parse(snapshot(cnps=bytes(8))).under_way is None  # from an older paralet
-    assert stats.parse(snapshot(cnps=bytes(8), under_way=connections())).under_way == ()
-
-
-def members(*rows: tuple[bytes, bytes, int], size: int = 40) -> bytes:
-    """The part of a device's record from its IPv6 address on."""
-    packed = (struct.pack("=16s16sI", *row).ljust(size, b"\0") for row in rows)
-    return bytes(16) + struct.pack("=II", size, len(rows)) + b"".join(packed)
-
-
-NICS = [(b"eth0", bytes(10) + b"\xff\xff\x0a\x00\x00\x01", 4791), (b"eth1", b"\xfd" + bytes(14) + b"\x01", 40_000)]
+    assert stats.parse(snapshot()).under_way == ()
 
 
 @pytest.mark.parametrize("size", [40, 48])
-def test_a_snapshot_may_name_the_members_of_a_fused_device(size: int) -> None:
-    seen = stats.parse(snapshot(cnps=bytes(8), under_way=connections(connection()) + members(*NICS, size=size)))
+def test_a_snapshot_names_the_members_of_a_fused_device(size: int) -> None:
+    seen = stats.parse(snapshot(connections=[connection()], nics=NICS, nic_bytes=size))
     assert seen.members == (stats.Member("eth0", "10.0.0.1", 4791), stats.Member("eth1", "fd00::1", 40_000))
     assert seen.address == "10.0.0.1"
-    assert stats.parse(snapshot(cnps=bytes(8), under_way=connections() + members())).members == ()
+    assert stats.parse(snapshot()).members == ()
 
 
 def test_every_error_gives_one_sentence() -> None:
     good = snapshot()
-    newer = good[:8] + struct.pack("=I", 2) + good[12:]
-    short_lane = bytearray(good[16:])
-    struct.pack_into("=I", short_lane, 52 - 16, 152)
+    newer = good[:8] + struct.pack("=I", 3) + good[12:]
+    least = 104 + 8 * PER_LANE
+    short_lane, cut_off = bytearray(good[16:]), bytearray(snapshot(nics=NICS)[16:])
+    struct.pack_into("=I", short_lane, 52 - 16, least - 8)
+    struct.pack_into("=I", cut_off, 64 + 144 - 16, 3)
     for data, sentence in (
         (b"", "has 0 bytes, less than the 64 of a header"),
         (b"x" + good[1:], "does not begin with paralet's magic bytes"),
-        (newer, "has version 2 and this paralet reads 1: use the paralet of that process"),
+        (newer, "has version 3 and this paralet reads 2: use the paralet of that process"),
         (good[:-1], f"claims {len(good)} bytes and has {len(good) - 1}"),
         (good[:-1] + b"x", "checksum is wrong"),
-        (with_checksum(bytes(short_lane)), "lane record has 152 bytes, less than version 1's 160"),
+        (with_checksum(bytes(short_lane)), f"lane record has {least - 8} bytes, less than version 2's {least}"),
         (snapshot(interface=b"\x1b[31mred"), "not printable"),
         (snapshot(interface=b"0123456789abcdef"), "padded with zeros"),
         (snapshot(interface=b"a\0b"), "padded with zeros"),
-        (snapshot(cnps=bytes(8), under_way=connections(connection(), size=128)), "do not fit the snapshot's device"),
-        (snapshot(cnps=bytes(8), under_way=connections(connection())[:-8]), "do not fit the snapshot's device record"),
-        (snapshot(cnps=bytes(8), under_way=connections(connection(3))), "in the state 3, which is unknown"),
-        (snapshot(cnps=bytes(8), under_way=connections() + members(*NICS, size=32)), "members of 32 bytes do not fit"),
-        (snapshot(cnps=bytes(8), under_way=connections() + members(*NICS)[:-8]), "2 members of 40 bytes do not fit"),
+        (snapshot(missing=1), f"has {COUNTS[2] - 1} counters of path_client and this paralet reads {COUNTS[2]}"),
+        (snapshot(connections=[connection()], connection_bytes=128), "1 connections of 128 bytes do not fit the"),
+        (snapshot(connections=[connection(3)]), "in the state 3, which is unknown"),
+        (snapshot(nics=NICS, nic_bytes=32), "2 members of 32 bytes do not fit"),
+        (with_checksum(bytes(cut_off)), "3 members of 40 bytes do not fit"),
     ):
         with pytest.raises(SnapshotError, match=sentence):
             stats.parse(data)
@@ -441,7 +458,7 @@ def impostor(content: bytes, size: int | None = None) -> Iterator[int]:
     ("content", "size", "sentence"),
     [
         (b"nonsense", None, "less than the 64 of a header"),
-        (snapshot()[:-20], None, "claims 680 bytes and has 660"),
+        (snapshot()[:-20], None, f"claims {len(snapshot())} bytes and has {len(snapshot()) - 20}"),
         (b"", 2**40, "exceeds the limit of"),
     ],
 )

@@ -15,7 +15,7 @@ from hostlib import published, stats
 from hostlib.published import Amounts, Budgets, Identity, LimitError, Limits
 from hostlib.stats import Process, without_false_claims
 from hostlib.udp_owners import udp_owners
-from tests.hostlib.test_stats import impostor, snapshot
+from tests.hostlib.test_stats import connection, impostor, snapshot
 from tests.testbed.live.snapshots import device
 
 ME = os.getpid()
@@ -81,13 +81,10 @@ def test_one_user_does_not_take_the_room_of_another() -> None:
 
 
 def test_records_of_a_device_are_limited() -> None:
-    members = stats._MEMBERS.pack(stats._MEMBER.size, 65) + bytes(65 * stats._MEMBER.size)
-    before = stats._CNPS.pack(0) + stats._UNDER_WAY.pack(0, 0, 0) + bytes(stats._IPV6)
     with pytest.raises(stats.SnapshotError, match="65 members"):
-        stats.parse(snapshot(cnps=before + members))
-    connections = stats._UNDER_WAY.pack(stats._CONNECTION.size, 1025, 0) + bytes(1025 * stats._CONNECTION.size)
+        stats.parse(snapshot(nics=[(b"eth0", bytes(16), 4791)] * 65))
     with pytest.raises(stats.SnapshotError, match="1025 connections"):
-        stats.parse(snapshot(cnps=stats._CNPS.pack(0) + connections))
+        stats.parse(snapshot(connections=[connection()] * 1025))
 
 
 def test_the_owner_is_the_kernels() -> None:

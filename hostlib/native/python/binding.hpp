@@ -47,6 +47,8 @@ DeviceOptions device_options(const std::string& address, const pybind11::dict& g
 /// The counters of a device, by name.
 pybind11::dict counters_of(Device& device);
 
+/// Adds the table of counters.
+void bind_counters(pybind11::module_& m);
 /// Adds Group and Operation to the module.
 void bind_collectives(pybind11::module_& m);
 /// Adds the table of options and what reads PARALET_* variables.

@@ -115,6 +115,7 @@ PYBIND11_MODULE(_engine, m) {
       .def_property_readonly("inherited", &Device::inherited);
 
   bind_collectives(m);
+  bind_counters(m);
   bind_settings(m);
 
   m.def("slowdown", &slowdown, py::arg("m"), py::arg("hosts"));

@@ -183,8 +183,8 @@ class Nic {
     out["rx_packets"] = s.counters.rx_packets;
     out["retransmits"] = s.counters.retransmits;
     out["timeouts"] = s.counters.timeouts;
-    out["naks"] = s.counters.naks_received;
-    out["rnr"] = s.counters.rnr_received;
+    out["naks"] = s.counters.naks;
+    out["rnr"] = s.counters.rnr;
     out["duplicates"] = s.counters.duplicates;
     out["out_of_order"] = s.counters.out_of_order;
     out["malformed"] = d.malformed;

@@ -238,9 +238,7 @@ def test_of_two_dumps_of_a_host_the_later_counts() -> None:
 
 
 def test_what_limits_the_diagnosis_is_said() -> None:
-    old, full = replace(A, under_way=None), replace(B, under_way_omitted=3)
-    assert diagnose([dump("a", old), dump("b", full)]).notes == (
-        "10.0.0.1 (process 42 on a) runs an older paralet, which does not tell what its connections wait for",
+    assert diagnose([dump("a", A), dump("b", replace(B, under_way_omitted=3))]).notes == (
         "10.0.0.2 (process 42 on b) has 3 more connections under way, which have waited less",
     )
 

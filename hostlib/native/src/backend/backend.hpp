@@ -91,13 +91,14 @@ struct PathEstimate {
 
 /// Discarded packets, by reason.
 struct Discards {
-  std::uint64_t malformed = 0;
-  std::uint64_t icrc = 0;
-  std::uint64_t unknown_qp = 0;
-  std::uint64_t wrong_source = 0;
-  std::uint64_t send_errors = 0;
-  std::uint64_t injected = 0;
-  std::uint64_t cnps = 0;  ///< congestion notification packets (CNP) for a QP: used by congestion control
+#define DISCARD_COUNTER(name, meaning) std::uint64_t name = 0;
+#include "base/counters.inc"
+
+  Discards& operator+=(const Discards& other) {
+#define DISCARD_COUNTER(name, meaning) name += other.name;
+#include "base/counters.inc"
+    return *this;
+  }
 };
 
 /// Memory that a driver shares with other drivers (Linux dma-buf).

@@ -69,34 +69,12 @@ struct ReceiveBuffer {
 
 /// Counters of a QP since its creation. A back end leaves at 0 those that it cannot observe.
 struct QpCounters {
-  std::uint64_t tx_packets = 0;
-  std::uint64_t tx_bytes = 0;  ///< payload bytes, retransmissions included
-  std::uint64_t rx_packets = 0;
-  std::uint64_t rx_bytes = 0;
-  std::uint64_t retransmits = 0;  ///< packets sent again
-  std::uint64_t timeouts = 0;
-  std::uint64_t naks_received = 0;
-  std::uint64_t rnr_received = 0;
-  std::uint64_t duplicates = 0;
-  std::uint64_t out_of_order = 0;
-  std::uint64_t stale_acks = 0;
-  std::uint64_t rx_marked = 0;  ///< data packets that came with a congestion mark (ECN)
-  std::uint64_t tx_marked = 0;  ///< packets sent that the peer counted as marked
+#define QP_COUNTER(name, meaning) std::uint64_t name = 0;
+#include "base/counters.inc"
 
   QpCounters& operator+=(const QpCounters& other) {
-    tx_packets += other.tx_packets;
-    tx_bytes += other.tx_bytes;
-    rx_packets += other.rx_packets;
-    rx_bytes += other.rx_bytes;
-    retransmits += other.retransmits;
-    timeouts += other.timeouts;
-    naks_received += other.naks_received;
-    rnr_received += other.rnr_received;
-    duplicates += other.duplicates;
-    out_of_order += other.out_of_order;
-    stale_acks += other.stale_acks;
-    rx_marked += other.rx_marked;
-    tx_marked += other.tx_marked;
+#define QP_COUNTER(name, meaning) name += other.name;
+#include "base/counters.inc"
     return *this;
   }
 };

@@ -31,8 +31,8 @@ struct LaneCounters {
   unsigned member = 0;  ///< of a fused device
   std::uint32_t qpn = 0;
   PortMethod method = PortMethod::kSocket;
-  std::uint64_t flowlets = 0;  ///< finished
-  std::uint64_t moves = 0;     ///< changes of the source port
+#define LANE_COUNTER(name, meaning) std::uint64_t name = 0;
+#include "base/counters.inc"
   QpStatistics qp;
   unsigned unfinished = 0;              ///< work posted and not finished: flowlets, receive advertisements, pings
   std::uint64_t outstanding_bytes = 0;  ///< of posted flowlets
@@ -65,11 +65,8 @@ struct ConnectionCounters {
 
 /// Finished requests. Bytes are message bytes: retransmissions do not count.
 struct MessageCounters {
-  std::uint64_t sends = 0;
-  std::uint64_t send_bytes = 0;
-  std::uint64_t receives = 0;
-  std::uint64_t receive_bytes = 0;
-  std::uint64_t failed = 0;
+#define MESSAGE_COUNTER(name, meaning) std::uint64_t name = 0;
+#include "base/counters.inc"
 };
 
 struct DeviceCounters {

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "engine/counters.hpp"
+#include "engine/counter_table.hpp"
 
 namespace paralet {
 namespace {
@@ -50,37 +50,19 @@ struct DeviceRecord {
   std::uint64_t line_rate_bps;
   std::uint64_t connections;
   std::uint64_t peers;
-  std::uint64_t sends;
-  std::uint64_t send_bytes;
-  std::uint64_t receives;
-  std::uint64_t receive_bytes;
-  std::uint64_t failed;
-  std::uint64_t malformed;
-  std::uint64_t icrc;
-  std::uint64_t unknown_qp;
-  std::uint64_t wrong_source;
-  std::uint64_t send_errors;
-  std::uint64_t injected;
+  Ipv6 ipv6;
   // Zero without policy `controller`.
   std::uint64_t connected;
   std::uint64_t since_ns;
-  std::uint64_t service_connections;
-  std::uint64_t announced;
-  std::uint64_t assigned;
-  std::uint64_t ecmp_starts;
-  std::uint64_t released;
-  std::uint64_t announces;
-  std::uint64_t assigns;
-  std::uint64_t pushes;
-  std::uint64_t stale;
-  std::uint64_t invalid;
-  std::uint64_t dropped;
-  std::uint64_t reverted;
-  std::uint64_t unbound;
-  std::uint64_t cnps;  // with any policy
-  // Connections under way: their records end the device's record.
+  // What follows, in this order: counters (base/counters.inc) of 8 bytes each, then records.
+  std::uint32_t message_counters;
+  std::uint32_t discard_counters;
+  std::uint32_t path_client_counters;
   std::uint32_t connection_bytes;
   std::uint32_t connection_count;
+  std::uint32_t member_bytes;
+  std::uint32_t member_count;  // the members of a fused device, if it is one
+  std::uint32_t reserved;
   std::uint64_t connections_omitted;
 };
 
@@ -108,12 +90,6 @@ struct ConnectionRecord {
   Ipv6 peer_ipv6;
 };
 
-// The members of a fused device, if it is one: after its IPv6 address.
-struct MemberList {
-  std::uint32_t member_bytes;
-  std::uint32_t member_count;
-};
-
 struct MemberRecord {
   Text interface;
   IpAddress::Bytes address;  // an IPv4 one as ::ffff:a.b.c.d
@@ -127,38 +103,23 @@ struct LaneRecord {
   std::uint32_t qpn;
   std::uint32_t port;
   Text port_method;
+  Ipv6 peer_ipv6;
   std::uint64_t window_millipackets;
   std::uint64_t smoothed_rtt_ns;
   std::uint64_t min_rtt_ns;
-  std::uint64_t flowlets;
-  std::uint64_t moves;
-  std::uint64_t tx_packets;
-  std::uint64_t tx_bytes;
-  std::uint64_t rx_packets;
-  std::uint64_t rx_bytes;
-  std::uint64_t retransmits;
-  std::uint64_t timeouts;
-  std::uint64_t naks;
-  std::uint64_t rnr;
-  std::uint64_t duplicates;
-  std::uint64_t out_of_order;
-  std::uint64_t stale_acks;
   std::uint64_t unfinished;
   std::uint64_t outstanding_bytes;
   std::uint64_t waiting_since_ns;
-  Ipv6 peer_ipv6;
-  std::uint64_t rx_marked;
-  std::uint64_t tx_marked;
   std::uint64_t member;
+  // Its counters follow: those of LANE_COUNTER and QP_COUNTER, 8 bytes each.
 };
 
 // The sizes that hostlib/stats.py names, without padding, whose bytes would be undefined.
 static_assert(sizeof(Header) == 64 && std::has_unique_object_representations_v<Header>);
-static_assert(sizeof(DeviceRecord) == 320 && std::has_unique_object_representations_v<DeviceRecord>);
+static_assert(sizeof(DeviceRecord) == 160 && std::has_unique_object_representations_v<DeviceRecord>);
 static_assert(sizeof(ConnectionRecord) == 152 && std::has_unique_object_representations_v<ConnectionRecord>);
-static_assert(sizeof(MemberList) == 8 && std::has_unique_object_representations_v<MemberList>);
 static_assert(sizeof(MemberRecord) == 40 && std::has_unique_object_representations_v<MemberRecord>);
-static_assert(sizeof(LaneRecord) == 224 && std::has_unique_object_representations_v<LaneRecord>);
+static_assert(sizeof(LaneRecord) == 104 && std::has_unique_object_representations_v<LaneRecord>);
 
 constexpr std::array<char, 8> kMagic{'p', 'a', 'r', 'a', 'l', 'e', 't', '\0'};
 constexpr std::size_t kBody = sizeof(Header);
@@ -177,34 +138,18 @@ std::uint64_t rounded(double value) { return value > 0 ? static_cast<std::uint64
 Ipv6 ipv6_of(const IpAddress& address) { return address.is_ipv4() ? Ipv6{} : address.bytes(); }
 
 LaneRecord record(const LaneCounters& lane) {
-  const QpCounters& qp = lane.qp.counters;
   return {.peer = lane.peer.ipv4(),
           .lane = lane.lane,
           .qpn = lane.qpn,
           .port = lane.qp.port,
           .port_method = text(to_string(lane.method)),
+          .peer_ipv6 = ipv6_of(lane.peer),
           .window_millipackets = rounded(1000 * lane.qp.window),
           .smoothed_rtt_ns = nanoseconds(lane.qp.smoothed_rtt),
           .min_rtt_ns = nanoseconds(lane.qp.min_rtt),
-          .flowlets = lane.flowlets,
-          .moves = lane.moves,
-          .tx_packets = qp.tx_packets,
-          .tx_bytes = qp.tx_bytes,
-          .rx_packets = qp.rx_packets,
-          .rx_bytes = qp.rx_bytes,
-          .retransmits = qp.retransmits,
-          .timeouts = qp.timeouts,
-          .naks = qp.naks_received,
-          .rnr = qp.rnr_received,
-          .duplicates = qp.duplicates,
-          .out_of_order = qp.out_of_order,
-          .stale_acks = qp.stale_acks,
           .unfinished = lane.unfinished,
           .outstanding_bytes = lane.outstanding_bytes,
           .waiting_since_ns = nanoseconds(lane.waiting_since),
-          .peer_ipv6 = ipv6_of(lane.peer),
-          .rx_marked = qp.rx_marked,
-          .tx_marked = qp.tx_marked,
           .member = lane.member};
 }
 
@@ -244,8 +189,13 @@ std::span<const DeviceNic> members_of(const DeviceIdentity& device) {
   return device.nics.size() > 1 ? std::span(device.nics) : std::span<const DeviceNic>();
 }
 
-DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters) {
-  const PathClientCounters client = counters.path_client.value_or(PathClientCounters{});
+/// A table's number of counters.
+template <typename Counters>
+std::uint32_t number_of(std::span<const Counter<Counters>> table) {
+  return static_cast<std::uint32_t>(table.size());
+}
+
+DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters, const PathClientCounters& client) {
   const DeviceNic& nic = device.nics.front();
   return {.guid = device.guid,
           .interface = text(nic.interface),
@@ -257,49 +207,41 @@ DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters
           .line_rate_bps = rounded(device.line_rate_bps),
           .connections = counters.connections,
           .peers = counters.peers,
-          .sends = counters.messages.sends,
-          .send_bytes = counters.messages.send_bytes,
-          .receives = counters.messages.receives,
-          .receive_bytes = counters.messages.receive_bytes,
-          .failed = counters.messages.failed,
-          .malformed = counters.discards.malformed,
-          .icrc = counters.discards.icrc,
-          .unknown_qp = counters.discards.unknown_qp,
-          .wrong_source = counters.discards.wrong_source,
-          .send_errors = counters.discards.send_errors,
-          .injected = counters.discards.injected,
+          .ipv6 = ipv6_of(nic.address),
           .connected = client.connected ? 1U : 0U,
           .since_ns = nanoseconds(client.since),
-          .service_connections = client.connections,
-          .announced = client.announced,
-          .assigned = client.assigned,
-          .ecmp_starts = client.ecmp_starts,
-          .released = client.released,
-          .announces = client.announces,
-          .assigns = client.assigns,
-          .pushes = client.pushes,
-          .stale = client.stale,
-          .invalid = client.invalid,
-          .dropped = client.dropped,
-          .reverted = client.reverted,
-          .unbound = client.unbound,
-          .cnps = counters.discards.cnps,
+          .message_counters = number_of(message_counters()),
+          .discard_counters = number_of(discard_counters()),
+          .path_client_counters = number_of(path_client_counters()),
           .connection_bytes = sizeof(ConnectionRecord),
           .connection_count = static_cast<std::uint32_t>(counters.under_way.size()),
+          .member_bytes = sizeof(MemberRecord),
+          .member_count = static_cast<std::uint32_t>(members_of(device).size()),
+          .reserved = 0,
           .connections_omitted = counters.under_way_omitted};
 }
 
-/// Bytes of the device's record with those of its connections, its IPv6 address and its members.
+/// Bytes of the device's record with its counters, its connections and its members.
 std::size_t device_bytes(const DeviceIdentity& device, const DeviceCounters& counters) {
-  return sizeof(DeviceRecord) + counters.under_way.size() * sizeof(ConnectionRecord) + sizeof(Ipv6) +
-         sizeof(MemberList) + members_of(device).size() * sizeof(MemberRecord);
+  const std::size_t counted = message_counters().size() + discard_counters().size() + path_client_counters().size();
+  return sizeof(DeviceRecord) + counted * sizeof(std::uint64_t) + counters.under_way.size() * sizeof(ConnectionRecord) +
+         members_of(device).size() * sizeof(MemberRecord);
 }
+
+/// Bytes of a lane's record with its counters.
+std::size_t lane_bytes() { return sizeof(LaneRecord) + lane_counters().size() * sizeof(std::uint64_t); }
 
 /// Appends a record.
 template <typename Record>
 void put(std::byte*& out, const Record& record) {
   std::memcpy(out, &record, sizeof record);
   out += sizeof record;
+}
+
+/// Appends the counters of a table.
+template <typename Counters>
+void put_counters(std::byte*& out, std::span<const Counter<Counters>> table, const Counters& counters) {
+  for (const Counter<Counters>& counter : table) put(out, counter.get(counters));
 }
 
 FileDescriptor open_file() {
@@ -330,15 +272,19 @@ bool allowed(std::size_t bytes) {
 LiveCounters::LiveCounters(DeviceIdentity identity) : file_(open_file()), identity_(std::move(identity)) {}
 
 std::vector<std::byte> LiveCounters::encode(const DeviceCounters& counters) const {
-  std::vector<std::byte> fresh(kBody + device_bytes(identity_, counters) + counters.lanes.size() * sizeof(LaneRecord));
+  std::vector<std::byte> fresh(kBody + device_bytes(identity_, counters) + counters.lanes.size() * lane_bytes());
+  const PathClientCounters client = counters.path_client.value_or(PathClientCounters{});
   std::byte* out = fresh.data() + kBody;
-  put(out, record(identity_, counters));
+  put(out, record(identity_, counters, client));
+  put_counters(out, message_counters(), counters.messages);
+  put_counters(out, discard_counters(), counters.discards);
+  put_counters(out, path_client_counters(), client);
   for (const ConnectionCounters& connection : counters.under_way) put(out, record(connection));
-  put(out, ipv6_of(identity_.nics.front().address));
-  const std::span<const DeviceNic> members = members_of(identity_);
-  put(out, MemberList{sizeof(MemberRecord), static_cast<std::uint32_t>(members.size())});
-  for (const DeviceNic& member : members) put(out, record(member));
-  for (const LaneCounters& lane : counters.lanes) put(out, record(lane));
+  for (const DeviceNic& member : members_of(identity_)) put(out, record(member));
+  for (const LaneCounters& lane : counters.lanes) {
+    put(out, record(lane));
+    put_counters(out, lane_counters(), lane);
+  }
   return fresh;
 }
 
@@ -357,7 +303,7 @@ void LiveCounters::publish(Nanos now, const DeviceCounters& counters) {
                 .pid = static_cast<std::uint32_t>(::getpid()),
                 .header_bytes = sizeof(Header),
                 .device_bytes = static_cast<std::uint32_t>(device_bytes(identity_, counters)),
-                .lane_bytes = sizeof(LaneRecord),
+                .lane_bytes = static_cast<std::uint32_t>(lane_bytes()),
                 .lane_count = static_cast<std::uint32_t>(counters.lanes.size()),
                 .reserved = 0};
   std::memcpy(fresh.data(), &header, sizeof header);

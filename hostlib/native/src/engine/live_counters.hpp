@@ -30,7 +30,7 @@ struct DeviceIdentity {
 class LiveCounters {
  public:
   static constexpr const char* kName = "paralet-stats";  ///< as in /proc/PID/fd: "/memfd:paralet-stats (deleted)"
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;
   static constexpr Nanos kEvery = 100 * kMillisecond;
   /// The period is at least this times the number of lanes and of connections under way.
   static constexpr Nanos kPerRecord = 50 * kMicrosecond;

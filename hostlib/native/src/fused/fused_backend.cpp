@@ -201,14 +201,7 @@ void FusedBackend::post_receive(const ReceiveBuffer& buffer) {
 Discards FusedBackend::discards() const {
   Discards sum;
   for (const auto& member : members_) {
-    const Discards one = member->discards();
-    sum.malformed += one.malformed;
-    sum.icrc += one.icrc;
-    sum.unknown_qp += one.unknown_qp;
-    sum.wrong_source += one.wrong_source;
-    sum.send_errors += one.send_errors;
-    sum.injected += one.injected;
-    sum.cnps += one.cnps;
+    sum += member->discards();
   }
   return sum;
 }

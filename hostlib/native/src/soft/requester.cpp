@@ -230,14 +230,14 @@ void Requester::on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base
     ++state_.shared.counters.stale_acks;
     return;
   }
-  if (!ack) ++state_.shared.counters.naks_received;
+  if (!ack) ++state_.shared.counters.naks;
   const bool news = advance(state_.flight.unacked + taken, read(packet, now, base_rtt, age));
   if (ack) {
     if (!news) ++state_.shared.counters.stale_acks;
     return;
   }
   if (kind == static_cast<std::uint8_t>(Syndrome::kRnrNak)) {
-    ++state_.shared.counters.rnr_received;
+    ++state_.shared.counters.rnr;
     state_.flight.last_progress = now;  // the receiver is alive: RNR retries have no limit (RNR retry 7, 9.7.5.2.8)
     state_.flight.timeouts = 0;
     rnr_until_ = now + wire::rnr_delay_ns(packet.syndrome & 0x1F);

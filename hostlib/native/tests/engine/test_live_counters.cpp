@@ -12,8 +12,10 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "bytes.hpp"
+#include "engine/counter_table.hpp"
 #include "engine/device.hpp"
 #include "engine/live_counters.hpp"
 
@@ -23,12 +25,15 @@ namespace {
 using test::Bytes;
 
 constexpr std::size_t kHeader = 64;
-constexpr std::size_t kDevice = 320;
+constexpr std::size_t kDeviceFields = 160;
+const std::size_t kMessages = kHeader + kDeviceFields;  // where the device's counters begin
+const std::size_t kDiscards = kMessages + 8 * message_counters().size();
+const std::size_t kPathClient = kDiscards + 8 * discard_counters().size();
+const std::size_t kDevice = kPathClient + 8 * path_client_counters().size() - kHeader;
 constexpr std::size_t kConnection = 152;
-constexpr std::size_t kLane = 224;
-constexpr std::size_t kIpv6 = 16;
+constexpr std::size_t kLaneFields = 104;
+const std::size_t kLane = kLaneFields + 8 * lane_counters().size();
 constexpr std::size_t kMember = 40;
-constexpr std::size_t kEnd = kIpv6 + 8;  // of a device that is not fused
 
 template <typename Number>
 Number at(const Bytes& bytes, std::size_t offset) {
@@ -87,37 +92,26 @@ DeviceIdentity identity() {
   return out;
 }
 
-/// Every number of lane i is i + 1000 times its position in the record.
+/// Every number of lane i is i + 1000 times its position: first its fields, then its counters.
 LaneCounters lane(unsigned i) {
-  const auto place = [i](unsigned n) { return i + std::uint64_t{1000} * n; };
+  std::uint64_t n = 0;
+  const auto next = [&n, i] { return i + std::uint64_t{1000} * n++; };
   LaneCounters out;
   out.peer = 0x7F000002;
   out.lane = i;
-  out.member = i + 1;
   out.qpn = 0x123456 + i;
   out.method = PortMethod::kModifyQp;
   out.qp.port = static_cast<std::uint16_t>(50000 + i);
-  out.qp.window = static_cast<double>(place(0)) / 1000;
-  out.qp.smoothed_rtt = static_cast<Nanos>(place(1));
-  out.qp.min_rtt = static_cast<Nanos>(place(2));
-  out.flowlets = place(3);
-  out.moves = place(4);
-  out.qp.counters = {.tx_packets = place(5),
-                     .tx_bytes = place(6),
-                     .rx_packets = place(7),
-                     .rx_bytes = place(8),
-                     .retransmits = place(9),
-                     .timeouts = place(10),
-                     .naks_received = place(11),
-                     .rnr_received = place(12),
-                     .duplicates = place(13),
-                     .out_of_order = place(14),
-                     .stale_acks = place(15),
-                     .rx_marked = place(19),
-                     .tx_marked = place(20)};
-  out.unfinished = static_cast<unsigned>(place(16));
-  out.outstanding_bytes = place(17);
-  out.waiting_since = static_cast<Nanos>(place(18));
+  out.qp.window = static_cast<double>(next()) / 1000;
+  out.qp.smoothed_rtt = static_cast<Nanos>(next());
+  out.qp.min_rtt = static_cast<Nanos>(next());
+  out.unfinished = static_cast<unsigned>(next());
+  out.outstanding_bytes = next();
+  out.waiting_since = static_cast<Nanos>(next());
+  out.member = static_cast<unsigned>(next());
+#define LANE_COUNTER(name, meaning) out.name = next();
+#define QP_COUNTER(name, meaning) out.qp.counters.name = next();
+#include "base/counters.inc"
   return out;
 }
 
@@ -154,9 +148,10 @@ DeviceCounters counters(unsigned lanes) {
   for (unsigned i = 0; i < lanes; ++i) out.lanes.push_back(lane(i));
   out.connections = 1;
   out.peers = 2;
-  out.messages = {.sends = 3, .send_bytes = 4, .receives = 5, .receive_bytes = 6, .failed = 7};
-  out.discards = {
-      .malformed = 8, .icrc = 9, .unknown_qp = 10, .wrong_source = 11, .send_errors = 12, .injected = 13, .cnps = 14};
+  std::uint64_t n = 3;
+#define MESSAGE_COUNTER(name, meaning) out.messages.name = n++;
+#define DISCARD_COUNTER(name, meaning) out.discards.name = n++;
+#include "base/counters.inc"
   return out;
 }
 
@@ -167,13 +162,13 @@ TEST_CASE("a snapshot has every counter at its documented offset") {
   REQUIRE(snapshot);
   const Bytes& bytes = *snapshot;
   CHECK(std::memcmp(bytes.data(), "paralet\0", 8) == 0);
-  CHECK(at<std::uint32_t>(bytes, 8) == 1);
-  CHECK(bytes.size() == kHeader + kDevice + kEnd + 3 * kLane);
+  CHECK(at<std::uint32_t>(bytes, 8) == 2);
+  CHECK(bytes.size() == kHeader + kDevice + 3 * kLane);
   CHECK(at<std::uint64_t>(bytes, 24) == 1);
   CHECK(at<std::int64_t>(bytes, 32) == kSecond);
   CHECK(at<std::uint32_t>(bytes, 40) == static_cast<std::uint32_t>(::getpid()));
   CHECK(at<std::uint32_t>(bytes, 44) == kHeader);
-  CHECK(at<std::uint32_t>(bytes, 48) == kDevice + kEnd);
+  CHECK(at<std::uint32_t>(bytes, 48) == kDevice);
   CHECK(at<std::uint32_t>(bytes, 52) == kLane);
   CHECK(at<std::uint32_t>(bytes, 56) == 3);
 
@@ -185,51 +180,51 @@ TEST_CASE("a snapshot has every counter at its documented offset") {
   CHECK(at<std::uint32_t>(bytes, kHeader + 56) == 4096);
   CHECK(at<std::uint32_t>(bytes, kHeader + 60) == 8);
   CHECK(at<std::uint64_t>(bytes, kHeader + 64) == 25'000'000'000);
-  for (unsigned n = 1; n <= 13; ++n) CHECK(at<std::uint64_t>(bytes, kHeader + 64 + std::size_t{8} * n) == n);
-  CHECK(at<std::uint64_t>(bytes, kHeader + 296) == 14);
+  for (unsigned n = 1; n <= 2; ++n) CHECK(at<std::uint64_t>(bytes, kHeader + 64 + std::size_t{8} * n) == n);
+  CHECK(at<std::uint32_t>(bytes, kHeader + 120) == message_counters().size());
+  CHECK(at<std::uint32_t>(bytes, kHeader + 124) == discard_counters().size());
+  CHECK(at<std::uint32_t>(bytes, kHeader + 128) == path_client_counters().size());
+  for (std::size_t place = kMessages; place < kPathClient; place += 8) {
+    CHECK(at<std::uint64_t>(bytes, place) == 3 + (place - kMessages) / 8);
+  }
 
   for (unsigned i = 0; i < 3; ++i) {
-    const std::size_t row = kHeader + kDevice + kEnd + i * kLane;
+    const std::size_t row = kHeader + kDevice + i * kLane;
     CHECK(at<std::uint32_t>(bytes, row) == 0x7F000002);
     CHECK(at<std::uint32_t>(bytes, row + 4) == i);
     CHECK(at<std::uint32_t>(bytes, row + 8) == 0x123456 + i);
     CHECK(at<std::uint32_t>(bytes, row + 12) == 50000 + i);
     CHECK(text_at(bytes, row + 16) == "modify_qp");
-    for (unsigned n = 0; n < 19; ++n) CHECK(at<std::uint64_t>(bytes, row + 32 + std::size_t{8} * n) == i + 1000 * n);
-    for (unsigned n = 19; n < 21; ++n) {
-      CHECK(at<std::uint64_t>(bytes, row + 32 + kIpv6 + std::size_t{8} * n) == i + 1000 * n);
+    for (std::size_t place = 48; place < kLane; place += 8) {
+      CHECK(at<std::uint64_t>(bytes, row + place) == i + 1000 * (place - 48) / 8);
     }
-    CHECK(at<std::uint64_t>(bytes, row + kLane - 8) == i + 1);
   }
 }
 
 TEST_CASE("the counters of policy controller follow the device's; they are zero with other policies") {
-  constexpr std::size_t kPathClient = kHeader + 176;
   LiveCounters live(identity());
   DeviceCounters with = counters(1);
   live.publish(kSecond, with);
   const auto none = whole(open_by_name(live));
   REQUIRE(none);
-  for (unsigned n = 0; n < 15; ++n) CHECK(at<std::uint64_t>(*none, kPathClient + std::size_t{8} * n) == 0);
-  with.path_client = {.connected = true,
-                      .since = 2,
-                      .connections = 3,
-                      .announced = 4,
-                      .assigned = 5,
-                      .ecmp_starts = 6,
-                      .released = 7,
-                      .announces = 8,
-                      .assigns = 9,
-                      .pushes = 10,
-                      .stale = 11,
-                      .invalid = 12,
-                      .dropped = 13,
-                      .reverted = 14,
-                      .unbound = 15};
+  const auto numbers = [](const Bytes& bytes) {
+    std::vector<std::uint64_t> out = {at<std::uint64_t>(bytes, kHeader + 104), at<std::uint64_t>(bytes, kHeader + 112)};
+    for (std::size_t place = kPathClient; place < kHeader + kDevice; place += 8) {
+      out.push_back(at<std::uint64_t>(bytes, place));
+    }
+    return out;
+  };
+  CHECK(numbers(*none) == std::vector<std::uint64_t>(2 + path_client_counters().size(), 0));
+  std::uint64_t n = 3;
+  PathClientCounters client{.connected = true, .since = 2};
+#define PATH_CLIENT_COUNTER(name, meaning) client.name = n++;
+#include "base/counters.inc"
+  with.path_client = client;
   live.publish(2 * kSecond, with);
   const auto all = whole(open_by_name(live));
   REQUIRE(all);
-  for (unsigned n = 0; n < 15; ++n) CHECK(at<std::uint64_t>(*all, kPathClient + std::size_t{8} * n) == n + 1);
+  const std::vector<std::uint64_t> got = numbers(*all);
+  for (std::size_t place = 0; place < got.size(); ++place) CHECK(got[place] == place + 1);
 }
 
 TEST_CASE("connections under way follow the device's fields") {
@@ -241,11 +236,11 @@ TEST_CASE("connections under way follow the device's fields") {
   const auto snapshot = whole(open_by_name(live));
   REQUIRE(snapshot);
   const Bytes& bytes = *snapshot;
-  REQUIRE(bytes.size() == kHeader + kDevice + 2 * kConnection + kEnd + 2 * kLane);
-  CHECK(at<std::uint32_t>(bytes, 48) == kDevice + 2 * kConnection + kEnd);
-  CHECK(at<std::uint32_t>(bytes, kHeader + 304) == kConnection);
-  CHECK(at<std::uint32_t>(bytes, kHeader + 308) == 2);
-  CHECK(at<std::uint64_t>(bytes, kHeader + 312) == 5);
+  REQUIRE(bytes.size() == kHeader + kDevice + 2 * kConnection + 2 * kLane);
+  CHECK(at<std::uint32_t>(bytes, 48) == kDevice + 2 * kConnection);
+  CHECK(at<std::uint32_t>(bytes, kHeader + 132) == kConnection);
+  CHECK(at<std::uint32_t>(bytes, kHeader + 136) == 2);
+  CHECK(at<std::uint64_t>(bytes, kHeader + 152) == 5);
   for (unsigned i = 1; i <= 2; ++i) {
     const std::size_t row = kHeader + kDevice + (i - 1) * kConnection;
     CHECK(at<std::uint64_t>(bytes, row) == 0xCDCDCDCDCDCDCDCDULL);
@@ -254,7 +249,7 @@ TEST_CASE("connections under way follow the device's fields") {
     for (unsigned n = 8; n < 19; ++n)
       CHECK(at<std::uint64_t>(bytes, row + 48 + std::size_t{8} * (n - 8)) == 100 * i + n);
   }
-  CHECK(at<std::uint32_t>(bytes, kHeader + kDevice + 2 * kConnection + kEnd) == 0x7F000002);  // the first lane
+  CHECK(at<std::uint32_t>(bytes, kHeader + kDevice + 2 * kConnection) == 0x7F000002);  // the first lane
 }
 
 TEST_CASE("the members of a fused device end its record") {
@@ -264,12 +259,12 @@ TEST_CASE("the members of a fused device end its record") {
   live.publish(kSecond, counters(1));
   const auto snapshot = whole(open_by_name(live));
   REQUIRE(snapshot);
-  const std::size_t list = kHeader + kDevice + kIpv6;
-  REQUIRE(snapshot->size() == list + 8 + 2 * kMember + kLane);
-  CHECK(at<std::uint32_t>(*snapshot, list) == kMember);
-  CHECK(at<std::uint32_t>(*snapshot, list + 4) == 2);
-  CHECK(text_at(*snapshot, list + 8) == "a-name-of-sixte");
-  const std::size_t second = list + 8 + kMember;
+  const std::size_t first = kHeader + kDevice;
+  REQUIRE(snapshot->size() == first + 2 * kMember + kLane);
+  CHECK(at<std::uint32_t>(*snapshot, kHeader + 140) == kMember);
+  CHECK(at<std::uint32_t>(*snapshot, kHeader + 144) == 2);
+  CHECK(text_at(*snapshot, first) == "a-name-of-sixte");
+  const std::size_t second = first + kMember;
   CHECK(text_at(*snapshot, second) == "eth1");
   IpAddress::Bytes address{};
   std::memcpy(address.data(), snapshot->data() + second + 16, address.size());
@@ -277,7 +272,7 @@ TEST_CASE("the members of a fused device end its record") {
   CHECK(at<std::uint32_t>(*snapshot, second + 32) == 50001);
 }
 
-TEST_CASE("IPv6 addresses end the records, and are zero where the address is an IPv4 one") {
+TEST_CASE("IPv6 addresses have a field of their own, which is zero where the address is an IPv4 one") {
   const auto ipv6_at = [](const Bytes& bytes, std::size_t offset) {
     IpAddress::Bytes out{};
     REQUIRE(offset + out.size() <= bytes.size());
@@ -298,15 +293,15 @@ TEST_CASE("IPv6 addresses end the records, and are zero where the address is an 
     live.publish(kSecond, with);
     const auto snapshot = whole(open_by_name(live));
     REQUIRE(snapshot);
-    const std::size_t after_connection = kHeader + kDevice + kConnection;
+    const std::size_t one = kHeader + kDevice;  // the connection
+    const std::size_t row = one + kConnection;  // the lane
     const auto expected = [ipv6](const char* text) { return ipv6 ? *parse_address(text) : IpAddress(); };
-    CHECK(ipv6_at(*snapshot, after_connection) == expected("fd00::1"));
-    CHECK(ipv6_at(*snapshot, after_connection + kEnd + kLane - 3 * sizeof(std::uint64_t) - kIpv6) ==
-          expected("fd00::2"));
-    CHECK(ipv6_at(*snapshot, after_connection - kIpv6) == expected("fd00::3"));
+    CHECK(ipv6_at(*snapshot, kHeader + 88) == expected("fd00::1"));
+    CHECK(ipv6_at(*snapshot, row + 32) == expected("fd00::2"));
+    CHECK(ipv6_at(*snapshot, row - 16) == expected("fd00::3"));
     CHECK((at<std::uint32_t>(*snapshot, kHeader + 48) == 0) == ipv6);
-    CHECK((at<std::uint32_t>(*snapshot, after_connection + kEnd) == 0) == ipv6);
-    CHECK((at<std::uint32_t>(*snapshot, kHeader + kDevice + 16) == 0) == ipv6);
+    CHECK((at<std::uint32_t>(*snapshot, row) == 0) == ipv6);
+    CHECK((at<std::uint32_t>(*snapshot, one + 16) == 0) == ipv6);
   }
 }
 
@@ -334,7 +329,7 @@ TEST_CASE("the snapshot grows and shrinks with the number of lanes") {
     live.publish(kSecond, counters(lanes));
     const auto snapshot = whole(file);
     REQUIRE(snapshot);
-    CHECK(snapshot->size() == kHeader + kDevice + kEnd + lanes * kLane);
+    CHECK(snapshot->size() == kHeader + kDevice + lanes * kLane);
     CHECK(at<std::uint64_t>(*snapshot, 24) == ++generation);
   }
 }
@@ -405,10 +400,10 @@ TEST_CASE("a concurrent reader gets a consistent snapshot") {
     const auto snapshot = whole(file);
     if (!snapshot) continue;
     ++seen;
-    const std::size_t lanes = (snapshot->size() - kHeader - kDevice - kEnd) / kLane;
+    const std::size_t lanes = (snapshot->size() - kHeader - kDevice) / kLane;
     for (std::size_t i = 1; i < lanes; ++i) {
       const auto flowlets = [&](std::size_t n) {
-        return at<std::uint64_t>(*snapshot, kHeader + kDevice + kEnd + n * kLane + 56);
+        return at<std::uint64_t>(*snapshot, kHeader + kDevice + n * kLane + kLaneFields);
       };
       consistent = consistent && flowlets(i) == flowlets(0);
     }

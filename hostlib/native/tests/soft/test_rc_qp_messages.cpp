@@ -141,8 +141,8 @@ TEST_CASE("RNR NAKs across the wrap-around of PSNs") {
       Target target(link, data.size());
       for (std::uint64_t i = 1; i <= 4; ++i) link.requester().post(write(data, target, i));
       for (std::size_t posted = 0; posted < 4; ++posted) {
-        const std::uint64_t refused = link.requester().counters().rnr_received;
-        while (link.requester().counters().rnr_received == refused) link.run(link.now() + kMillisecond);
+        const std::uint64_t refused = link.requester().counters().rnr;
+        while (link.requester().counters().rnr == refused) link.run(link.now() + kMillisecond);
         link.post_receive();
       }
       link.run();
