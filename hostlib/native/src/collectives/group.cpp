@@ -49,14 +49,13 @@ std::uint64_t bytes_of(std::uint64_t count, DataType type) {
 }  // namespace
 
 Group::Group(std::shared_ptr<Device> device, int rank, int size)
-    : device_(std::move(device)), place_{rank, size}, scratch_(device_) {
+    : device_(std::move(device)), place_{rank, size}, scratch_(device_), point_to_point_(place_) {
   if (size < 1 || rank < 0 || rank >= size) {
     throw std::invalid_argument("rank " + std::to_string(rank) + " of a group of " + std::to_string(size) +
                                 " does not exist: ranks are 0 to size - 1");
   }
   links_ = std::make_unique<Links>(device_, rank, size);
   handle_ = links_->handle();
-  matched_.resize(static_cast<std::size_t>(size));
   thread_ = start_thread([this] { run(); });
 }
 
@@ -333,98 +332,23 @@ void Group::close_links() {
 
 bool Group::advance_messages() {
   bool any = false;
-  read_announcements();
+  const bool from_any = std::ranges::any_of(messages_, [](const Job& job) { return !job.message->peer.has_value(); });
+  point_to_point_.read_announcements(*links_, from_any);
   std::vector<int> held;  // peers with a send that could not start: later ones stay behind it
   for (Job& job : messages_) {
     Message& message = *job.message;
     if (message.request != nullptr) continue;
     const bool sends = job.operation->kind == Kind::kSend;
     if (sends && std::ranges::find(held, *message.peer) != held.end()) continue;
-    if (start(message, job.operation->kind)) {
+    if (point_to_point_.start(*device_, *links_, message, sends)) {
       any = true;
     } else if (sends) {
       held.push_back(*message.peer);
     }
   }
   // A failure must not interrupt erase_if, which moves the jobs.
-  for (const Job& job : messages_) check(job);
+  for (const Job& job : messages_) check(*links_, *job.message);
   return std::erase_if(messages_, [this](Job& job) { return finish_message(job); }) > 0 || any;
-}
-
-/// Submits the request when the link is open, and for a receive from any rank when one has announced its send.
-bool Group::start(Message& message, Kind kind) {
-  if (!message.peer && !find_sender(message)) return false;
-  const int peer = *message.peer;
-  try {
-    Link& link = links_->to(peer);
-    if (!link.open()) return false;
-    if (kind == Kind::kSend) {
-      const auto announcement = encode(Announcement{.tag = message.tag, .bytes = message.bytes});
-      if (!link.announcements().send(announcement, {})) return false;
-    } else {
-      ++matched_[static_cast<std::size_t>(peer)][message.tag].received;
-    }
-    message.request = std::make_shared<Request>();
-    message.request->kind = kind == Kind::kSend ? Request::Kind::kSend : Request::Kind::kReceive;
-    message.request->connection = link.bulk();
-    message.request->data = message.data;
-    message.request->length = message.bytes;
-    message.request->tag = kPointToPointTag | message.tag;
-    device_->submit(message.request);
-    return true;
-  } catch (const LinkError& error) {
-    throw LinkError{error.failure, links_->describe(peer, error.text)};
-  }
-}
-
-bool Group::find_sender(Message& message) {
-  for (int rank = 0; rank < place_.size; ++rank) {
-    if (rank == place_.rank) continue;
-    static_cast<void>(links_->to(rank));  // this rank may be the one that has to connect
-    const auto& matched = matched_[static_cast<std::size_t>(rank)];
-    const auto found = matched.find(message.tag);
-    if (found == matched.end() || found->second.announced <= found->second.received) continue;
-    message.peer = rank;
-    return true;
-  }
-  return false;
-}
-
-void Group::read_announcements() {
-  const bool from_any = std::ranges::any_of(messages_, [](const Job& job) { return !job.message->peer.has_value(); });
-  for (int rank = 0; rank < place_.size; ++rank) {
-    Link& link = links_->known(rank);
-    if (!link.open()) continue;
-    auto& matched = matched_[static_cast<std::size_t>(rank)];
-    try {
-      while (const auto message = link.announcements().front()) {
-        if (const auto why = decode_notice(*message)) throw LinkError{Failure::kClosed, *why};
-        const auto announcement = decode_announcement(*message);
-        if (!announcement) throw LinkError{Failure::kTransport, "it sent a malformed announcement"};
-        Matched& counts = matched[announcement->tag];
-        if (++counts.announced == counts.received) matched.erase(announcement->tag);
-        link.announcements().pop();
-      }
-    } catch (const LinkError& error) {
-      // A rank that has left matters only to a receive that it might have been the sender of.
-      if (from_any) throw LinkError{error.failure, links_->describe(rank, error.text)};
-    }
-  }
-}
-
-/// Throws LinkError when the message failed.
-void Group::check(const Job& job) {
-  const Message& message = *job.message;
-  if (message.request == nullptr || pending(*message.request)) return;
-  const Request& request = *message.request;
-  if (request.state == Request::State::kFailed) {
-    throw LinkError{request.failure, links_->describe(*message.peer, request.error)};
-  }
-  if (request.bytes != message.bytes) {
-    throw LinkError{Failure::kTransport,
-                    links_->describe(*message.peer, "it sent " + std::to_string(request.bytes) +
-                                                        " bytes to a receive of " + std::to_string(message.bytes))};
-  }
 }
 
 /// Completes a message that has succeeded.

@@ -17,7 +17,6 @@
 #include <span>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -27,6 +26,7 @@
 #include "collectives/execution.hpp"
 #include "collectives/links.hpp"
 #include "collectives/operation.hpp"
+#include "collectives/point_to_point.hpp"
 #include "collectives/reduction.hpp"
 #include "collectives/schedule.hpp"
 #include "engine/device.hpp"
@@ -96,26 +96,12 @@ class Group {
   void close();
 
  private:
-  /// A send or receive. It uses the engine's own matching by tag.
-  struct Message {
-    std::byte* data = nullptr;
-    std::uint64_t bytes = 0;
-    std::optional<int> peer;
-    std::uint32_t tag = 0;
-    bool announced = false;
-    std::shared_ptr<Request> request;  ///< once it is submitted
-  };
   struct Job {
     Handle operation;
     std::unique_ptr<Execution> execution;  ///< of a collective
     std::optional<Message> message;        ///< of a send or receive
     Nanos deadline = kNever;
     bool notify = false;
-  };
-  /// Sends that a peer has announced and receives that were posted for it, by tag.
-  struct Matched {
-    std::uint64_t announced = 0;
-    std::uint64_t received = 0;
   };
 
   Handle collective(Kind kind, int root, DataType type, ReduceOp op, Elements elements, Program program,
@@ -138,11 +124,6 @@ class Group {
   bool advance() PARALET_REQUIRES(executor_);
   void take_submitted() PARALET_REQUIRES(executor_);
   bool advance_messages() PARALET_REQUIRES(executor_);
-  bool start(Message& message, Kind kind) PARALET_REQUIRES(executor_);
-  bool start_send(Message& message) PARALET_REQUIRES(executor_);
-  bool find_sender(Message& message) PARALET_REQUIRES(executor_);
-  void read_announcements() PARALET_REQUIRES(executor_);
-  void check(const Job& job) PARALET_REQUIRES(executor_);
   bool finish_message(Job& job);
   void check_deadlines(Nanos t) PARALET_REQUIRES(executor_);
   void close_links() PARALET_REQUIRES(executor_);
@@ -162,7 +143,7 @@ class Group {
   Scratch scratch_ PARALET_GUARDED_BY(executor_);
   std::deque<Job> collectives_ PARALET_GUARDED_BY(executor_);  ///< the first one is being executed
   std::vector<Job> messages_ PARALET_GUARDED_BY(executor_);
-  std::vector<std::unordered_map<std::uint32_t, Matched>> matched_ PARALET_GUARDED_BY(executor_);  ///< by rank
+  PointToPoint point_to_point_ PARALET_GUARDED_BY(executor_);
   Nanos next_deadline_ PARALET_GUARDED_BY(executor_) = kNever;
   Nanos crowded_until_ PARALET_GUARDED_BY(executor_) = 0;  ///< other programs want the processor
 
