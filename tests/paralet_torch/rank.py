@@ -1,36 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank in the tests of backend paralet: runs the scenarios that standard input names, one JSON list a line.
-
-Arguments: rank, size, file of the store, backend.
-"""
+"""A rank in the tests of backend paralet: runs the scenarios that its test names."""
 
 from __future__ import annotations
 
-import json
-import sys
+import os
 import traceback
+from collections.abc import Mapping
 from datetime import timedelta
+from multiprocessing.connection import Connection
 
-import scenarios  # beside this program
 import torch.distributed as dist
 
 import paralet_torch  # noqa: F401  # registers the backend
+from tests.paralet_torch import scenarios
 
 
-def main() -> None:
-    rank, size, store, backend = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+def main(
+    rank: int, size: int, store: str, backend: str, variables: Mapping[str, str], test: Connection[object, object]
+) -> None:
+    """Answer each `[scenario, *arguments]` with ``result``, or ``error`` with a traceback, until there are no more."""
+    os.environ.clear()
+    os.environ.update(variables)
     dist.init_process_group(
         backend, init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=120)
     )
-    for line in sys.stdin:
-        name, *arguments = json.loads(line)
+    while True:
         try:
-            answer = {"result": getattr(scenarios, name)(*arguments)}
+            name, *arguments = test.recv()
+        except EOFError:
+            break
+        try:
+            test.send({"result": getattr(scenarios, name)(*arguments)})
         except Exception:
-            answer = {"error": traceback.format_exc()}
-        print("answer " + json.dumps(answer), flush=True)
+            test.send({"error": traceback.format_exc()})
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()

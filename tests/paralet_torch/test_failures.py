@@ -18,7 +18,7 @@ def test_a_lost_rank_is_an_error_on_the_others(tmp_path: Path, sign: signal.Sign
         ranks.run("train_once")  # everybody is connected
         for rank in range(3):
             ranks.tell(rank, scenario)
-        ranks.processes[2].send_signal(sign)
+        ranks.send_signal(2, sign)
         for rank in (0, 1):
             said = ranks.answer(rank)
             assert "error" not in said, said

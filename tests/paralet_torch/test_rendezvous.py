@@ -14,11 +14,11 @@ import pytest
 
 from tests.paralet_torch.world import environment
 
-dist = pytest.importorskip("torch.distributed", reason="torch is not installed: run 'make torch'")
-
 
 def test_values_of_an_earlier_attempt_are_not_taken() -> None:
     """The store of a restart still has everything that ranks, which are dead now, had agreed on."""
+    import torch.distributed as dist  # only here: every worker of pytest imports this module
+
     from paralet_torch.rendezvous import exchange
 
     store = dist.HashStore()
@@ -37,6 +37,8 @@ def test_values_of_an_earlier_attempt_are_not_taken() -> None:
 
 
 def test_a_rank_that_does_not_come_is_named() -> None:
+    import torch.distributed as dist
+
     from paralet_torch.rendezvous import exchange
 
     store = dist.HashStore()
@@ -85,6 +87,8 @@ def test_every_rank_is_told_that_addresses_do_not_fit() -> None:
 
 
 def test_the_host_of_the_store_is_that_of_the_ranks() -> None:
+    import torch.distributed as dist
+
     from paralet_torch.devices import master_of
 
     store = dist.TCPStore("localhost", 0, 1, is_master=True, wait_for_workers=False)

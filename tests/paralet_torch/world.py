@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
+from importlib import import_module
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+RANK = "tests.paralet_torch.rank"
+"""Imports torch, which this process must not: it takes seconds, and is not installed everywhere."""
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -31,46 +34,53 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 class Ranks:
-    """Processes of `rank.py`, which run functions of `scenarios.py` in one process group. A context manager."""
+    """Processes that run functions of `scenarios.py` in one process group. A context manager.
+
+    A server that has imported torch forks them, so that a rank does not spend seconds on imports.
+    """
 
     def __init__(
         self, size: int, folder: Path, variables: Mapping[str, str] | None = None, *, backend: str = "paralet"
     ) -> None:
-        self.processes = [
-            subprocess.Popen(
-                [sys.executable, str(HERE / "rank.py"), str(rank), str(size), str(folder / "store"), backend],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env=environment(**(variables or {})),
-            )
-            for rank in range(size)
-        ]
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([RANK])
+        self.processes: list[ForkServerProcess] = []
+        self._pipes: list[Connection[Any, Any]] = []
+        for rank in range(size):
+            ours, theirs = context.Pipe()
+            arguments = (rank, size, str(folder / "store"), backend, environment(**(variables or {})), theirs)
+            process = context.Process(target=_rank, args=arguments, daemon=True)
+            process.start()
+            theirs.close()  # else we would not see that the rank has ended
+            self.processes.append(process)
+            self._pipes.append(ours)
 
     def __enter__(self) -> Ranks:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for process in self.processes:
-            process.send_signal(signal.SIGCONT)
+        for process, pipe in zip(self.processes, self._pipes, strict=True):
             process.kill()
-            process.communicate()
+            process.join()
+            pipe.close()
+
+    def send_signal(self, rank: int, sign: signal.Signals) -> None:
+        process = self.processes[rank].pid
+        assert process is not None
+        os.kill(process, sign)
 
     def tell(self, rank: int, scenario: str, *arguments: Any) -> None:
         """Let a rank begin a scenario."""
-        stdin = self.processes[rank].stdin
-        assert stdin is not None
-        print(json.dumps([scenario, *arguments]), file=stdin, flush=True)
+        self._pipes[rank].send([scenario, *arguments])
 
     def answer(self, rank: int) -> dict[str, Any]:
         """What a rank reports: ``result``, or ``error`` with a traceback."""
-        stdout = self.processes[rank].stdout
-        assert stdout is not None
-        for line in stdout:
-            if line.startswith("answer "):
-                answer: dict[str, Any] = json.loads(line.removeprefix("answer "))
-                return answer
-        return {"error": f"rank {rank} ended with status {self.processes[rank].wait()}"}
+        try:
+            answer: dict[str, Any] = self._pipes[rank].recv()
+        except EOFError:
+            self.processes[rank].join()
+            return {"error": f"rank {rank} ended with status {self.processes[rank].exitcode}"}
+        return answer
 
     def run(self, scenario: str, *arguments: Any) -> list[Any]:
         """The results of all ranks. Fails the test when a rank raised."""
@@ -82,3 +92,8 @@ class Ranks:
         if errors:
             pytest.fail("\n".join(errors), pytrace=False)
         return [answer["result"] for answer in answers]
+
+
+def _rank(*arguments: Any) -> None:
+    """The process of a rank."""
+    import_module(RANK).main(*arguments)
