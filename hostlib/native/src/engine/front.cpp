@@ -36,6 +36,7 @@ bool Front::step(Nanos t) {
 }
 
 void Front::start(std::shared_ptr<Request> request) {
+  parts_.results.begin(*request);
   if (request->kind == Request::Kind::kFence) {
     parts_.fences.start(std::move(request));
     return;
@@ -60,7 +61,9 @@ void Front::start(std::shared_ptr<Request> request) {
 bool Front::flush(Nanos t) {
   const bool pumped = parts_.sends.pump(t);
   parts_.advertisements.send_due(t);
-  return shard_.backend().flush(t) || pumped;
+  const bool any = shard_.backend().flush(t) || pumped;
+  if (parts_.receives.take_last_of_long()) shard_.backend().settle(t);
+  return any;
 }
 
 void Front::settle(Nanos t) {

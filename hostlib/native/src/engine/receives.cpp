@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/receives.hpp"
 
+#include "engine/send_copies.hpp"
+
 namespace paralet {
 
 void Receives::start(const std::shared_ptr<Request>& request) {
@@ -47,6 +49,7 @@ void Receives::on_flowlet_arrived(Peer& peer, unsigned lane, std::uint32_t slot,
     return;
   }
   request->bytes = request->arrived_bytes;
+  received_long_ = received_long_ || request->bytes > SendCopies::kMostBytes;
   results_.finish(*request);
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "engine/advertisements.hpp"
 #include "engine/handshake.hpp"
@@ -33,6 +34,11 @@ class Receives {
   void on_flowlet_arrived(Peer& peer, unsigned lane, std::uint32_t slot, std::uint32_t count, std::uint32_t bytes)
       PARALET_REQUIRES(progress_lock);
   void on(Peer& peer, const handshake::Overrun& frame) PARALET_REQUIRES(progress_lock);
+  /// Once after a long message, when nothing is left to send or receive. Callers poll no more then, and the progress
+  /// thread notices late: the acknowledgements, for which the sender waits, must not.
+  bool take_last_of_long() PARALET_REQUIRES(progress_lock) {
+    return received_long_ && results_.pending() == 0 && std::exchange(received_long_, false);
+  }
   /// Fails the connection's receives. The peer must be quiet, or have no QPs.
   void fail_all(Connection& connection, Failure failure, const std::string& error) PARALET_REQUIRES(progress_lock);
 
@@ -44,6 +50,7 @@ class Receives {
   Results& results_;
   Advertisements& advertisements_;
   PeerEvents& events_;
+  bool received_long_ PARALET_GUARDED_BY(progress_lock) = false;  ///< since take_last_of_long was true
 };
 
 }  // namespace paralet

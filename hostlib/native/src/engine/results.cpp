@@ -16,6 +16,7 @@ bool Results::register_memory(Request& request) {
     registrations_.register_for(request);
     return true;
   } catch (const DeviceError& error) {
+    note_end(request);
     report_failure(request, Failure::kDevice, error.what());
     return false;
   }
@@ -32,6 +33,7 @@ bool Results::register_ahead(Request& request) {
 }
 
 void Results::finish(Request& request) {
+  note_end(request);
   if (request.kind != Request::Kind::kFence) {
     const bool send = request.kind == Request::Kind::kSend;
     ++(send ? messages_.sends : messages_.receives);
@@ -43,6 +45,7 @@ void Results::finish(Request& request) {
 }
 
 void Results::fail(Request& request, Failure failure, const std::string& error) {
+  note_end(request);
   note_failure(request, failure, error);
   if (registrations_.end_after_release(request, Request::State::kFailed)) return;
   request.state.store(Request::State::kFailed, std::memory_order_release);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -21,6 +22,12 @@ class Results {
  public:
   Results(Context& context, Registrations& registrations) : context_(context), registrations_(registrations) {}
 
+  /// The device has the request, which finish, fail or register_memory ends.
+  void begin(const Request& request) PARALET_REQUIRES(progress_lock) {
+    if (request.kind != Request::Kind::kFence) ++pending_;
+  }
+  /// Sends and receives that have begun and not ended. While there are any, callers may poll.
+  [[nodiscard]] std::size_t pending() const PARALET_REQUIRES(progress_lock) { return pending_; }
   /// Registers the request's memory where it is not yet (Registrations). False, and the request has failed, when that
   /// is refused.
   bool register_memory(Request& request) PARALET_REQUIRES(progress_lock);
@@ -35,10 +42,14 @@ class Results {
 
  private:
   void note_failure(Request& request, Failure failure, const std::string& error);
+  void note_end(const Request& request) PARALET_REQUIRES(progress_lock) {
+    if (request.kind != Request::Kind::kFence && !request.is_copy) --pending_;
+  }
 
   Context& context_;
   Registrations& registrations_;
   MessageCounters messages_ PARALET_GUARDED_BY(progress_lock);  ///< without those that failed
+  std::size_t pending_ PARALET_GUARDED_BY(progress_lock) = 0;
   std::atomic<std::uint64_t> failed_{0};
 };
 

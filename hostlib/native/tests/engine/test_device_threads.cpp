@@ -10,6 +10,7 @@
 
 #include "base/random.hpp"
 #include "engine/device_fixture.hpp"
+#include "soft/soft_backend.hpp"
 
 namespace paralet {
 namespace {
@@ -102,6 +103,46 @@ TEST_CASE("requests that are tested in turn all end") {
   }
   for (const MessagePtr& request : requests) CHECK(request->state == State::kDone);
   for (std::size_t i = 0; i < requests.size(); i += 2) CHECK(requests[i]->memory == requests[i + 1]->memory);
+}
+
+/// `soft`, but it counts calls of `settle`.
+class SettlesBackend final : public SoftBackend {
+ public:
+  SettlesBackend(const SoftOptions& options, std::atomic<unsigned>& settled)
+      : SoftBackend(options), settled_(settled) {}
+  void settle(Nanos t) override {
+    ++settled_;
+    SoftBackend::settle(t);
+  }
+
+ private:
+  std::atomic<unsigned>& settled_;
+};
+
+TEST_CASE("a long message is acknowledged at once when the receiver has nothing else to wait for") {
+  DeviceOptions polling = options(kB);
+  polling.busy_poll = 600 * kSecond;  // its progress thread does not settle
+  std::atomic<unsigned> settled{0};
+  Device b(polling, std::make_unique<SettlesBackend>(SoftOptions{.address = kB}, settled));
+  Device a(options(kA));
+  const Joined joined(a, b);
+  settled = 0;
+  const auto first = joined.receive(Bytes(100'000));
+  const auto last = joined.receive(Bytes(100'000));
+  require_done(joined.send(Bytes(100'000)));
+  require_done(first);
+  CHECK(b.counters().messages.receives == 1);
+  CHECK(settled == 0);
+  const auto sent = joined.send(Bytes(100'000));
+  require_done(last);
+  CHECK(b.counters().messages.receives == 2);  // takes the lock, so the round that received it is over
+  CHECK(settled == 1);
+  require_done(sent);
+  const auto brief = joined.receive(Bytes(8));
+  require_done(joined.send(Bytes(8)));
+  require_done(brief);
+  CHECK(b.counters().messages.receives == 3);
+  CHECK(settled == 1);  // the sender of a short message does not wait
 }
 
 TEST_CASE("progress goes on after a polling caller stops") {
