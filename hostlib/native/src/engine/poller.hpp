@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -22,8 +23,14 @@ class Poller {
   Poller(Context& context, ProgressLock& lock, Shard& shard, Front& front)
       : busy_poll_(context.options.busy_poll), polling_(*context.polling), lock_(lock), shard_(shard), front_(front) {}
 
-  /// One round, if no other thread moves packets. True unless it found nothing to do.
-  bool poll(Nanos now);
+  enum class Round : std::uint8_t {
+    kWorked,
+    kNothing,  ///< it found nothing to do
+    kHeld,     ///< another thread moves packets
+  };
+
+  /// One round, if no other thread moves packets.
+  Round poll(Nanos now);
   /// The same for a thread that tests many requests (Device::poll_for).
   void poll_for(const void* request);
   /// Polls for `busy_poll`, then sleeps, until `ready` holds or `timeout` has passed (nullopt: no limit). Returns the
@@ -40,7 +47,7 @@ class Poller {
         stop();
         return completion_signal().wait(ready, timeout ? std::optional(*timeout - waited) : std::nullopt);
       }
-      poll(t);
+      spin(t);
     }
     return true;
   }
@@ -48,6 +55,9 @@ class Poller {
   void stop() { polling_.stop(); }
 
  private:
+  /// Polls, and gives the core to other threads that want it unless that found work.
+  void spin(Nanos now);
+
   const Nanos busy_poll_;
   Polling& polling_;
   ProgressLock& lock_;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many threads that use one device: progress lock, polling callers and the progress thread.
 #include <doctest/doctest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <chrono>
+#include <ctime>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -38,6 +40,13 @@ TEST_CASE("many threads may use two devices in both directions") {
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(good == kThreads * 50);
+}
+
+/// Processor time of this thread.
+Nanos thread_time() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return time.tv_sec * kSecond + time.tv_nsec;
 }
 
 /// Polls both devices until `request` has ended.
@@ -143,6 +152,66 @@ TEST_CASE("a long message is acknowledged at once when the receiver has nothing 
   require_done(brief);
   CHECK(b.counters().messages.receives == 3);
   CHECK(settled == 1);  // the sender of a short message does not wait
+}
+
+/// Runs this thread, and those that it starts, on one core.
+class OnOneCore {
+ public:
+  OnOneCore() : before_{} {
+    REQUIRE(::sched_getaffinity(0, sizeof before_, &before_) == 0);
+    int first = 0;
+    while (!CPU_ISSET(first, &before_)) ++first;
+    cpu_set_t one{};
+    CPU_SET(first, &one);
+    REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
+  }
+  OnOneCore(const OnOneCore&) = delete;
+  OnOneCore& operator=(const OnOneCore&) = delete;
+  ~OnOneCore() { ::sched_setaffinity(0, sizeof before_, &before_); }
+
+ private:
+  cpu_set_t before_;
+};
+
+/// Processor time that one side of a ping-pong spends on a round trip. Its callers spin for `busy_poll` before they
+/// sleep.
+Nanos time_per_round_trip(Nanos busy_poll) {
+  constexpr unsigned kRoundTrips = 60;
+  DeviceOptions of_a = options(kA);
+  DeviceOptions of_b = options(kB);
+  of_a.busy_poll = of_b.busy_poll = busy_poll;
+  Device a(of_a);
+  Device b(of_b);
+  const Joined joined(a, b);
+  const auto ends = [](Device& device, const RequestPtr& request) {
+    return device.wait([&] { return request->state != State::kPending; }, 20 * kSecond);
+  };
+  std::atomic<bool> answered{true};
+  std::thread other([&] {
+    for (unsigned i = 0; i < kRoundTrips; ++i) {
+      if (!ends(b, joined.receive(Bytes(8)))) answered = false;
+      static_cast<void>(joined.send_back(Bytes(8)));
+    }
+  });
+  const Nanos begin = thread_time();
+  for (unsigned i = 0; i < kRoundTrips; ++i) {
+    const auto received = joined.receive_back(Bytes(8));
+    static_cast<void>(joined.send(Bytes(8)));
+    if (!ends(a, received)) answered = false;
+  }
+  const Nanos spent = thread_time() - begin;
+  other.join();
+  CHECK(answered);
+  return spent / kRoundTrips;
+}
+
+TEST_CASE("callers that spin on one core leave it to each other") {
+  const OnOneCore core;
+  const Nanos sleeping = time_per_round_trip(0);
+  const Nanos spinning = time_per_round_trip(600 * kSecond);
+  CAPTURE(sleeping);
+  CAPTURE(spinning);
+  CHECK(spinning < 10 * sleeping);  // a thread that keeps the core spins until its time slice ends: hundredfold
 }
 
 TEST_CASE("progress goes on after a polling caller stops") {
