@@ -22,6 +22,7 @@ class Bench:
 BENCHES = {
     "transport": Bench("testbed.bench.transport"),
     "scale": Bench("testbed.bench.scale"),
+    "cores": Bench("testbed.bench.cores"),
     "plugin": Bench("testbed.bench.plugin"),
     "planner": Bench("testbed.bench.planner", "models"),
     "fluid": Bench("testbed.bench.fluid", "models"),
