@@ -91,6 +91,12 @@ class Route:
         """The router's link to the far host takes shorter packets from now on, and so does that host."""
         self.in_router("ip", "link", "set", "right", "mtu", str(mtu))
 
+    def limit(self, mtu: int) -> None:
+        """Gives the near host's route an MTU of its own."""
+        family, gateway = {4: ("-4", "10.99.3.2"), 6: ("-6", "fd99:3::2")}[self.version]
+        way = (FAR[self.version], "via", gateway, "src", NEAR[self.version])
+        run("ip", family, "route", "replace", *way, "mtu", str(mtu))
+
     def be_silent(self) -> None:
         """The router drops packets that are too long without telling."""
         for family, protocol, host in (("-4", "icmp", NEAR[4]), ("-6", "ipv6-icmp", NEAR[6])):
@@ -141,6 +147,17 @@ def test_addresses_on_loopback_and_links_of_1500(version: int) -> None:
         handle = route.open()
         with Device(NEAR[version], lanes=LANES, min_timeout_s=0.05) as device:
             assert device.path_mtu == 4096  # the loopback interface's
+            connection = device.connect(handle)
+            assert 900 < packet_bytes(device, connection) <= 1024
+            assert device.counters()["discards"]["send_errors"] == 0
+
+
+def test_a_route_with_an_mtu_of_its_own(version: int) -> None:
+    """Only the near host's route has it, and both ends use it."""
+    with Route(version, JUMBO_BYTES, JUMBO_BYTES) as route:
+        route.limit(ETHERNET_BYTES)
+        handle = route.open()
+        with Device(NEAR[version], lanes=LANES, min_timeout_s=0.05) as device:
             connection = device.connect(handle)
             assert 900 < packet_bytes(device, connection) <= 1024
             assert device.counters()["discards"]["send_errors"] == 0
