@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Back ends between two processes compared with TCP: throughput, processor time, latency.
 
-Three groups of cases. By size, `soft` on loopback with a core per side and receives posted far ahead, beside a TCP
-stream. As NCCL exchanges messages, every back end on loopback beside TCP in NCCL's settings (`flows`). And the same
-over five kinds of links, which need root (`links`).
+Three groups of cases. By size, on loopback with a core per side and receives posted far ahead, beside a TCP stream. As
+NCCL exchanges messages, on loopback beside TCP in NCCL's settings (`flows`). And over five kinds of links, which need
+root (`links`). Every back end of the build is measured in each.
 
 A native program measures all of them, so that Python affects none. For the first group it prints one JSON object per
 line and repetition: {"metric", "case", "unit", "ours"}, with "peer" and "peer_name" when there is a peer.
@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def measure() -> Result:
         steps.now("measuring")
         measurements = []
         for one in chain(
-            run(program, "transport"), chain.from_iterable(exchanges), over_links(program, ours) if with_links else ()
+            by_size(program, ours), chain.from_iterable(exchanges), over_links(program, ours) if with_links else ()
         ):
             measurements.append(one)
             steps.now(f"{one.metric} of {one.case}")
@@ -49,6 +50,13 @@ def measure() -> Result:
     if not with_links:
         print("transport: links are left out, because network namespaces need root", file=sys.stderr)
     return result("transport", measurements)
+
+
+def by_size(program: Path, ours: Sequence[str]) -> Iterator[Measurement]:
+    """Each back end beside a TCP stream, by size. Raises TestbedError."""
+    for back_end in ours:
+        for one in printed([str(program), "transport", "--back-end", back_end]):
+            yield replace(one, metric=f"{one.metric}, {back_end}")
 
 
 def over_links(program: Path, ours: Sequence[str]) -> Iterator[Measurement]:

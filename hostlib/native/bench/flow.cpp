@@ -16,7 +16,6 @@
 #include "base/clock.hpp"
 #include "base/file_descriptor.hpp"
 #include "engine/device.hpp"
-#include "engine/options.hpp"
 #include "messages.hpp"
 #include "socket_flow.hpp"
 #include "two_processes.hpp"
@@ -33,8 +32,6 @@ enum class Side : std::uint8_t { kNear, kFar };
 
 bool sends(const FlowCase& c, Side side) { return c.both_ways || side == Side::kNear; }
 bool receives(const FlowCase& c, Side side) { return c.both_ways || side == Side::kFar; }
-
-const Option& back_end_option() { return *std::ranges::find(options(), std::string_view("backend"), &Option::name); }
 
 /// Requests of one direction that are submitted again and again, in turn.
 class Turns {
@@ -93,7 +90,7 @@ struct DeviceEnd {
     out.address = side == Side::kNear ? c.near : c.far;
     out.policy.lanes = 8;
     out.busy_poll = 10 * kSecond;
-    set_option(out, back_end_option(), back_end);
+    set_back_end(out, back_end);
     return out;
   }
   void exchange(std::uint64_t messages) {
@@ -229,11 +226,8 @@ Transport parse_transport(const std::string& text) {
   constexpr std::string_view kSockets = "sockets:";
   if (text == "stream") return Stream{};
   if (!text.starts_with(kSockets)) {
-    const auto& names = std::get<Choices>(back_end_option().domain);
-    if (std::ranges::find(names, text) == names.end()) {
-      throw std::invalid_argument("the transport must be " + allowed_values(back_end_option()) +
-                                  ", stream or sockets:TxS, not " + text);
-    }
+    DeviceOptions unused;
+    set_back_end(unused, text);
     return BackEnd{text};
   }
   Sockets out;

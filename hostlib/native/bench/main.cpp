@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the soft transport on loopback and prints one JSON object per figure and repetition. transport.hpp and
+// Measures back ends on loopback and prints one JSON object per figure and repetition. transport.hpp and
 // scale.hpp describe the benchmarks.
 #include <unistd.h>
 
@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "flow.hpp"
+#include "messages.hpp"
 #include "scale.hpp"
 #include "transport.hpp"
 
@@ -51,12 +52,12 @@ void print(const char* metric, const std::string& name, const char* unit, double
   std::fflush(stdout);
 }
 
-void transport(std::string_view only) {
+void transport(std::string_view only, const std::string& back_end) {
   const auto wanted = [&](std::uint64_t bytes) { return only.empty() || only == size_name(bytes); };
   for (const std::uint64_t bytes : kSizes) {
     if (!wanted(bytes)) continue;
     const std::string name = size_name(bytes);
-    const Throughput ours = our_throughput(bytes);
+    const Throughput ours = our_throughput(bytes, back_end);
     const Throughput peer = tcp_throughput(bytes);
     print("throughput", name, "Gbit/s", ours.gbps, peer.gbps);
     print("processor, sender", name, "ns/B", ours.sender_ns_per_byte, peer.sender_ns_per_byte);
@@ -66,12 +67,12 @@ void transport(std::string_view only) {
     if (!wanted(bytes)) continue;
     for (const std::size_t ahead : {kReceivesAhead, std::size_t{1}}) {
       const std::string metric = ahead == 1 ? "latency, one receive ahead" : "latency";
-      print(metric.c_str(), size_name(bytes), "us", our_latency_us(bytes, ahead), tcp_latency_us(bytes));
+      print(metric.c_str(), size_name(bytes), "us", our_latency_us(bytes, ahead, back_end), tcp_latency_us(bytes));
     }
   }
 }
 
-void scale(std::string_view only) {
+void scale(std::string_view only, const std::string& /*back_end*/) {
   for (const unsigned peers : kPeers) {
     for (const unsigned lanes : kLanes) {
       const std::string name = count(lanes, "lane") + ", " + count(peers, "peer");
@@ -137,7 +138,7 @@ void one_flow(int argc, char** argv) {
               figures.gbps, figures.near_ns_per_byte, figures.far_ns_per_byte);
 }
 
-void memory(std::string_view only) {
+void memory(std::string_view only, const std::string& /*back_end*/) {
   constexpr unsigned kManyPeers = 64;
   for (const unsigned lanes : kLanes) {
     const std::string name = count(lanes, "lane") + ", " + count(kManyPeers, "peer");
@@ -150,14 +151,15 @@ void memory(std::string_view only) {
 
 struct Bench {
   std::string_view name;
-  void (*run)(std::string_view only);
+  void (*run)(std::string_view only, const std::string& back_end);
 };
 constexpr std::array<Bench, 3> kBenches = {{{"transport", transport}, {"scale", scale}, {"memory", memory}}};
 
 struct Arguments {
   const Bench* bench = nullptr;
   unsigned repetitions = 5;
-  std::string_view only;  ///< the case, such as "1 MiB"; empty: all
+  std::string_view only;          ///< the case, such as "1 MiB"; empty: all
+  std::string back_end = "soft";  ///< of `transport`
 };
 
 Arguments parse(int argc, char** argv) {
@@ -173,6 +175,8 @@ Arguments parse(int argc, char** argv) {
       ok = error == std::errc() && end == text.data() + text.size() && out.repetitions > 0;
     } else if (option == "--case") {
       out.only = text;
+    } else if (option == "--back-end") {
+      out.back_end = text;
     } else {
       ok = false;
     }
@@ -180,7 +184,8 @@ Arguments parse(int argc, char** argv) {
   if (!ok) {
     std::fprintf(
         stderr,
-        "usage: paralet-bench transport|scale|memory [--repetitions N] [--case CASE]   (N > 0; default 5)\n"
+        "usage: paralet-bench transport|scale|memory [--repetitions N] [--case CASE] [--back-end NAME]\n"
+        "           (N > 0; default 5)\n"
         "       such as: paralet-bench transport --case \"1 MiB\"\n"
         "                paralet-bench scale --case \"128 lanes, 64 peers\"\n"
         "       paralet-bench flow [--transport BACK_END|stream|sockets:TxS] [--bytes N] [--total N] [--ahead N]\n"
@@ -219,7 +224,12 @@ int main(int argc, char** argv) {
   const Arguments arguments = parse(argc, argv);
   if (arguments.bench->run == memory) keep_no_freed_memory(argv);
   try {
-    for (unsigned i = 0; i < arguments.repetitions; ++i) arguments.bench->run(arguments.only);
+    paralet::DeviceOptions unused;
+    set_back_end(unused, arguments.back_end);
+    for (unsigned i = 0; i < arguments.repetitions; ++i) arguments.bench->run(arguments.only, arguments.back_end);
+  } catch (const std::invalid_argument& error) {
+    std::fprintf(stderr, "paralet-bench: %s\n", error.what());
+    return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "paralet-bench: %s\n", error.what());
     return 1;

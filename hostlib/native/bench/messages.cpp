@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "messages.hpp"
 
+#include <algorithm>
+#include <stdexcept>
+#include <string_view>
+
 #include "base/errors.hpp"
 
 namespace paralet::bench {
@@ -14,6 +18,16 @@ std::shared_ptr<Request> prepared(const std::shared_ptr<Connection>& connection,
   request->length = buffer.size();
   request->rkey = rkey;
   return request;
+}
+
+void set_back_end(DeviceOptions& options, const std::string& name) {
+  const auto& all = paralet::options();
+  const auto option = std::ranges::find(all, std::string_view("backend"), &Option::name);
+  try {
+    set_option(options, *option, name);
+  } catch (const OptionNotAllowed&) {
+    throw std::invalid_argument("the back end must be " + allowed_values(*option) + ", not " + name);
+  }
 }
 
 bool ended(const Request& request) { return request.state.load(std::memory_order_acquire) != Request::State::kPending; }

@@ -6,14 +6,19 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "engine/device.hpp"
+#include "engine/options.hpp"
 
 namespace paralet::bench {
 
 /// A request that may be submitted repeatedly.
 std::shared_ptr<Request> prepared(const std::shared_ptr<Connection>& connection, Request::Kind kind,
                                   std::span<std::byte> buffer, std::uint32_t rkey = 0);
+
+/// Takes a back end by its name in PARALET_BACKEND. Throws std::invalid_argument.
+void set_back_end(DeviceOptions& options, const std::string& name);
 
 /// Whether it is done or has failed.
 bool ended(const Request& request);

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -60,8 +61,9 @@ Buffers make_buffers(std::uint64_t bytes) { return {kInFlight, std::vector<std::
 
 // -- ours --------------------------------------------------------------------------------------------------------
 
-DeviceOptions device_options(std::uint32_t address) {
+DeviceOptions device_options(std::uint32_t address, const std::string& back_end) {
   DeviceOptions options;
+  set_back_end(options, back_end);
   options.address = address;
   options.policy.lanes = 8;
   options.busy_poll = 10 * kSecond;
@@ -72,7 +74,7 @@ struct Accepted {
   Device device;
   std::shared_ptr<Connection> connection;
 
-  explicit Accepted(int link) : device(device_options(kReceiver)) {
+  Accepted(int link, const std::string& back_end) : device(device_options(kReceiver, back_end)) {
     const auto listener = device.listen();
     tell(link, listener->handle);
     connection = accept(device, *listener);
@@ -83,7 +85,7 @@ struct Connected {
   Device device;
   std::shared_ptr<Connection> connection;
 
-  explicit Connected(int link) : device(device_options(kSender)) {
+  Connected(int link, const std::string& back_end) : device(device_options(kSender, back_end)) {
     connection = device.connect(hear<decltype(Listener::handle)>(link));
     wait_open(device, *connection);
   }
@@ -143,11 +145,11 @@ class PingPong {
 
 }  // namespace
 
-Throughput our_throughput(std::uint64_t message_bytes) {
+Throughput our_throughput(std::uint64_t message_bytes, const std::string& back_end) {
   Throughput out;
   with_two_processes(
       [&](int link) {
-        Accepted side(link);
+        Accepted side(link, back_end);
         Buffers buffers = make_buffers(message_bytes);
         const auto receive = [&](std::uint64_t messages) {
           stream(side.device, side.connection, Request::Kind::kReceive, buffers, messages);
@@ -157,7 +159,7 @@ Throughput our_throughput(std::uint64_t message_bytes) {
         hear<char>(link);
       },
       [&](int link) {
-        Connected side(link);
+        Connected side(link, back_end);
         Buffers buffers = make_buffers(message_bytes);
         const auto send = [&](std::uint64_t messages) {
           stream(side.device, side.connection, Request::Kind::kSend, buffers, messages);
@@ -170,11 +172,11 @@ Throughput our_throughput(std::uint64_t message_bytes) {
   return out;
 }
 
-double our_latency_us(std::uint64_t message_bytes, std::size_t ahead) {
+double our_latency_us(std::uint64_t message_bytes, std::size_t ahead, const std::string& back_end) {
   std::vector<double> halves;
   with_two_processes(
       [&](int link) {
-        Accepted side(link);
+        Accepted side(link, back_end);
         PingPong messages(side.device, side.connection, message_bytes, ahead);
         for (unsigned i = 0; i < kRoundTrips; ++i) {
           messages.receive();
@@ -185,7 +187,7 @@ double our_latency_us(std::uint64_t message_bytes, std::size_t ahead) {
         hear<char>(link);
       },
       [&](int link) {
-        Connected side(link);
+        Connected side(link, back_end);
         PingPong messages(side.device, side.connection, message_bytes, ahead);
         for (unsigned i = 0; i < kRoundTrips; ++i) {
           const Nanos begin = now();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The soft transport between two processes on loopback, compared with one plain TCP stream: same messages, same
-// buffers, no Python.
+// A back end (PARALET_BACKEND) between two processes on loopback, compared with one plain TCP stream: same messages,
+// same buffers, no Python.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace paralet::bench {
 
@@ -15,10 +16,10 @@ struct Throughput {
   double receiver_ns_per_byte = 0;
 };
 
-Throughput our_throughput(std::uint64_t message_bytes);
+Throughput our_throughput(std::uint64_t message_bytes, const std::string& back_end);
 Throughput tcp_throughput(std::uint64_t message_bytes);
 /// Median half round trip of a ping-pong, in microseconds, with this number of receives posted ahead.
-double our_latency_us(std::uint64_t message_bytes, std::size_t ahead);
+double our_latency_us(std::uint64_t message_bytes, std::size_t ahead, const std::string& back_end);
 double tcp_latency_us(std::uint64_t message_bytes);
 
 }  // namespace paralet::bench

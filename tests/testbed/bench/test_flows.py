@@ -98,7 +98,7 @@ def test_the_native_program_carries_out_every_transport(transport: str, ways: st
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--transport", "carrier-pigeon"], "the transport must be "),
+        (["--transport", "carrier-pigeon"], "the back end must be "),
         (["--transport", "sockets:4"], "sockets:TxS"),
         (["--transport", "sockets:0x2"], "sockets:TxS"),
         (["--pairs", "0"], "--pairs must be a number of at least 1, not 0"),
