@@ -11,7 +11,6 @@ import numpy as np
 from testbed.analysis import metrics
 from testbed.analysis.metrics import PolicyResult
 from testbed.spec import Experiment
-from testbed.workloads.torch_training import TorchTraining
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +32,11 @@ class StepTimes:
 
 
 def step_times(experiment: Experiment, results: Sequence[PolicyResult]) -> list[StepTimes]:
-    """An entry for every policy if the workload is a training script, else none.
+    """An entry for every policy if the workload trains a model, else none.
 
     The reference is the first policy whose transport is paralet, or the first policy.
     """
-    if not isinstance(experiment.spec.workload, TorchTraining):
+    if not experiment.spec.workload.TRAINS:
         return []
     names = [policy.name for policy in experiment.spec.policies if policy.transport == "paralet"]
     reference = next((result for result in results if result.name in names[:1]), results[0])

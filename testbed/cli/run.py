@@ -73,8 +73,8 @@ def run(
     from testbed.cli.outcome import evaluate, observations_of
 
     experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric)
-    modelled = experiment.spec.fabric in spec.MODELS
-    in_guest = experiment.spec.fabric == "softroce" and not rxe.per_namespace()
+    modelled = experiment.spec.fabric_kind.modelled
+    in_guest = experiment.spec.fabric_kind.rdma and not rxe.per_namespace()
     if not modelled:
         require("fabric", f"fabric {experiment.spec.fabric}")
     if watch:
@@ -127,9 +127,8 @@ def _model(experiment: "Experiment", folder: Path) -> "Observations":
     """Run on a modelled fabric, in this process, and save what was observed. Raises TestbedError."""
     from testbed import progress
     from testbed.analysis import results
-    from testbed.simulate import fluid, packet
+    from testbed.simulate.models import observe
 
-    observe = packet.observe if experiment.spec.fabric == "packet" else fluid.observe
     with progress.Steps(len(experiment.seeds) * len(experiment.spec.policies), every_s=2.0) as steps:
         observations = observe(experiment, steps)
     observations.save(folder / results.OBSERVATIONS)

@@ -61,7 +61,7 @@ def sweep(
     if jobs is not None and scheduler is not None:
         raise InputError("give either --jobs (processes on this machine) or --scheduler (a Dask cluster), not both")
     experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric)
-    if experiment.spec.fabric not in spec.MODELS:
+    if not experiment.spec.fabric_kind.modelled:
         raise InputError(f"a sweep runs on a model, not on {experiment.spec.fabric}; try --fabric fluid")
     values: dict[str, list[Any]] = {}
     for setting in settings:

@@ -52,7 +52,6 @@ def print_outcome(
     """Print a run's results: one line per policy, the path predictions, and where the report is."""
     from testbed.analysis import metrics
     from testbed.analysis.training_steps import step_times
-    from testbed.spec import MODELS
 
     workload, ideal_s = experiment.spec.workload, summary["ideal_s"]
     links = metrics.uplinks(experiment.topology)
@@ -87,7 +86,7 @@ def print_outcome(
         out.print(steps)
         out.print(f"Differences of losses are those from {trained[0].reference} with the same seed.")
     predictions = summary["predictions"]
-    if experiment.spec.fabric in MODELS:
+    if experiment.spec.fabric_kind.modelled:
         out.print("A model: no real packet was sent, so no byte was verified and no path observed.")
     elif said := [one for each in experiment.arrangements if (one := each.outcome(summary["policies"])) is not None]:
         for sentence in said:
@@ -108,12 +107,10 @@ def _seconds(value: float) -> str:
 
 def _verdict(experiment: "Experiment", result: "PolicyResult") -> Text:
     """The cell that says whether the received bytes, or the losses of a training script, were right."""
-    from testbed.spec import MODELS
-    from testbed.workloads.torch_training import TorchTraining
 
-    if experiment.spec.fabric in MODELS:
+    if experiment.spec.fabric_kind.modelled:
         return Text("modelled")
-    trained = isinstance(experiment.spec.workload, TorchTraining)
+    trained = experiment.spec.workload.TRAINS
     if result.verified:
         return Text("ranks agree" if trained else "all verified", style="green")
     return Text("RANKS DIFFER" if trained else "WRONG", style="bold red")

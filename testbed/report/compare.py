@@ -12,7 +12,7 @@ from testbed.analysis.metrics import PolicyResult
 from testbed.report.page import embedded, replay_fields, template
 from testbed.report.plots import STYLE, comparison
 from testbed.report.replay import replay
-from testbed.spec import Experiment
+from testbed.spec import FABRICS, Experiment
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def write_comparison(path: Path, compared: Sequence[Compared]) -> Path:
         figure = comparison([one.name for one in compared], ratios)
         plot = embedded(figure, "Mean completion time of every policy in every result, relative to the ideal")
     page = template("compare.html.j2").render(
-        compared=compared, rows=rows, figure=plot, **replay_fields(_replay_of_all(compared))
+        fabrics=FABRICS, compared=compared, rows=rows, figure=plot, **replay_fields(_replay_of_all(compared))
     )
     path.write_text(page)
     return path

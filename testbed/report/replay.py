@@ -9,7 +9,7 @@ import numpy as np
 from netmodel import PortRef
 from testbed.analysis.link_history import utilisation
 from testbed.analysis.metrics import PolicyResult, uplinks
-from testbed.spec import MODELS, Experiment
+from testbed.spec import Experiment
 
 _SHORTEST_S = 0.05
 """Shortest interval of a measured utilisation, in seconds: over a few milliseconds it shows bursts only."""
@@ -35,7 +35,7 @@ def replay(experiment: Experiment, results: Sequence[PolicyResult]) -> dict[str,
         uplink = up[port if leads_up else experiment.topology.peer(port)]
         links.append([lower.index(uplink.port.node), upper.index(uplink.spine), int(leads_up)])
         rates_bps.append(float(uplink.rate_bps))
-    shortest_s = 0.0 if experiment.spec.fabric in MODELS else _SHORTEST_S
+    shortest_s = 0.0 if experiment.spec.fabric_kind.modelled else _SHORTEST_S
     shown = []
     for result, run, history in runs:
         busy = utilisation(history, rates_bps, shortest_s)

@@ -23,13 +23,10 @@ from testbed.errors import PeerLostError, TestbedError
 from testbed.run import agent_messages as messages
 from testbed.run.collective_executor import Connection, Connections, RankRun, Request, Way
 from testbed.workloads import Elements, VerifiedWorkload
-from testbed.workloads.nccl import NcclAllreduce, NcclCollective
-from testbed.workloads.torch_training import TorchTraining
 
 if TYPE_CHECKING:
-    from testbed.run.native_rank import NativeRun
-    from testbed.run.nccl_rank import NcclRun
-    from testbed.run.torch_rank import TorchRun
+    from testbed.workloads.nccl import NcclAllreduce, NcclCollective
+    from testbed.workloads.torch_training import TorchTraining
 
 _WARM_UP_TAG = 0xFFFF_FFFF
 """The tag of the warm-up message; the transfers of a pair count up from 0."""
@@ -97,6 +94,22 @@ class Hostlib:
         import hostlib
 
         return isinstance(error, hostlib.ConnectionClosed)
+
+
+class RankOfRun(Protocol):
+    """One rank in one run (one policy, one seed)."""
+
+    def prepared(self) -> messages.Prepared:
+        """The handles by which its peers connect to it."""
+
+    def connect(self, command: messages.Connect) -> messages.Connected:
+        """Connect to its peers."""
+
+    def start(self, command: messages.Start) -> messages.Finished:
+        """Do its part of the workload."""
+
+    def close(self) -> None:
+        """End what belongs to it."""
 
 
 class _Run:
@@ -229,7 +242,7 @@ def serve(commands: IO[str], reports: IO[str], transport: Transport) -> int:
         print(report.model_dump_json(), file=reports, flush=True)
 
     with ExitStack() as open_runs:
-        run: _Run | NativeRun | NcclRun | TorchRun | None = None
+        run: RankOfRun | None = None
         try:
             for line in commands:
                 command = messages.COMMANDS.validate_json(line)
@@ -255,25 +268,45 @@ def serve(commands: IO[str], reports: IO[str], transport: Transport) -> int:
     return 0
 
 
-def _open(command: messages.Prepare, transport: Transport) -> _Run | NativeRun | NcclRun | TorchRun:
-    # A module is imported where its workload is asked for: every rank of a run would pay for all of them.
-    match command.workload:
-        case NcclAllreduce() as workload:
-            from testbed.run.native_rank import NativeRun
+def _open(command: messages.Prepare, transport: Transport) -> RankOfRun:
+    workload = command.workload
+    if workload.RANK is None:
+        raise TestbedError(f"workload {workload.kind} has no data that an agent could send; use fluid or packet")
+    if workload.RANK not in _RANKS:
+        raise TestbedError(
+            f"workload {workload.kind} has ranks {workload.RANK!r}, which is none of {', '.join(_RANKS)}"
+        )
+    return _RANKS[workload.RANK](command, transport)
 
-            return NativeRun(command, workload)
-        case NcclCollective() as workload:
-            from testbed.run.nccl_rank import NcclRun
 
-            return NcclRun(command, workload)
-        case TorchTraining() as workload:
-            from testbed.run.torch_rank import TorchRun
+def _schedule_rank(command: messages.Prepare, transport: Transport) -> RankOfRun:
+    workload = cast(VerifiedWorkload, command.workload)
+    return _Run(command, workload.of_job(command.job), transport)
 
-            return TorchRun(command, workload)
-        case VerifiedWorkload() as workload:
-            return _Run(command, workload.of_job(command.job), transport)
-        case workload:
-            raise TestbedError(f"workload {workload.kind} has no data that an agent could send; use fluid or packet")
+
+# A module is imported where its rank is asked for: every rank of a run would pay for all of them.
+
+
+def _driver_rank(command: messages.Prepare, transport: Transport) -> RankOfRun:
+    from testbed.run.native_rank import NativeRun
+
+    return NativeRun(command, cast("NcclAllreduce", command.workload))
+
+
+def _nccl_rank(command: messages.Prepare, transport: Transport) -> RankOfRun:
+    from testbed.run.nccl_rank import NcclRun
+
+    return NcclRun(command, cast("NcclCollective", command.workload))
+
+
+def _torch_rank(command: messages.Prepare, transport: Transport) -> RankOfRun:
+    from testbed.run.torch_rank import TorchRun
+
+    return TorchRun(command, cast("TorchTraining", command.workload))
+
+
+_RANKS = {"schedule": _schedule_rank, "nccl driver": _driver_rank, "nccl": _nccl_rank, "torch": _torch_rank}
+"""By `Workload.RANK`: what makes a rank."""
 
 
 def _left_s(deadline: float) -> float:

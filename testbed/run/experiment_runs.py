@@ -28,7 +28,6 @@ from testbed.run.seen_flows import SeenFlows
 from testbed.run.steering import Steerer
 from testbed.run.timeline import Timeline, near_event
 from testbed.spec import Event, Experiment, Instance, Policy, all_hosts
-from testbed.workloads.rail_alltoall import RailAlltoall
 
 SAMPLE_S = 0.1
 """Time between two readings of the link counters during a run, in seconds."""
@@ -184,11 +183,10 @@ class Runner:
         stranded = next(instance.stranded(dead), None)
         if stranded is None:
             return error
-        relaying = isinstance(experiment.spec.workload, RailAlltoall)
-        remedy = "; name rails that are dead in workload.failed_rails" if relaying else ""
+        remedy = experiment.spec.workload.STRANDED
         return TestbedError(
             f"no path leads from {instance.hosts[stranded.src]} to {instance.hosts[stranded.dst]} while "
-            f"{', '.join(cut)} {'is' if len(cut) == 1 else 'are'} cut{remedy} ({error})"
+            f"{', '.join(cut)} {'is' if len(cut) == 1 else 'are'} cut{remedy and f'; {remedy}'} ({error})"
         )
 
     def _act(self, changes: FabricEvents, service: PathServiceProcess | None, event: Event) -> float | None:

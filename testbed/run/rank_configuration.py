@@ -87,7 +87,7 @@ def _device(
     experiment = instance.experiment
     return messages.DeviceConfig(
         address=instance.address(rank),
-        backend="verbs" if experiment.spec.fabric == "softroce" else None,
+        backend="verbs" if experiment.spec.fabric_kind.rdma else None,
         lanes=policy.m,
         policy=_port_policy(policy, ports),
         ports={instance.address(peer): list(pinned) for peer, pinned in ports.table.items()} or None,

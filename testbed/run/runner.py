@@ -16,17 +16,13 @@ from pathlib import Path
 from emul import MininetFabric
 from testbed.analysis.observations import Observations
 from testbed.live.runs_so_far import Entry, line
-from testbed.nccl import devices
 from testbed.progress import Steps
 from testbed.run.agent_processes import AgentProcesses
 from testbed.run.events import faults_of
 from testbed.run.experiment_runs import Runner
 from testbed.run.failures import exit_status, fabric_errors
 from testbed.run.path_service import PathServices
-from testbed.run.torch_rank import require_torch
 from testbed.spec import Experiment, all_hosts, load
-from testbed.workloads.nccl import NcclCollective
-from testbed.workloads.torch_training import TorchTraining
 
 
 def run_in_sandbox(
@@ -37,18 +33,15 @@ def run_in_sandbox(
     Raises InputError when the topology cannot be laid out, and TestbedError for every other failure.
     """
     steps.now(f"bringing up {experiment.topology.name}")
-    if isinstance(experiment.spec.workload, NcclCollective):
-        devices.find("cpu", experiment.spec.workload.version, None)  # says `make nccl` before anything starts
-    if isinstance(experiment.spec.workload, TorchTraining):
-        require_torch()
-    softroce = experiment.spec.fabric == "softroce"
+    experiment.spec.workload.check_installed()
+    rdma = experiment.spec.fabric_kind.rdma
     with fabric_errors(log_dir):
         services = PathServices(experiment, log_dir)
         with MininetFabric(
             experiment.cabled,
             log_dir=log_dir,
-            datapath="kernel" if softroce else "user",
-            nics="rxe" if softroce else "plain",
+            datapath="kernel" if rdma else "user",
+            nics="rxe" if rdma else "plain",
             pcap=experiment.pcap,
             pinning=experiment.spec.pinning,
             faults=faults_of(experiment.spec.links),

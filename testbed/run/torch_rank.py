@@ -20,7 +20,6 @@ import tempfile
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
-from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from typing import Any
 from hostlib.stats import DeviceSnapshot
 from netmodel.printable import printable, printable_lines
 from testbed.analysis.observations import LaneCounters
-from testbed.errors import InputError, PeerLostError, TestbedError
+from testbed.errors import PeerLostError, TestbedError
 from testbed.run import agent_messages as messages
 from testbed.run.native_rank import lane_counters, path_client_counters, plugin_environment, settled_counters
 from testbed.run.nccl_rank import interface_of
@@ -38,12 +37,6 @@ _ROOT = Path(__file__).resolve().parents[2]
 _END_TIMEOUT_S = 5.0
 _LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _BACKENDS = {"paralet": "paralet", "socket": "gloo"}
-
-
-def require_torch() -> None:
-    """Raises InputError where torch is missing. Does not import it."""
-    if find_spec("torch") is None:
-        raise InputError("torch is not installed: run 'make torch' in a checkout, or pip install 'paralet[torch]'")
 
 
 def _free_port(address: str) -> int:

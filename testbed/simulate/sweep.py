@@ -105,10 +105,9 @@ def _checked(document: dict[str, Any], parameters: Mapping[str, Any]) -> Experim
 
 def measure(point: Point) -> dict[str, Any]:
     """Run a point. Returns its result as a JSON object, times in seconds. Raises TestbedError."""
-    from testbed.simulate import fluid, packet
+    from testbed.simulate.models import observe
 
     experiment = check(Spec.model_validate(point.document))
-    observe = packet.observe if experiment.spec.fabric == "packet" else fluid.observe
     try:
         observations = observe(experiment, Silent())
     except TestbedError as error:

@@ -9,15 +9,14 @@ mistakes of the file, each in one sentence with its line. Nothing privileged has
 from netmodel import SpecError
 from testbed.spec.checks import check
 from testbed.spec.experiment import Experiment
+from testbed.spec.fabrics import FABRICS, FabricKind, FabricName
 from testbed.spec.files import dump, load
 from testbed.spec.instance import Instance, all_hosts
 from testbed.spec.placing import Job
 from testbed.spec.policies import (
     IN_QUEUES,
     MODELLED,
-    MODELS,
     STEERED,
-    FabricName,
     Policy,
     PolicyName,
 )
@@ -35,15 +34,16 @@ from testbed.spec.written import (
 )
 
 __all__ = [
+    "FABRICS",
     "IN_QUEUES",
     "LARGEST_ROCE_HEADERS_BYTES",
     "MODELLED",
-    "MODELS",
     "SEEDS_MAX",
     "STEERED",
     "AnyTopology",
     "Event",
     "Experiment",
+    "FabricKind",
     "FabricName",
     "FluidSettings",
     "Instance",

@@ -17,6 +17,7 @@ from testbed.arrangements.rails import LocalNetworks
 from testbed.misfit import Misfit
 from testbed.spec.circuits import check_optical, laid_out
 from testbed.spec.experiment import Experiment
+from testbed.spec.fabrics import FABRICS
 from testbed.spec.findings import Findings
 from testbed.spec.instance import Instance
 from testbed.spec.placing import (
@@ -29,7 +30,7 @@ from testbed.spec.placing import (
     port_named,
     sending_port_named,
 )
-from testbed.spec.policies import LACKING, MODELS, Policy
+from testbed.spec.policies import LACKING, Policy
 from testbed.spec.written import LARGEST_ROCE_HEADERS_BYTES, LinkSettings, Spec
 
 
@@ -111,7 +112,7 @@ def _checked_workload(experiment: Experiment, found: Findings) -> Experiment | N
     for number, job in enumerate(experiment.jobs):
         with found.collecting("workload"):
             spec.workload.of_job(number).check_ranks(job.size)
-            if spec.fabric not in MODELS:
+            if not spec.fabric_kind.modelled:
                 spec.workload.check_real()
     if spec.local_nic is not None and spec.workload.ONE_NIC:
         found.add(Misfit(f"workload {spec.workload.kind} uses one NIC only; leave it out", "local_nic"))
@@ -137,7 +138,7 @@ def _check_killed(experiment: Experiment) -> None:
         where = ("events", index, "kill")
         if event.kill not in {switch.name for switch in topology.switches}:
             raise Misfit(f"topology {topology.name} has no switch {event.kill}", *where)
-        if not any(one.HAS_DETOURS for one in experiment.arrangements) or spec.fabric == "softroce":
+        if not any(one.HAS_DETOURS for one in experiment.arrangements) or not spec.fabric_kind.kills_switches:
             said = "only hosts with a local_nic, on mininet and fluid, have a way around a switch; cut single links"
             raise Misfit(said, *where)
         dead.append(event.kill)
@@ -201,21 +202,23 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
     """Checks that the fabric has the policies, and that the topology has the routes they need."""
     if not found.fit("fabric"):
         return
+    fabric = spec.fabric_kind
     for index, policy in enumerate(spec.policies):
         if policy.policy in LACKING[spec.fabric]:
-            others = [name for name, lacking in LACKING.items() if policy.policy not in lacking and name != "softroce"]
+            having = (name for name, lacking in LACKING.items() if policy.policy not in lacking)
+            others = [name for name in having if FABRICS[name].suggested]
             said = f"fabric {spec.fabric} has no policy {policy.policy}; use {' or '.join(others)}"
             found.add(Misfit(said, "policies", index, "policy"))
             continue
-        if policy.transport == "socket" and not (spec.workload.SOCKETS and spec.fabric == "mininet"):
+        if policy.transport == "socket" and not (spec.workload.SOCKETS and fabric.soft):
             said = "socket is for workloads nccl and torch on fabric mininet; leave it out"
             found.add(Misfit(said, "policies", index, "transport"))
-        if policy.congestion_control is not None and (spec.fabric != "mininet" or policy.transport == "socket"):
+        if policy.congestion_control is not None and (not fabric.soft or policy.transport == "socket"):
             said = "it is for paralet's own transport on fabric mininet; leave it out"
             found.add(Misfit(said, "policies", index, "congestion_control"))
-        if policy.paced and spec.fabric != "fluid":
+        if policy.paced and not fabric.paces:
             found.add(Misfit("only fabric fluid models it", "policies", index, "paced"))
-        if spec.fabric == "packet" and policy.policy in ("recycled", "plb") and spec.packet.ecn_bytes is None:
+        if fabric.switch_settings and policy.policy in ("recycled", "plb") and spec.packet.ecn_bytes is None:
             said = "it needs switches that mark; give ecn_bytes under packet"
             found.add(Misfit(said, "policies", index, "policy"))
         if experiment is not None and found.fit_at("policies", index):
@@ -270,29 +273,28 @@ def _check_fabric(spec: Spec, found: Findings) -> None:
                 found.add(Misfit(said, "events", index, "path_service"))
     if not found.fit("fabric"):
         return
-    if spec.fabric in MODELS:
+    if spec.fabric_kind.modelled:
         _check_simulated(spec, found)
-        return
-    if spec.fabric == "softroce":
-        _check_faults(spec, found)
+    _check_faults(spec, found)
 
 
 def _check_faults(spec: Spec, found: Findings) -> None:
-    """Checks that the fabric, which is not mininet, has the faults of links, also those of events."""
+    """Checks that the fabric has the faults of links, also those of events."""
+    fabric = spec.fabric_kind
     places: list[tuple[dict[str, LinkSettings], tuple[str | int, ...]]] = [(spec.links, ("links",))]
     places += [(event.links or {}, ("events", index, "links")) for index, event in enumerate(spec.events)]
     for links, where in places:
-        if links and spec.fabric != "packet":
-            found.add(Misfit(f"fabric {spec.fabric} has no links with faults; use mininet or packet", *where))
+        if links and not fabric.faults:
+            found.add(Misfit(f"fabric {fabric.name} has no links with faults; use mininet or packet", *where))
             continue
         for port, settings in links.items():
-            if settings.mark_above is not None and _is_host(spec, port):
-                said = "hosts of fabric packet have no queue that marks; leave it out, or use mininet"
+            if settings.mark_above is not None and fabric.modelled and _is_host(spec, port):
+                said = f"hosts of fabric {fabric.name} have no queue that marks; leave it out, or use mininet"
                 found.add(Misfit(said, *where, port, "mark_above"))
             for name in ("corruption", "reorder"):
-                if getattr(settings, name):
-                    found.add(Misfit(f"fabric packet has no {name} by links; use mininet", *where, port, name))
-            if settings.delay and spec.packet.pfc:
+                if getattr(settings, name) and name not in fabric.faults:
+                    found.add(Misfit(f"fabric {fabric.name} has no {name} by links; use mininet", *where, port, name))
+            if settings.delay and fabric.switch_settings and spec.packet.pfc:
                 said = "with pfc all links have the delay packet.link_delay_s; leave it out"
                 found.add(Misfit(said, *where, port, "delay"))
 
@@ -312,11 +314,10 @@ def _check_simulated(spec: Spec, found: Findings) -> None:
         if event.path_service is not None:
             said = f"fabric {spec.fabric} has no path service; use mininet"
             found.add(Misfit(said, "events", index, "path_service"))
-        if spec.fabric == "packet" and (event.link or event.kill):
+        if not spec.fabric_kind.changes_links and (event.link or event.kill):
             instead = "use fluid, or mininet over circuits"
-            said = f"fabric packet does not cut, degrade or mend links, nor kill switches; {instead}"
+            said = f"fabric {spec.fabric} does not cut, degrade or mend links, nor kill switches; {instead}"
             found.add(Misfit(said, "events", index))
-    _check_faults(spec, found)
     if spec.pcap:
         found.add(Misfit(f"fabric {spec.fabric} has no real packets to capture; use mininet", "pcap"))
 

@@ -13,6 +13,7 @@ from testbed.allocation.optical import Layout, Within, found, rings
 from testbed.arrangements.circuits import DirectCircuits
 from testbed.misfit import Misfit
 from testbed.spec.experiment import Experiment
+from testbed.spec.fabrics import FABRICS
 from testbed.spec.findings import Findings
 from testbed.spec.instance import Instance
 from testbed.spec.placing import Job
@@ -52,12 +53,15 @@ def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
 
 def _check_direct(spec: Spec, found: Findings) -> None:
     """Checks for features that do not work over circuits between hosts."""
-    if spec.fabric not in ("mininet", "fluid", "packet"):
-        found.add(Misfit(f"fabric {spec.fabric} has no optical switches; use mininet, fluid or packet", "fabric"))
-    if spec.fabric == "packet" and spec.packet.pfc:
+    fabric = spec.fabric_kind
+    if not fabric.joins_hosts:
+        *some, last = (name for name, kind in FABRICS.items() if kind.joins_hosts)
+        said = f"fabric {fabric.name} has no optical switches; use {', '.join(some)} or {last}"
+        found.add(Misfit(said, "fabric"))
+    if fabric.switch_settings and spec.packet.pfc:
         found.add(Misfit("relays and optical switches do not pause; leave it out", "packet", "pfc"))
-    if spec.fabric == "fluid" and spec.events:
-        found.add(Misfit("over circuits fabric fluid has no other ways to take; use mininet", "events"))
+    if not fabric.events_on_circuits and spec.events:
+        found.add(Misfit(f"over circuits fabric {fabric.name} has no other ways to take; use mininet", "events"))
     if not spec.workload.RELAYED:
         said = f"workload {spec.workload.kind} does not run over relays; take nccl or nccl_ring_allreduce"
         found.add(Misfit(said, "workload", "kind"))

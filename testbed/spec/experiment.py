@@ -9,7 +9,7 @@ from sdn.openflow.source_rules import ecmp_hash_of
 from testbed.arrangements import Arrangement
 from testbed.spec.placing import Job
 from testbed.spec.policies import Policy
-from testbed.spec.settings import SOFTROCE_TIME_FACTOR, Timeouts
+from testbed.spec.settings import Timeouts
 from testbed.spec.written import Spec
 
 
@@ -45,10 +45,8 @@ class Experiment:
     @property
     def timeouts(self) -> Timeouts:
         """The timeouts of the spec, extended on slow fabrics."""
-        limits = self.spec.timeouts
-        if self.spec.fabric != "softroce":
-            return limits
-        return Timeouts(**{name: limit * SOFTROCE_TIME_FACTOR for name, limit in limits.model_dump().items()})
+        factor = self.spec.fabric_kind.time_factor
+        return Timeouts(**{name: limit * factor for name, limit in self.spec.timeouts.model_dump().items()})
 
     @property
     def ecmp_hash(self) -> EcmpHash:

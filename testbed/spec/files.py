@@ -17,7 +17,7 @@ from testbed.errors import InputError
 from testbed.misfit import Misfit
 from testbed.spec.checks import examine
 from testbed.spec.experiment import Experiment
-from testbed.spec.policies import FabricName
+from testbed.spec.fabrics import FabricName
 from testbed.spec.written import Spec, TopologyFile
 
 _STAND_INS: dict[str, Any] = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fabrics and path policies: their names, which fabric has which policy, and the options of a policy."""
+"""Path policies: their names, which fabric has which policy, and the options of a policy."""
 
 from typing import Literal
 
@@ -9,6 +9,7 @@ from netmodel import raise_all
 from sdn.planners import DEFAULT_PLANNER, PlannerName
 from sim.packet import Receiver
 from testbed.misfit import Misfit
+from testbed.spec.fabrics import FabricName
 from testbed.spec.section import NAME, Section
 
 PolicyName = Literal[
@@ -36,11 +37,6 @@ IN_QUEUES: tuple[PolicyName, ...] = ("drill", "letflow", "conweave")
 
 MODELLED: tuple[PolicyName, ...] = ("spraying", "oblivious", "recycled", "plb", "qp_scaling", *IN_QUEUES)
 """Policies that ParaLet is compared with. The engine does not have them; simulated fabrics do."""
-
-FabricName = Literal["mininet", "fluid", "packet", "softroce"]
-
-MODELS: tuple[FabricName, ...] = ("fluid", "packet")
-"""Simulated fabrics. They need no privileges and send no packets."""
 
 LACKING: dict[FabricName, tuple[PolicyName, ...]] = {
     "mininet": MODELLED,

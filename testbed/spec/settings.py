@@ -9,9 +9,6 @@ from sim.packet import Congestion, Receiver
 from testbed.misfit import Misfit
 from testbed.spec.section import Section
 
-SOFTROCE_TIME_FACTOR = 10.0
-"""Factor on all timeouts of a spec on fabric softroce, which runs on an emulated machine."""
-
 
 class Timeouts(Section):
     """Seconds after which a phase counts as failed."""

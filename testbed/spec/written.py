@@ -9,7 +9,8 @@ from netmodel import TopologySpec, raise_all
 from sdn.openflow.source_rules import Pinning
 from testbed.allocation.placement import Rule
 from testbed.misfit import Misfit
-from testbed.spec.policies import FabricName, Policy
+from testbed.spec.fabrics import FABRICS, FabricKind, FabricName
+from testbed.spec.policies import Policy
 from testbed.spec.quantities import Bytes, Seconds, Share
 from testbed.spec.section import NAME, Section
 from testbed.spec.settings import FluidSettings, Optical, PacketSettings, Timeouts
@@ -198,6 +199,11 @@ class Spec(Section):
         elif not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
             raise Misfit("a list of seeds needs distinct numbers, none below 0")
         return seeds
+
+    @property
+    def fabric_kind(self) -> FabricKind:
+        """What the fabric has."""
+        return FABRICS[self.fabric]
 
     @property
     def set_ports(self) -> frozenset[str]:

@@ -92,6 +92,12 @@ class Workload(BaseModel, ABC):
     """It can run over the program's own sockets (`transport: socket`)."""
     RELAYED: ClassVar[bool] = True
     """It runs over circuits, where hosts relay."""
+    RANK: ClassVar[str | None] = None
+    """What a rank is on fabrics with real packets: a name of `testbed.run.agent`. None: it runs on models only."""
+    TRAINS: ClassVar[bool] = False
+    """Its ranks train a model, and report the loss of each step."""
+    STRANDED: ClassVar[str] = ""
+    """What to change in the spec if cut links leave ranks without a path; empty where nothing helps."""
     FROM_FILES: ClassVar[frozenset[str]] = frozenset()
     """Keys for the contents of files, which people need not see."""
 
@@ -128,6 +134,9 @@ class Workload(BaseModel, ABC):
 
     def check_real(self) -> None:
         """Raises Misfit when ranks that are processes cannot run the workload. Simulated fabrics do without."""
+
+    def check_installed(self) -> None:
+        """Raises InputError, which says how to mend it, where this machine lacks a program that real ranks need."""
 
     def read(self, folder: Path, ranks: int) -> "Workload":
         """The workload with the files that it names, for jobs of that many ranks. Relative names start at `folder`.
@@ -205,6 +214,8 @@ class VerifiedWorkload(Workload):
 
     A rank of a workload that is only a `Workload` is a program with data of its own.
     """
+
+    RANK: ClassVar[str | None] = "schedule"
 
     def of_job(self, number: int) -> "VerifiedWorkload":
         """The workload of job `number` (from 0) among its own ranks."""

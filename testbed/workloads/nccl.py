@@ -24,6 +24,7 @@ STEPS = 8
 class NcclAllreduce(VerifiedWorkload):
     """Base class of both algorithms: in-place sums of floats."""
 
+    RANK: ClassVar[str | None] = "nccl driver"
     ONE_NIC: ClassVar[bool] = True
 
     dtype: Literal["float32"] = "float32"
@@ -154,6 +155,7 @@ class NcclCollective(VerifiedWorkload):
     own on every host.
     """
 
+    RANK: ClassVar[str | None] = "nccl"
     LACKING: ClassVar[frozenset[str]] = frozenset({"softroce"})
     ONE_NIC: ClassVar[bool] = True
     SAME_NIC: ClassVar[bool] = True
@@ -165,6 +167,12 @@ class NcclCollective(VerifiedWorkload):
     iterations: int = Field(default=1, ge=1, le=1000)
     version: str | None = Field(default=None, pattern=r"^\d+\.\d+\.\d+$")
     strides: list[int] = Field(default=[1], min_length=1)
+
+    def check_installed(self) -> None:
+        """Raises InputError where `make nccl` has not installed the release."""
+        from testbed.nccl import devices  # only a run with real packets needs it
+
+        devices.find("cpu", self.version, None)
 
     @property
     def rings(self) -> list[int] | None:

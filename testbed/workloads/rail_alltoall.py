@@ -17,7 +17,7 @@ where the blocks of all GPUs of the relay's domain travel together. Without it e
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -45,6 +45,8 @@ class RailAlltoall(GridWorkload):
 
     `failed_rails` numbers rails from 1, as the names of hosts and switches do.
     """
+
+    STRANDED: ClassVar[str] = "name rails that are dead in workload.failed_rails"
 
     kind: Literal["rail_alltoall"] = "rail_alltoall"
     forward: Literal["hb_first", "rail_first", "direct"] = "hb_first"

@@ -6,11 +6,13 @@ of the losses, are not in it.
 """
 
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from testbed.errors import InputError
 from testbed.misfit import Misfit
 from testbed.workloads.base import Transfer, Workload
 from testbed.workloads.ring_allreduce import RingAllreduce
@@ -29,6 +31,8 @@ class TorchTraining(Workload):
     `paralet_torch.steps`. A relative name of the script starts at the spec's folder.
     """
 
+    RANK: ClassVar[str | None] = "torch"
+    TRAINS: ClassVar[bool] = True
     LACKING: ClassVar[frozenset[str]] = frozenset({"fluid", "packet", "softroce"})
     ONE_NIC: ClassVar[bool] = True
     SOCKETS: ClassVar[bool] = True
@@ -48,6 +52,11 @@ class TorchTraining(Workload):
             if (option := word.partition("=")[0]) in PASSED:
                 raise Misfit(f"the script gets {option} from the spec's other keys; leave it out", index)
         return arguments
+
+    def check_installed(self) -> None:
+        """Raises InputError where torch is missing. Does not import it."""
+        if find_spec("torch") is None:
+            raise InputError("torch is not installed: run 'make torch' in a checkout, or pip install 'paralet[torch]'")
 
     def read(self, folder: Path, ranks: int) -> "TorchTraining":
         """The workload with the absolute path of its script. Raises Misfit when there is no such file."""

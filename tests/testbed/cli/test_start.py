@@ -20,6 +20,7 @@ from testbed.cli import main, options
 from testbed.cli.bench import BENCHES
 from testbed.cli.commands import COMMANDS
 from testbed.research.papers import PAPERS
+from testbed.simulate.models import MODELS
 
 ROOT = Path(__file__).parents[3]
 SLOW = {"highspy", "jinja2", "matplotlib", "msgspec", "networkx", "numpy", "pydantic", "rich", "textual", "yaml"}
@@ -127,7 +128,7 @@ def test_options_have_the_names_of_what_they_choose_from() -> None:
     assert choices("number", "papers") == list(PAPERS)
     assert choices("planner", "path-service", "run") == list(PLANNERS)
     assert parameter("planner", "path-service", "run").default == DEFAULT_PLANNER
-    assert set(choices("fabric", "run")) == set(get_args(spec.FabricName))
-    assert choices("fabric", "sweep") == list(spec.MODELS)
+    assert set(choices("fabric", "run")) == set(get_args(spec.FabricName)) == set(spec.FABRICS)
+    assert choices("fabric", "sweep") == list(MODELS)
     assert parameter("time_limit_s", "run").default == guest.GuestOptions().time_limit_s
     assert options.SEEDS_MAX == spec.SEEDS_MAX

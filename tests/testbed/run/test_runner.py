@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import IO
 
@@ -19,9 +20,11 @@ from testbed.process_group import ProcessError
 from testbed.progress import Steps
 from testbed.run import agent_messages as messages
 from testbed.run import runner
+from testbed.run.agent import Hostlib, serve
 from testbed.run.agents import Agents
 from testbed.run.experiment_runs import Runner
-from tests.testbed.experiments import experiment, on_loopback, write_spec
+from testbed.run.rank_configuration import prepare_commands
+from tests.testbed.experiments import experiment, first_of, on_loopback, write_spec
 from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, agents_by
 
 
@@ -165,6 +168,24 @@ def test_an_agent_that_did_not_prepare_refuses_to_start(tmp_path: Path) -> None:
         with pytest.raises(ProcessError, match="close came before prepare"):
             agents.receive(messages.Closed, 100.0)
     assert "Traceback" in (tmp_path / "logs" / "agent-h1.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("rank", "said"),
+    [
+        (None, "has no data that an agent could send"),
+        ("robot", "has ranks 'robot', which is none of schedule, nccl driver"),
+    ],
+)
+def test_an_agent_refuses_a_workload_whose_ranks_it_does_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str | None, said: str
+) -> None:
+    made = on_loopback(experiment(tmp_path))
+    command = prepare_commands(first_of(made), made.spec.policies[0], None)[0]
+    monkeypatch.setattr(type(command.workload), "RANK", rank)
+    reports = StringIO()
+    assert serve(StringIO(command.model_dump_json() + "\n"), reports, Hostlib()) == 1
+    assert said in reports.getvalue()
 
 
 def test_a_file_that_cannot_be_written_gives_one_error_line(

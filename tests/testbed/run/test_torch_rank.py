@@ -23,7 +23,6 @@ from testbed.errors import InputError, PeerLostError, TestbedError
 from testbed.process_group import ProcessError
 from testbed.progress import Steps
 from testbed.run import agent_messages as messages
-from testbed.run import torch_rank
 from testbed.run.experiment_runs import Runner
 from testbed.run.torch_rank import TorchRun
 from testbed.workloads.torch_training import TorchTraining
@@ -121,9 +120,9 @@ def test_a_late_script_is_one_sentence(run: TorchRun) -> None:
 
 
 def test_missing_torch_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_rank, "find_spec", lambda name: None)
+    monkeypatch.setattr("testbed.workloads.torch_training.find_spec", lambda name: None)
     with pytest.raises(InputError, match="torch is not installed: run 'make torch'"):
-        torch_rank.require_torch()
+        TorchTraining(bytes=8, script="train.py").check_installed()
 
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed: run 'make torch'")

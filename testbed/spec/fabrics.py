@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of fabrics that a spec can name, and what each of them has."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+FabricName = Literal["mininet", "fluid", "packet", "softroce"]
+
+_ALL_FAULTS = frozenset({"loss", "corruption", "mark_above", "delay", "reorder", "late_by"})
+
+
+@dataclass(frozen=True, slots=True)
+class FabricKind:
+    """What a kind of fabric has. By default it sends real packets from the engine's back end `soft`."""
+
+    name: FabricName
+    said: str
+    """A sentence or two of the report: how much of it is real. Empty where all of it is."""
+    modelled: bool = False
+    """It is computed: no packets, no privileges, nothing to capture, no path service."""
+    rdma: bool = False
+    """Hosts have RDMA devices of the kernel instead of plain NICs."""
+    time_factor: float = 1.0
+    """Factor on all timeouts of a spec."""
+    suggested: bool = True
+    """Errors name it as a way out."""
+    faults: frozenset[str] = frozenset()
+    """The settings of `links` that it has."""
+    changes_links: bool = True
+    """Events cut, degrade and mend links."""
+    kills_switches: bool = True
+    """Events kill switches of rails."""
+    joins_hosts: bool = True
+    """Optical switches can join hosts directly."""
+    events_on_circuits: bool = True
+    """It has events where optical switches join hosts directly."""
+    switch_settings: bool = False
+    """Queues, marks and pauses of switches are those of the section `packet`."""
+    paces: bool = False
+    """Lanes may be limited to 1 / m of the rate of their host."""
+
+    @property
+    def soft(self) -> bool:
+        """Whether hosts send by the engine's back end `soft`, or by a program's own sockets."""
+        return not self.modelled and not self.rdma
+
+
+_KINDS = (
+    FabricKind("mininet", "", faults=_ALL_FAULTS),
+    FabricKind(
+        "fluid",
+        "This is a model: flows share links max-min fairly, and no packet was sent.",
+        modelled=True,
+        events_on_circuits=False,
+        paces=True,
+    ),
+    FabricKind(
+        "packet",
+        "This is a simulation of packets, queues and retransmission. No real packet was sent.",
+        modelled=True,
+        faults=frozenset({"loss", "mark_above", "delay"}),
+        changes_links=False,
+        switch_settings=True,
+    ),
+    FabricKind("softroce", "", rdma=True, time_factor=10.0, suggested=False, kills_switches=False, joins_hosts=False),
+)
+
+FABRICS: MappingProxyType[FabricName, FabricKind] = MappingProxyType({one.name: one for one in _KINDS})
+"""Every kind by its name."""
