@@ -303,11 +303,13 @@ def snapshot(
     header = 64 + longer
     total = header + len(device) + lanes * lane
     body = struct.pack("=QQqIIIIII", total, 7, 5_000_000_000, pid, header, len(device), lane, lanes, 0)
-    body += bytes(longer) + device
-    for index in range(lanes):
-        body += struct.pack("=IIII16s16s", 0x0A000002, index, 77, 50_000 + index % 10_000, b"socket", bytes(16))
-        body += struct.pack(f"={7 + PER_LANE}Q", 2500, *range(1, 7 + PER_LANE)) + bytes(longer)
-    return with_checksum(body)
+    rows = [
+        struct.pack("=IIII16s16s", 0x0A000002, index, 77, 50_000 + index % 10_000, b"socket", bytes(16))
+        + struct.pack(f"={7 + PER_LANE}Q", 2500, *range(1, 7 + PER_LANE))
+        + bytes(longer)
+        for index in range(lanes)
+    ]
+    return with_checksum(body + bytes(longer) + device + b"".join(rows))
 
 
 def connection(state: int = 1) -> bytes:
