@@ -21,7 +21,7 @@ def test_messages_pass_over_tcp_both_ways_though_connections_are_cut() -> None:
             data = bytes(i % 251 for i in range(size))
             for sender, receiver in ((there, back), (back, there)):
                 into = bytearray(size)
-                receiving = receiver.receive(into)
+                receiving = receiver.recv(into)
                 sender.send(data).wait(10)
                 receiving.wait(10)
                 assert into == data

@@ -125,8 +125,10 @@ int error_of(int socket) {
 
 void reset(FileDescriptor& socket) {
   if (!socket.valid()) return;
-  const linger at_once{.l_onoff = 1, .l_linger = 0};
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  // Ends the connection even while a forked child has the descriptor too, which a close does not.
+  sockaddr nowhere{};
+  nowhere.sa_family = AF_UNSPEC;
+  [[maybe_unused]] const int ended = ::connect(socket.get(), &nowhere, sizeof nowhere);
   socket.reset();
 }
 

@@ -26,14 +26,12 @@ void Receiver::drop(std::optional<Greeting>& connection) {
   connection.reset();
 }
 
-bool Receiver::greet(Greeting&& greeting) {
-  if (stopping_ || reader_.refused() || greeting.hello.attempt <= attempt_) return false;
+void Receiver::greet(Greeting&& greeting) {
   drop(next_);
   attempt_ = greeting.hello.attempt;
   greeting.watched = watcher_.assign(greeting.socket.get(), qpn_);
   next_ = std::move(greeting);
   if (current_) ready_ = true;
-  return true;
 }
 
 bool Receiver::owns(std::uint64_t watched) const {

@@ -29,9 +29,12 @@ class Receiver {
   Receiver& operator=(const Receiver&) = delete;
   ~Receiver();
 
-  /// Takes a connection whose hello fits the QP: it follows the one before, once that is drained. False where a
-  /// connection that is as new has come.
-  bool greet(Greeting&& greeting);
+  /// Whether a hello that fits the QP is newer than the last one, and the QP takes connections.
+  [[nodiscard]] bool takes(const Hello& hello) const {
+    return !stopping_ && !reader_.refused() && hello.attempt > attempt_;
+  }
+  /// Takes the connection of such a hello: it follows the one before, once that is drained.
+  void greet(Greeting&& greeting);
   /// Whether the number is of one of its connections.
   [[nodiscard]] bool owns(std::uint64_t watched) const;
   void on_event(std::uint64_t watched, std::uint32_t events);

@@ -66,6 +66,7 @@ Ece TcpBackend::ece(std::uint32_t qpn) const {
 
 bool TcpBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) {
   Qp& qp = qps_.at(qpn);
+  wake();
   if (const int error = qp.sender.connect(remote, source_port, now_); error != 0) {
     if (tcp::port_taken(error)) return false;
     throw DeviceError("cannot connect to " + format_address(remote.address) + ": " + error_text(error));
@@ -85,6 +86,7 @@ bool TcpBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint
 
 PortChange TcpBackend::set_port(std::uint32_t qpn, std::uint16_t source_port) {
   Qp& qp = qps_.at(qpn);
+  wake();
   const PortChange change = qp.sender.set_port(source_port, now_);
   activate(qp);
   return change;
@@ -120,6 +122,7 @@ void TcpBackend::destroy_qp(std::uint32_t qpn) {
 
 void TcpBackend::post(std::uint32_t qpn, const WorkRequest& request) {
   Qp& qp = qps_.at(qpn);
+  if (qp.sender.queue().empty()) wake();
   qp.sender.post(request, now_);
   activate(qp);
 }
@@ -181,26 +184,28 @@ void TcpBackend::greet(tcp::Greeting&& greeting) {
     ++discards_.unknown_qp;
   } else if (found->second.remote && !fits(found->second, greeting.hello, greeting.address)) {
     ++discards_.wrong_source;
-  } else if (found->second.receiver.greet(std::move(greeting))) {
+  } else if (!found->second.receiver.takes(greeting.hello)) {
+    ++discards_.malformed;
+  } else {
+    found->second.receiver.greet(std::move(greeting));
     if (found->second.remote) receive_on(found->second);
     return;
-  } else {
-    ++discards_.malformed;
   }
   watcher_.remove(greeting.socket.get());
   tcp::reset(greeting.socket);
 }
 
-/// Receives on every lane that has something, `most` bytes of each.
+/// Receives on every lane that has something, `most` bytes of each. Whether one of them had.
 bool TcpBackend::receive(std::size_t most) {
-  if (receiving_.empty()) return false;
+  bool any = false;
   std::erase_if(receiving_, [&](Qp* qp) {
     tcp::Receiver& receiver = qp->receiver;
+    any = any || !receiver.stalled() || !buffers_.empty();
     qp->receiving = receiver.receive(scratch_, most) || receiver.stalled();
     if (receiver.socket() >= 0 && faults_.kills(receiver.port(), receiver.frames_here())) receiver.deafen();
     return !qp->receiving;
   });
-  return true;
+  return any;
 }
 
 bool TcpBackend::hand_over(std::vector<Completion>& completions) {

@@ -3,6 +3,7 @@
 // port that the peer listens on, and receives on the connection that its peer opened.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -78,6 +79,8 @@ class TcpBackend : public Backend {
     bool receiving = false;  ///< listed in receiving_
   };
 
+  /// The time of a call that comes between two rounds: after a sleep, the last round was long ago.
+  void wake() { now_ = std::max(now_, now()); }
   void look();
   void greet(tcp::Greeting&& greeting);
   [[nodiscard]] static bool fits(const Qp& qp, const tcp::Hello& hello, const IpAddress& from);

@@ -31,8 +31,9 @@ constexpr std::uint32_t kA = 0x7F000001;
 constexpr std::uint32_t kB = 0x7F000002;
 constexpr auto kTimeLimit = std::chrono::seconds(20);
 
-TcpOptions tcp_options(const IpAddress& address, const Faults& faults = {}) {
+TcpOptions tcp_options(const IpAddress& address, const Faults& faults = {}, Nanos min_timeout = 5 * kMillisecond) {
   TcpOptions out;
+  out.min_timeout = min_timeout;
   out.sockets.address = address;
   out.faults = faults;
   return out;
@@ -40,8 +41,8 @@ TcpOptions tcp_options(const IpAddress& address, const Faults& faults = {}) {
 
 /// A back end, its receive buffers and what it has completed.
 struct TcpSide {
-  explicit TcpSide(const IpAddress& own, const Faults& faults = {}, std::size_t buffers = 64)
-      : address(own), backend(tcp_options(own, faults)), region(200'000), places(buffers) {
+  TcpSide(const IpAddress& own, const Faults& faults, std::size_t buffers, Nanos min_timeout)
+      : address(own), backend(tcp_options(own, faults, min_timeout)), region(200'000), places(buffers) {
     for (std::size_t i = 0; i < buffers; ++i) give(i);
     rkey = backend.register_memory(region.data(), region.size());
   }
@@ -89,7 +90,8 @@ struct TcpSide {
 
 /// Two QPs that are connected to each other.
 struct TcpPair {
-  explicit TcpPair(const Faults& faults = {}, std::size_t buffers = 64) : a(kA, faults), b(kB, faults, buffers) {
+  explicit TcpPair(const Faults& faults = {}, std::size_t buffers = 64, Nanos min_timeout = 5 * kMillisecond)
+      : a(kA, faults, 64, min_timeout), b(kB, faults, buffers, min_timeout) {
     qa = a.backend.create_qp();
     qb = b.backend.create_qp();
   }
@@ -328,6 +330,15 @@ TEST_CASE("a peer that acknowledges nothing is given up after the retry time") {
   CHECK(pair.a.backend.statistics(pair.qa.qpn).counters.timeouts > 0);
   pair.a.skipped = 11 * kSecond;
   REQUIRE(pair.eventually([&] { return pair.a.completions.back().status == Status::kRetryExceeded; }));
+}
+
+TEST_CASE("a QP that has been idle for long counts no timeout when it sends again") {
+  TcpPair pair({}, 64, 500 * kMillisecond);
+  pair.connect();
+  pair.check();
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));  // nobody calls progress, as while a device sleeps
+  pair.check();
+  CHECK(pair.a.backend.statistics(pair.qa.qpn).counters.timeouts == 0);
 }
 
 // -- strangers ------------------------------------------------------------------------------------------------------
