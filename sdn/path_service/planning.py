@@ -2,13 +2,12 @@
 """Planners kept up while commodities arrive and depart: one interface for all of `sdn.planners.PLANNERS`."""
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
 
-from sdn.planners import LOCAL, PLANNERS, Clos, Commodities, Incremental, Plan, PlannerName, Route, ecmp
+from sdn.planners import LOCAL, PLANNERS, Clos, Commodities, Incremental, Plan, Route, ecmp
 
 Ends = tuple[int, int]
 """Source and destination NIC of a commodity."""
@@ -180,8 +179,11 @@ def exchange(plan: LivePlan, departing: Iterable[int], arriving: Iterable[Ends])
     return numbers, tuple(changed.values())
 
 
-LIVE: MappingProxyType[PlannerName, Callable[[Clos], LivePlan]] = MappingProxyType(
-    {name: partial(FullReplan, planner) for name, planner in PLANNERS.items()}
-    | {"optimal": Incremental, "ecmp": AtRandom}
-)
-"""How to keep the plan of each planner up to date."""
+_OWN: MappingProxyType[str, Callable[[Clos], LivePlan]] = MappingProxyType({"optimal": Incremental, "ecmp": AtRandom})
+"""Planners that keep their plan up to date by themselves. For others all is planned again."""
+
+
+def live_plan(planner: str, fabric: Clos) -> LivePlan:
+    """An empty plan of that planner. Raises KeyError for an unknown one."""
+    own = _OWN.get(planner)
+    return FullReplan(PLANNERS[planner], fabric) if own is None else own(fabric)

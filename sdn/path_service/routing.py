@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from netmodel import EcmpHash
 from sdn.path_service.parties import Pair
-from sdn.path_service.planning import LIVE, LivePlan
+from sdn.path_service.planning import LivePlan, live_plan
 from sdn.path_service.ports import PortTables, Way
 from sdn.path_service.reach import WithinReach, polarised
-from sdn.planners import Cabling, Clos, Incremental, Plan, PlannerName, Route
+from sdn.planners import Cabling, Clos, Incremental, Plan, Route
 
 REROUTES_PER_S = 1000.0
 """Running elephants that arrivals and departures of others may reroute, on average."""
@@ -24,7 +24,7 @@ MAX_REROUTES = 16
 class Routing:
     """The plan, and the pair of every commodity in it."""
 
-    def __init__(self, cables: Cabling, planner: PlannerName, ecmp_hash: EcmpHash, counts: Counter[str]) -> None:
+    def __init__(self, cables: Cabling, planner: str, ecmp_hash: EcmpHash, counts: Counter[str]) -> None:
         self.pairs: dict[int, Pair] = {}
         """Pairs that have a commodity, by its number."""
         self.tables = PortTables(cables, ecmp_hash)
@@ -32,7 +32,7 @@ class Routing:
         """What ports do not reach; None on most fabrics."""
         self._live: LivePlan
         if self.polarised is None:
-            self._live = LIVE[planner](cables.fabric)
+            self._live = live_plan(planner, cables.fabric)
         else:  # no other planner knows what ports reach
             self._live = WithinReach(cables.fabric, lambda src, dst: self.tables.ways(src, dst))
         self._snapshot: Plan | None = None

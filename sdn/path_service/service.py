@@ -28,9 +28,8 @@ from sdn.path_service.expected import Expectations
 from sdn.path_service.failover import Failover
 from sdn.path_service.messages import Announce, Hello, HostMessage, Measured, Ping, Pong, Release, Report
 from sdn.path_service.parties import Client, Pair, Parties
-from sdn.path_service.planning import LIVE
 from sdn.path_service.routing import Routing
-from sdn.planners import DEFAULT_PLANNER, UNREACHABLE, PlannerName, cabling
+from sdn.planners import DEFAULT_PLANNER, PLANNERS, UNREACHABLE, cabling
 from sdn.planners.cabling import LinkIndex
 
 _LEAVING = 64  # pairs of clients that have left, removed in one event
@@ -40,15 +39,15 @@ _LEAVING = 64  # pairs of clients that have left, removed in one event
 class Options:
     """The settings of a path service's decisions. Raises ValueError for an unknown planner."""
 
-    planner: PlannerName = DEFAULT_PLANNER
+    planner: str = DEFAULT_PLANNER
     forecast: bool = False
     """Learn which elephants repeat, and assign their paths before they are announced."""
     rates: bool = False
     """Limit every elephant to its max-min fair rate."""
 
     def __post_init__(self) -> None:
-        if self.planner not in LIVE:
-            raise ValueError(f"planner {self.planner!r} is none of {', '.join(LIVE)}")
+        if self.planner not in PLANNERS:
+            raise ValueError(f"planner {self.planner!r} is none of {', '.join(PLANNERS)}")
 
 
 class PathService:

@@ -9,7 +9,6 @@ the optimum. Those in `sdn.planners.pods` take a `PodClos`, of three tiers, and 
 """
 
 from types import MappingProxyType
-from typing import Literal
 
 from sdn.planners import pods
 from sdn.planners.annealing import annealing
@@ -20,24 +19,25 @@ from sdn.planners.greedy import greedy
 from sdn.planners.ilp import ilp
 from sdn.planners.incremental import Incremental, Route, repair
 from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Plan
+from sdn.planners.named import NamedPlanners
 from sdn.planners.objective import Fairness
 from sdn.planners.optimal import optimal
 from sdn.planners.order import c4p, crux, largest_first
 from sdn.planners.planner import Planner
 from sdn.planners.rates import max_min_rates
 
-PlannerName = Literal["optimal", "greedy", "annealing", "ilp", "ecmp"]
+DEFAULT_PLANNER = "optimal"
 
-DEFAULT_PLANNER: PlannerName = "optimal"
-
-PLANNERS: MappingProxyType[PlannerName, Planner] = MappingProxyType(
-    {
-        "optimal": Planner(optimal, pods.optimal),
-        "greedy": Planner(greedy, pods.greedy),
-        "annealing": Planner(annealing, pods.annealing),
-        "ilp": Planner(ilp, pods.ilp),
-        "ecmp": Planner(ecmp, pods.ecmp),
-    }
+PLANNERS = NamedPlanners(
+    MappingProxyType(
+        {
+            "optimal": Planner(optimal, pods.optimal),
+            "greedy": Planner(greedy, pods.greedy),
+            "annealing": Planner(annealing, pods.annealing),
+            "ilp": Planner(ilp, pods.ilp),
+            "ecmp": Planner(ecmp, pods.ecmp),
+        }
+    )
 )
 """Every planner by name."""
 
@@ -54,7 +54,6 @@ __all__ = [
     "Incremental",
     "Plan",
     "Planner",
-    "PlannerName",
     "Route",
     "annealing",
     "c4p",

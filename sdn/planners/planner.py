@@ -20,15 +20,16 @@ class Planner:
     """A function from a fabric of two tiers and its commodities to a plan. Called like that function."""
 
     plan: Callable[[Clos, Commodities], Plan]
-    in_pods: Callable[[PodClos, Commodities], PodPlan]
-    """The same for three tiers."""
+    in_pods: Callable[[PodClos, Commodities], PodPlan] | None = None
+    """The same for three tiers. None: it serves two tiers only."""
 
     def __call__(self, fabric: Clos, commodities: Commodities) -> Plan:
         return self.plan(fabric, commodities)
 
     def cabling(self, topology: Topology) -> AnyCabling:
         """A topology as the planner takes it. Raises ValueError, which says why, for one that it does not serve."""
-        return pod_cabling(topology) if CORE in tiers(topology).values() else cabling(topology)
+        three = self.in_pods is not None and CORE in tiers(topology).values()
+        return pod_cabling(topology) if three else cabling(topology)
 
     def paths(self, cables: AnyCabling, commodities: Commodities) -> list[Path | None]:
         """The planned path of every commodity, None without one, on a fabric of `cabling`."""
@@ -36,5 +37,6 @@ class Planner:
         if isinstance(cables, Cabling):
             plan = self.plan(cables.fabric, commodities)
             return [cables.path(plan, commodity) for commodity in count]
+        assert self.in_pods is not None  # see `cabling`
         pods = self.in_pods(cables.fabric, commodities)
         return [cables.path(pods, commodity) for commodity in count]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
+from typing import TypeAlias
 
 from netmodel import Path, PortRef, Topology, uplinks
 from netmodel import pods as pods_of
@@ -16,6 +17,9 @@ from testbed.workloads import Transfer
 
 Pair = tuple[int, int]
 """Source rank and destination rank."""
+
+Within: TypeAlias = Callable[[str, str], Sequence[Path]]
+"""The paths that two hosts, by name, may use."""
 
 _Node = str | int
 """A host or a leaf by name, or a pod by number."""
@@ -102,7 +106,7 @@ def disjoint_paths(
     hosts: Sequence[str],
     transfers: Iterable[Transfer],
     nic: int = 0,
-    within: Callable[[str, str], Sequence[Path]] | None = None,
+    within: Within | None = None,
 ) -> dict[Pair, Path]:
     """A path for every pair of ranks, between the NICs of index `nic` of their hosts: pairs that are active in the same
     step share no uplink where that is possible.

@@ -6,16 +6,19 @@ therefore take the same paths with the same seed. tests/testbed/allocation/test_
 that the engine uses.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
+from typing import TypeAlias
 
 import numpy as np
 
 from netmodel import ENTROPY_PORTS, EcmpHash, Path, Topology, paths_of_ports, ports_for_path
-from testbed.allocation.demands import Pair, disjoint_paths
+from testbed.allocation.demands import Pair, Within
 from testbed.errors import InputError
-from testbed.workloads import Transfer
+
+PlanPaths: TypeAlias = Callable[[Within | None], Mapping[Pair, Path]]
+"""Plans a path for pairs of ranks, within those that pairs of hosts may use."""
 
 _U64 = (1 << 64) - 1
 
@@ -47,26 +50,23 @@ def plan_ports(
     lanes: int,
     seed: int,
     *,
-    pinned: Iterable[Transfer] | None = None,
+    paths: PlanPaths | None = None,
     ecmp_hash: EcmpHash,
     nic: int = 0,
 ) -> tuple[RankPorts, ...]:
     """The ports of every rank, where rank k runs on `hosts[k]`.
 
-    `pinned` has the transfers whose paths are planned (policy `pinned`), between the hosts' NICs of index `nic`; None
-    leaves all ports to the devices' random draws. Where too few ports take a planned path, as with a polarised hash,
-    paths are planned over those that enough ports take. Raises InputError when a pair has none.
+    `paths` plans paths between the hosts' NICs of index `nic`; devices draw the ports towards other ranks at random.
+    Where too few ports take a planned path, as with a polarised hash, paths are planned over those that enough ports
+    take. Raises InputError when a pair has none.
     """
     tables: Mapping[int, Mapping[int, Sequence[int]]] = {}
-    if pinned is not None:
-        planned = list(pinned)
-        paths = disjoint_paths(topology, hosts, planned, nic)
+    if paths is not None:
         try:
-            tables = port_tables(topology, hosts, paths, lanes, seed, ecmp_hash=ecmp_hash, nic=nic)
+            tables = port_tables(topology, hosts, paths(None), lanes, seed, ecmp_hash=ecmp_hash, nic=nic)
         except TooFewPortsError:  # plan again, over the paths that ports reach
             reach = lru_cache(maxsize=None)(partial(_reached, topology, ecmp_hash, lanes, nic))
-            paths = disjoint_paths(topology, hosts, planned, nic, reach)
-            tables = port_tables(topology, hosts, paths, lanes, seed, ecmp_hash=ecmp_hash, nic=nic)
+            tables = port_tables(topology, hosts, paths(reach), lanes, seed, ecmp_hash=ecmp_hash, nic=nic)
     return tuple(RankPorts(device_seed(seed, rank), lanes, tables.get(rank, {})) for rank in range(len(hosts)))
 
 

@@ -121,7 +121,9 @@ def check_flows(experiment: Experiment, runs: Iterable[RunFlows]) -> list[FlowCh
     links_died = any(event.cut for event in experiment.spec.events)  # flows went otherwise meanwhile
     for flows in runs:
         run = flows.run
-        if (steered := flows.instance.steering(experiment.policy(run.policy))) is not None or steering is not None:
+        if (
+            steered := experiment.policy(run.policy).steering(flows.instance.placed)
+        ) is not None or steering is not None:
             ways = {}  # the datapath's table has been emptied
         steering = steered
         new_to_datapath = [] if links_died else run.seen

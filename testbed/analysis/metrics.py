@@ -48,7 +48,8 @@ class PolicyResult:
     """All runs of one policy, in the order of their seeds."""
 
     name: str
-    policy: str
+    service: bool
+    """The path service planned its paths."""
     m: int
     flows: tuple[RunFlows, ...]
     """The flows of each run."""
@@ -87,7 +88,9 @@ class PolicyResult:
 def by_policy(experiment: Experiment, runs: Sequence[RunFlows]) -> list[PolicyResult]:
     """The runs, sorted by policy as the spec lists them."""
     return [
-        PolicyResult(policy.name, policy.policy, policy.m, tuple(one for one in runs if one.run.policy == policy.name))
+        PolicyResult(
+            policy.name, policy.kind.service, policy.m, tuple(one for one in runs if one.run.policy == policy.name)
+        )
         for policy in experiment.spec.policies
     ]
 

@@ -83,8 +83,8 @@ def _of_events(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
 
 
 def _of_service(result: PolicyResult) -> dict[str, Any]:
-    """Entries for policy `controller`: counters of the path service and of the path clients, by run."""
-    if result.policy != "controller":
+    """Entries for policies with a path service: counters of the path service and of the path clients, by run."""
+    if not result.service:
         return {}
     return {
         "forecasts": [run.service.get("forecast") for run in result.runs],

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -17,13 +17,10 @@ from testbed.cli.fabric import HashName, fabric_of, hash_option, topology_option
 from testbed.cli.group import OneSentenceGroup
 from testbed.errors import InputError, TestbedError
 
-if TYPE_CHECKING:
-    from sdn.planners import PlannerName
-
 DEFAULT_PORT = 4792
 
 _PLANNERS = ("optimal", "greedy", "annealing", "ilp", "ecmp")
-"""Those of `sdn.planners.PLANNERS`, its default first."""
+"""Ours of `sdn.planners.PLANNERS`, its default first."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -66,7 +63,13 @@ def _json(command: _Command) -> _Command:
     help="Where hosts connect; with port 0 the kernel chooses one.",
 )
 @_token_file
-@click.option("--planner", type=click.Choice(_PLANNERS), default=_PLANNERS[0], show_default=True, help="The planner.")
+@click.option(
+    "--planner",
+    metavar=f"[{'|'.join(_PLANNERS)}]",
+    default=_PLANNERS[0],
+    show_default=True,
+    help="The planner, or that of another package.",
+)
 @hash_option
 @click.option("--forecast", is_flag=True, help="Learn which elephants repeat, and assign their paths in advance.")
 @click.option("--rates", is_flag=True, help="Limit every elephant to its max-min fair rate.")
@@ -81,7 +84,7 @@ def run(
     topology_file: Path,
     listen: str,
     token_file: Path,
-    planner: "PlannerName",
+    planner: str,
     hash_name: HashName | None,
     forecast: bool,
     rates: bool,
@@ -98,10 +101,12 @@ def run(
     from sdn.path_service.run import Place, serve
     from sdn.path_service.service import Options
     from sdn.path_service.token import TokenError, made_or_read
-    from sdn.planners import cabling
+    from sdn.planners import PLANNERS, cabling
 
     address, port = address_and_port("--listen", listen, f"10.0.0.1:{DEFAULT_PORT} or [fd00::1]:{DEFAULT_PORT}")
     topology, _, ecmp_hash = fabric_of(topology_file, hash_name)
+    if planner not in PLANNERS:
+        raise click.BadParameter(f"{planner!r} is none of {', '.join(PLANNERS)}", param_hint="--planner")
     try:
         cabling(topology)
     except ValueError as error:  # the path service does not serve the topology

@@ -61,7 +61,7 @@ def compare(spec: Path, folder: Path, model: Model = "fluid") -> list[Agreement]
     with Steps(None, every_s=5.0) as steps:
         modelled = {(run.policy, run.seed): run.completion_s for run in observe(experiment, steps).runs}
     kinds = {
-        policy.name: "paralet" if policy.policy == "ecmp" and policy.m > 1 else policy.policy
+        policy.name: "paralet" if not policy.kind.chooses and policy.m > 1 else policy.policy
         for policy in experiment.spec.policies
     }
     return [

@@ -55,7 +55,7 @@ def write(
         spines=top_switches(experiment.topology),
         placement=list(zip(first.hosts, first.leaves, strict=True)),
         rule=experiment.spec.placement.rule,
-        services=[_service_row(result) for result in results if result.policy == "controller"],
+        services=[_service_row(result) for result in results if result.service],
         checks=_check_rows(results, checks),
         sections=_sections(experiment, results),
         relays=_relay_rows(first),

@@ -117,7 +117,7 @@ class Runner:
         with ExitStack() as run:
             for one in self._arrangers:
                 one.before_run(instance.job_hosts, run)
-            if self._steerer.steer(instance.steering(policy)):
+            if self._steerer.steer(policy.steering(instance.placed)):
                 self._seen.forget()
             service = run.enter_context(self._services(policy, f"{policy.name}-{seed}"))
             agents.send(prepare_commands(instance, policy, service))

@@ -156,7 +156,7 @@ class PathServices:
     @contextmanager
     def serving(self, policy: Policy, name: str) -> Iterator[PathServiceProcess | None]:
         """Runs the path service for `policy` inside the context."""
-        if policy.policy != "controller":
+        if not policy.kind.service:
             yield None
             return
         argv = [*_PROGRAM, "--topology", str(self._log_dir / "topology.yaml")]

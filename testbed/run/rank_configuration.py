@@ -118,7 +118,5 @@ def connect_commands(experiment: Experiment, prepared: Mapping[int, messages.Pre
 
 
 def _port_policy(policy: Policy, ports: RankPorts) -> messages.PortPolicy:
-    """The device's path policy: ecmp where no ports are pinned or where switches select the paths."""
-    if policy.policy == "adaptive" or policy.policy == "controller":
-        return policy.policy
-    return "pinned" if policy.policy == "pinned" and ports.table else "ecmp"
+    """The device's path policy: `pinned` where paths are planned, else that of the policy."""
+    return "pinned" if ports.table else policy.kind.device

@@ -45,7 +45,7 @@ def run_in_sandbox(
             pcap=experiment.pcap,
             pinning=experiment.spec.pinning,
             faults=faults_of(experiment.spec.links),
-            management=any(policy.policy == "controller" for policy in experiment.spec.policies),
+            management=any(policy.kind.service for policy in experiment.spec.policies),
             on_dead=services.dead_links,
         ) as fabric:
             arrangers = [one.on(fabric) for one in experiment.arrangements]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lanes that leave congested paths in the fluid model: policies `adaptive`, `recycled` and `plb`.
+"""Lanes that leave congested paths in the fluid model, under policies with a `Movement`.
 
 The fluid model has no queues, and so neither queueing delays nor ECN marks. Instead, a lane counts as congested when
 its max-min rate is well below the rate that it could have: a full link limits it, where a queue would build up. Lanes
@@ -7,13 +7,12 @@ compare rates periodically, in multiples of the unloaded round trip, and differe
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from netmodel import ENTROPY_PORTS
-from testbed.spec import PolicyName
+from testbed.policies import Movement
 
 _SLOW = 0.9
 """A lane below this fraction of the rate that it could have is slow."""
@@ -26,34 +25,10 @@ _Ports = npt.NDArray[np.uint16]
 _Numbers = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """The rule by which lanes of a policy move."""
-
-    round_trips: int
-    """Period between two comparisons of a lane, in unloaded round trips."""
-    alone: bool
-    """Whether a lane compares its rate with the fair rate on its hosts' links, or with the best lane to its peer."""
-    memory: int
-    """Number of good ports that each lane remembers."""
-
-
-RULES: dict[PolicyName, Rule] = {
-    # hostlib/native/src/paths/adaptive: three bad flowlets in succession, of four round trips each (4 BDP / m at
-    # 1 / m of the line rate), compared with the peer's best lane; four recycled ports.
-    "adaptive": Rule(round_trips=12, alone=False, memory=4),
-    # REPS (Bonato et al., arXiv 2407.21625): the entropy of an acknowledgement without a mark is used again; a marked
-    # one is replaced.
-    "recycled": Rule(round_trips=1, alone=False, memory=0),
-    # PLB (Qureshi et al., SIGCOMM 2022) with the default of Linux: 12 congested rounds of a busy flow.
-    "plb": Rule(round_trips=12, alone=True, memory=0),
-}
-
-
 class LaneMover:
     """Moves slow lanes to other ports. Deterministic by `seed`. The drawn ports differ from those of the engine."""
 
-    def __init__(self, rule: Rule, round_trip_s: float, ports: _Ports, seed: int) -> None:
+    def __init__(self, rule: Movement, round_trip_s: float, ports: _Ports, seed: int) -> None:
         """`ports`, by pair and lane, are changed in place."""
         self._rule = rule
         self._every_s = rule.round_trips * round_trip_s / _PHASES

@@ -14,7 +14,7 @@ from sim.paths import Paths, spread_paths
 from testbed.analysis.observations import HappenedEvent, LinkLoad, Observations, RunRecord
 from testbed.errors import TestbedError
 from testbed.progress import Steps
-from testbed.simulate.adaptive_lanes import RULES, LaneMover
+from testbed.simulate.adaptive_lanes import LaneMover
 from testbed.simulate.lane_paths import Lanes, addresses_of, path_rows, paths_of_ports
 from testbed.simulate.live_plan import TalkPlanner
 from testbed.simulate.runs import (
@@ -31,8 +31,8 @@ from testbed.simulate.runs import (
 )
 from testbed.spec import Event, Experiment, Instance, Job, Policy
 
-_SPREAD = ("spraying", "oblivious")
-"""Policies that choose a path per packet, so that a whole message is sent at one rate."""
+_SPREAD = ("sprayed", "cycled")
+"""Divisions of a message by packets, so that a whole message is sent at one rate."""
 
 _Floats = npt.NDArray[np.float64]
 _Numbers = npt.NDArray[np.int64]
@@ -85,23 +85,24 @@ class _Model:
         bits = 8 * (payload + (header_bytes(experiment) + ack_bytes(experiment)) * packets)
         delay_s = self._last_packet_s(packets, self._traffic.channel) + experiment.spec.fluid.message_delay_s
         self._add_messages(bits, delay_s)
-        rule = RULES.get(policy.policy)
+        rule = policy.kind.movement
         self._mover = None if rule is None else LaneMover(rule, self._round_trip_s(), self._lanes.ports, instance.seed)
         if self._planner is not None:
             self._take(self._planner.start())
 
     @property
     def _flows(self) -> int:
-        return len(self._pairs) if self._policy.policy in _SPREAD else self._lanes.ports.size
+        return len(self._pairs) if self._policy.kind.division in _SPREAD else self._lanes.ports.size
 
     def _paths(self, rows: npt.NDArray[np.int32]) -> Paths:
         """The flows of all pairs under the policy, where `rows` are the links of each lane."""
-        if self._policy.policy == "spraying":
+        division = self._policy.kind.division
+        if division == "sprayed":
             src, dst = addresses_of(self._instance, self._pairs)
             return spread_paths(self._links, src, dst, self._routes)
-        if self._policy.policy == "oblivious":
+        if division == "cycled":
             return Paths.sprayed(rows)
-        if self._policy.policy == "qp_scaling":  # a queue pair sends its fixed part of a message
+        if division == "parted":  # a queue pair sends its fixed part of a message
             return Paths.of(rows.reshape(-1, 1, rows.shape[2]))
         return self._pulling(rows, np.arange(self._lanes.ports.size).reshape(rows.shape[:2]))
 
@@ -118,12 +119,12 @@ class _Model:
     def _add_messages(self, bits: _Floats, delay_s: _Floats) -> None:
         """Add a message per transfer, with the same number, and then the gates of phases.
 
-        Under policy `qp_scaling` these messages send nothing. Each waits for its parts, one per queue pair, which are
-        added after the gates. Parts are equal, as in E-ECMP (Gangidi et al., SIGCOMM 2024, section 4.2).
+        Where lanes send parts of a message, these messages send nothing. Each waits for its parts, one per queue pair,
+        which are added after the gates. Parts are equal, as in E-ECMP (Gangidi et al., SIGCOMM 2024, section 4.2).
         """
         simulation, channel, dependencies = self._simulation, self._traffic.channel, self._traffic.dependencies
         earlier, later = dependencies.earlier, dependencies.later
-        parted = self._policy.policy == "qp_scaling"
+        parted = self._policy.kind.division == "parted"
         milestone = np.zeros(bits.size + dependencies.pause_s.size, dtype=np.bool_)
         if self._planner is not None:
             milestone[self._planner.milestones] = True
@@ -181,7 +182,7 @@ class _Model:
     def _lane_totals(self) -> LaneTotals:
         """The bytes that each lane has sent over all its paths. The model does not cut messages into flowlets."""
         bits = self._left_bits + self._simulation.flow_bits()
-        if self._policy.policy in _SPREAD:
+        if self._policy.kind.division in _SPREAD:
             bits = np.repeat(bits / self._policy.m, self._policy.m)
         payload = packet_bytes(self._experiment)
         part = payload / (payload + header_bytes(self._experiment) + ack_bytes(self._experiment))
@@ -201,7 +202,7 @@ class _Model:
         (ParaLet, section 5.3). Every switch then receives it completely before it forwards it.
         """
         first_s, hops_s = self._packet_s()
-        lanes = 1.0 if self._policy.policy in _SPREAD else np.minimum(self._policy.m, packets)
+        lanes = 1.0 if self._policy.kind.division in _SPREAD else np.minimum(self._policy.m, packets)
         return np.asarray(hops_s[channel] + (lanes - 1) * first_s[channel])
 
     def _packet_s(self) -> tuple[_Floats, _Floats]:

@@ -16,7 +16,7 @@ from sdn.planners import PLANNERS, Commodities
 from sim.links import Links
 from sim.paths import hashed_paths
 from testbed.allocation.demands import Pair, bytes_by_pair, routes_of
-from testbed.spec import STEERED, Experiment, Instance, Policy
+from testbed.spec import Experiment, Instance, Policy
 from testbed.workloads import Transfer
 
 ELEPHANT_BYTES = 1 << 20
@@ -72,11 +72,11 @@ def lanes_of(
         there = [arrangement.path(near, far) for near, far in ends]
         back = [arrangement.path(far, near) for near, far in ends]
         return Lanes(ports, path_rows(there, policy.m, links), path_rows(back, 1, links)[:, 0])
-    if policy.policy in STEERED:  # switches forward by ingress port and destination
+    if policy.kind.steers:  # switches forward by ingress port and destination
         routes = instance.routes(policy)
         return Lanes(ports, path_rows([_walked(instance, pair, routes) for pair in pairs], policy.m, links))
     rows = paths_of_ports(instance, pairs, ports, links)
-    if policy.policy == "controller" and not live:
+    if policy.kind.service and not live:
         rows = _planned(instance, policy, demands, transfers, rows, links)
     return Lanes(ports, rows)
 

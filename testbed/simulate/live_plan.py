@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, Self
 
 from netmodel import Link, Path
-from sdn.path_service.planning import LIVE, Ends, LivePlan, exchange
+from sdn.path_service.planning import Ends, LivePlan, exchange, live_plan
 from sdn.planners import PLANNERS, Cabling
 from sdn.planners.pods import IncrementalPods, PodCabling
 from testbed.allocation.demands import Pair
@@ -95,7 +95,7 @@ class TalkPlanner:
         cables = PLANNERS[planner].cabling(experiment.topology)
         self._plan: _Kept
         if isinstance(cables, Cabling):
-            self._plan = _TwoTiers(cables, LIVE[planner](cables.fabric))
+            self._plan = _TwoTiers(cables, live_plan(planner, cables.fabric))
         else:
             self._plan = _ThreeTiers(cables)
         self._topology = experiment.topology
@@ -120,7 +120,7 @@ class TalkPlanner:
     def of(cls, instance: Instance, policy: Policy, traffic: Traffic) -> Self | None:
         """The planner of policy `controller`; None under others, and where no job begins and ends by itself."""
         talks = traffic.dependencies.talks
-        if policy.policy != "controller" or not talks:
+        if not policy.kind.service or not talks:
             return None
         return cls(instance, policy, traffic.pairs, traffic.transfers, talks)
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from netmodel import Path, PortRef
 from sim.links import Links
 from sim.messages import NO_CHANNEL
-from sim.packet import Options, Scheme, Simulation
+from sim.packet import Options, Simulation
 from testbed.analysis.observations import HappenedEvent, LinkLoad, Observations, RunRecord
 from testbed.errors import InputError
 from testbed.progress import Steps
@@ -29,21 +29,10 @@ from testbed.simulate.runs import (
     run_record,
     simultaneous_jobs,
 )
-from testbed.spec import Experiment, Instance, Job, LinkSettings, Policy, PolicyName
+from testbed.spec import Experiment, Instance, Job, LinkSettings, Policy
 
 _Longs = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
-
-_SCHEMES: dict[PolicyName, Scheme] = {
-    "oblivious": "oblivious",
-    "recycled": "recycled",
-    "plb": "plb",
-    "conweave": "conweave",
-    "spraying": "spraying",
-    "drill": "drill",
-    "letflow": "letflow",
-}
-"""Under all other policies, each lane has a source port that switches hash."""
 
 
 def observe(experiment: Experiment, steps: Steps) -> Observations:
@@ -183,7 +172,7 @@ def _options(experiment: Experiment, policy: Policy) -> Options:
         congestion=settings.congestion or ("dctcp" if _links_mark(experiment) else "fixed"),
         window_bdp=settings.window_bdp,
         timeout_rtts=settings.timeout_rtts,
-        scheme=_SCHEMES.get(policy.policy, "hashed"),
+        scheme=policy.kind.scheme,
         flowlet_gap_s=settings.flowlet_gap_s,
         reroute_rtts=settings.reroute_rtts,
         hold_s=settings.hold_s,

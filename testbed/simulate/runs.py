@@ -30,7 +30,7 @@ from testbed.analysis.observations import (
 from testbed.progress import Steps
 from testbed.simulate.dependencies import Dependencies, dependencies_of
 from testbed.simulate.lane_paths import Lanes, lanes_of, routed_pairs
-from testbed.spec import LARGEST_ROCE_HEADERS_BYTES, STEERED, Experiment, Instance, Job, Policy
+from testbed.spec import LARGEST_ROCE_HEADERS_BYTES, Experiment, Instance, Job, Policy
 from testbed.workloads import Transfer
 
 SAMPLES = 60
@@ -133,7 +133,7 @@ class LaneTotals:
 
 def rank_lanes(instance: Instance, policy: Policy, traffic: Traffic, totals: LaneTotals) -> list[RankLane]:
     """The lanes of all pairs with what they have sent."""
-    method = "ecmp" if policy.policy in STEERED else policy.policy
+    method = "ecmp" if policy.kind.steers else policy.policy
     lanes, several = traffic.lanes.ports.shape[1], instance.experiment.several_nics
     return [
         RankLane(

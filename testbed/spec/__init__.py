@@ -13,13 +13,7 @@ from testbed.spec.fabrics import FABRICS, FabricKind, FabricName
 from testbed.spec.files import dump, load
 from testbed.spec.instance import Instance, all_hosts
 from testbed.spec.placing import Job
-from testbed.spec.policies import (
-    IN_QUEUES,
-    MODELLED,
-    STEERED,
-    Policy,
-    PolicyName,
-)
+from testbed.spec.policies import Policy
 from testbed.spec.settings import FluidSettings, Optical, PacketSettings, Timeouts
 from testbed.spec.written import (
     LARGEST_ROCE_HEADERS_BYTES,
@@ -35,11 +29,8 @@ from testbed.spec.written import (
 
 __all__ = [
     "FABRICS",
-    "IN_QUEUES",
     "LARGEST_ROCE_HEADERS_BYTES",
-    "MODELLED",
     "SEEDS_MAX",
-    "STEERED",
     "AnyTopology",
     "Event",
     "Experiment",
@@ -54,7 +45,6 @@ __all__ = [
     "PacketSettings",
     "Placement",
     "Policy",
-    "PolicyName",
     "Spec",
     "SpecError",
     "Timeouts",

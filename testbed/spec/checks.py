@@ -10,8 +10,6 @@ from itertools import chain
 from netmodel import Location, PortRef, Topology, TopologySpec, forwarding, raise_all
 from sdn.openflow.source_rules import source_rules
 from sdn.planners import PLANNERS, cabling
-from sdn.planners.disjoint import check_served
-from testbed.allocation.placement import leaf_of
 from testbed.arrangements import Arrangement
 from testbed.arrangements.rails import LocalNetworks
 from testbed.misfit import Misfit
@@ -30,7 +28,7 @@ from testbed.spec.placing import (
     port_named,
     sending_port_named,
 )
-from testbed.spec.policies import LACKING, Policy
+from testbed.spec.policies import Policy
 from testbed.spec.written import LARGEST_ROCE_HEADERS_BYTES, LinkSettings, Spec
 
 
@@ -204,9 +202,8 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
         return
     fabric = spec.fabric_kind
     for index, policy in enumerate(spec.policies):
-        if policy.policy in LACKING[spec.fabric]:
-            having = (name for name, lacking in LACKING.items() if policy.policy not in lacking)
-            others = [name for name in having if FABRICS[name].suggested]
+        if fabric.name in policy.kind.lacking:
+            others = [name for name, kind in FABRICS.items() if kind.suggested and name not in policy.kind.lacking]
             said = f"fabric {spec.fabric} has no policy {policy.policy}; use {' or '.join(others)}"
             found.add(Misfit(said, "policies", index, "policy"))
             continue
@@ -218,7 +215,7 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
             found.add(Misfit(said, "policies", index, "congestion_control"))
         if policy.paced and not fabric.paces:
             found.add(Misfit("only fabric fluid models it", "policies", index, "paced"))
-        if fabric.switch_settings and policy.policy in ("recycled", "plb") and spec.packet.ecn_bytes is None:
+        if fabric.switch_settings and policy.kind.heeds_marks and spec.packet.ecn_bytes is None:
             said = "it needs switches that mark; give ecn_bytes under packet"
             found.add(Misfit(said, "policies", index, "policy"))
         if experiment is not None and found.fit_at("policies", index):
@@ -240,20 +237,16 @@ def _check_paths(experiment: Experiment, policy: Policy, found: Findings, index:
 
 def _check_planner(experiment: Experiment, policy: Policy) -> None:
     """Raises ValueError, which says why, where the planner of `policy`, if any, does not serve the topology."""
-    topology, nic = experiment.topology, experiment.nic
-    if policy.policy == "controller":
+    if policy.kind.service:
         # On three tiers the path service does not plan, and elephants that come and go only by `optimal`.
-        if experiment.spec.fabric in MODELS and (policy.planner_name == "optimal" or not _has_talks(experiment)):
-            PLANNERS[policy.planner_name].cabling(topology)
+        modelled = experiment.spec.fabric_kind.modelled
+        if modelled and (policy.planner_name == "optimal" or not _has_talks(experiment)):
+            PLANNERS[policy.planner_name].cabling(experiment.topology)
         else:
-            cabling(topology)
-    elif policy.policy == "pinned":
-        for seed in experiment.seeds:
-            instance = Instance(experiment, seed)
-            hosts = instance.hosts
-            leaves = {host: leaf_of(topology, host, nic) for host in hosts}
-            ends = ((hosts[one.src], hosts[one.dst]) for one in instance.planned())
-            check_served(topology, ((a, b) for a, b in ends if leaves[a] != leaves[b]), nic)
+            cabling(experiment.topology)
+    for seed in experiment.seeds:
+        instance = Instance(experiment, seed)
+        policy.kind.check(instance.placed, instance.planned())
 
 
 def _has_talks(experiment: Experiment) -> bool:
@@ -266,7 +259,7 @@ def _check_fabric(spec: Spec, found: Findings) -> None:
     """Checks that the fabric has the features that the spec uses."""
     if found.fit("workload", "fabric") and spec.fabric in spec.workload.LACKING:
         found.add(Misfit(f"workload {spec.workload.kind} runs on fabric mininet", "workload", "kind"))
-    if found.fit("policies") and not any(policy.policy == "controller" for policy in spec.policies):
+    if found.fit("policies") and not any(policy.kind.service for policy in spec.policies):
         for index, event in enumerate(spec.events):
             if event.path_service:
                 said = "no policy of the spec uses the path service; add a policy controller"

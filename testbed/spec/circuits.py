@@ -46,7 +46,7 @@ def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
             said = f"cables of topology {topology.name} end in optical switches: take rule vclos, which sets circuits"
             found.add(Misfit(said, "placement"))
         for index, policy in enumerate(spec.policies):
-            if policy.policy == "controller":
+            if policy.kind.service:
                 said = "the path service does not look through circuits; take another policy"
                 found.add(Misfit(said, "policies", index, "policy"))
 
@@ -69,7 +69,7 @@ def _check_direct(spec: Spec, found: Findings) -> None:
         said = f"workload {spec.workload.kind} has one connection for each pair of ranks; leave it out"
         found.add(Misfit(said, "optical", "routes"))
     for index, policy in enumerate(spec.policies):
-        if policy.policy != "ecmp":
+        if policy.kind.chooses:
             said = "over circuits a connection has one path only; take policy ecmp"
             found.add(Misfit(said, "policies", index, "policy"))
 

@@ -4,17 +4,15 @@
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 from netmodel import Forwarding, Link, PortRef, forwarding
 from sdn.failover.detours import Detours
-from sdn.isolation.source_routing import SourceRouting, in_order
-from sdn.isolation.virtual_clos import sub_clos
-from sdn.openflow.steering import Steering
 from testbed.allocation.demands import Pair, busiest_s, bytes_by_pair, ideal_s, phases_of, routes_of
 from testbed.allocation.placement import leaf_of
 from testbed.allocation.ports import RankPorts, plan_ports
 from testbed.arrangements import Arrangement, Carried, JobHosts
+from testbed.policies import Placed
 from testbed.spec.experiment import Experiment
 from testbed.spec.placing import Job, hosts_of
 from testbed.spec.policies import Policy
@@ -63,22 +61,23 @@ class Instance:
         """The ways around these switches. Raises ValueError where there is none."""
         return next((found for one in self.arrangements if (found := one.detours(dead)).ways), Detours())
 
-    def steering(self, policy: Policy) -> Steering | None:
-        """The steering that takes precedence over routes under the policy. Raises ValueError."""
+    @cached_property
+    def placed(self) -> Placed:
+        """What a policy may know of a run before it begins."""
         experiment = self.experiment
-        if policy.policy == "source_routing":
-            return in_order(experiment.topology) if policy.uplinks is None else SourceRouting(policy.uplinks)
-        if policy.policy == "vclos":
-            if experiment.nic or experiment.several_nics:
-                raise ValueError("a virtual Clos has the first NIC of each host only; leave out nic and local_nic")
-            isolations = (one.isolation() for one in self.arrangements)
-            own = next((isolation for isolation in isolations if isolation is not None), None)
-            return sub_clos(experiment.topology, self.job_hosts) if own is None else own
-        return None
+        isolations = (one.isolation() for one in self.arrangements)
+        return Placed(
+            experiment.topology,
+            self.hosts,
+            self.job_hosts,
+            experiment.nic,
+            experiment.several_nics,
+            next((isolation for isolation in isolations if isolation is not None), None),
+        )
 
     def routes(self, policy: Policy) -> Forwarding:
         """The forwarding of the switches under the policy while all links live. Raises ValueError."""
-        topology, steering = self.experiment.topology, self.steering(policy)
+        topology, steering = self.experiment.topology, policy.steering(self.placed)
         return forwarding(topology) if steering is None else steering.routes(topology)
 
     # Transfers
@@ -155,13 +154,12 @@ class Instance:
         Raises InputError when too few ports take a path that is planned.
         """
         experiment = self.experiment
-        pinned = list(self.planned()) if policy.policy == "pinned" else None
         return plan_ports(
             experiment.topology,
             self.hosts,
             policy.m,
             self.seed,
-            pinned=pinned,
+            paths=partial(policy.planned, self.placed, list(self.planned())),
             ecmp_hash=experiment.ecmp_hash,
             nic=experiment.nic,
         )

@@ -1,55 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Path policies: their names, which fabric has which policy, and the options of a policy."""
+"""The section `policies` of a spec: a policy and its options. `testbed.policies` has the policies."""
 
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from netmodel import raise_all
-from sdn.planners import DEFAULT_PLANNER, PlannerName
+from netmodel import Path, raise_all
+from sdn.openflow.steering import Steering
+from sdn.planners import DEFAULT_PLANNER, PLANNERS
 from sim.packet import Receiver
+from testbed.allocation.demands import Pair, Within
 from testbed.misfit import Misfit
-from testbed.spec.fabrics import FabricName
+from testbed.policies import Placed, PolicyKind, option_owners, policy_kind, policy_names
 from testbed.spec.section import NAME, Section
-
-PolicyName = Literal[
-    "ecmp",
-    "pinned",
-    "adaptive",
-    "controller",
-    "source_routing",
-    "vclos",
-    "spraying",
-    "oblivious",
-    "recycled",
-    "plb",
-    "qp_scaling",
-    "drill",
-    "letflow",
-    "conweave",
-]
-
-STEERED: tuple[PolicyName, ...] = ("source_routing", "vclos")
-"""Policies under which switches choose paths regardless of source ports."""
-
-IN_QUEUES: tuple[PolicyName, ...] = ("drill", "letflow", "conweave")
-"""Policies that depend on queues, gaps or single packets; only fabric packet models them."""
-
-MODELLED: tuple[PolicyName, ...] = ("spraying", "oblivious", "recycled", "plb", "qp_scaling", *IN_QUEUES)
-"""Policies that ParaLet is compared with. The engine does not have them; simulated fabrics do."""
-
-LACKING: dict[FabricName, tuple[PolicyName, ...]] = {
-    "mininet": MODELLED,
-    "fluid": IN_QUEUES,
-    "packet": ("adaptive", "qp_scaling"),
-    "softroce": MODELLED,
-}
-"""Policies that a fabric does not support."""
+from testbed.workloads import Transfer
 
 TransportName = Literal["paralet", "socket"]
 
 CongestionControl = Literal["delay", "fixed_window"]
 """The engine's laws of congestion control; a test compares them with the engine's own list."""
+
+
+def _known(name: str) -> str:
+    _one_of(name, policy_names())
+    policy_kind(name)  # raises ValueError for one of another package that cannot be imported
+    return name
+
+
+def _known_planner(name: str) -> str:
+    _one_of(name, list(PLANNERS))
+    return name
+
+
+def _one_of(name: str, known: Sequence[str]) -> None:
+    *some, last = map(repr, known)
+    if name not in known:
+        raise ValueError(f"must be {', '.join(some)} or {last}, not {name!r}")
 
 
 class Policy(Section):
@@ -65,14 +52,14 @@ class Policy(Section):
     """
 
     name: str = Field(pattern=NAME, max_length=40)
-    policy: PolicyName
+    policy: Annotated[str, AfterValidator(_known)]
     transport: TransportName = "paralet"
     m: int = Field(default=1, ge=1, le=256)
     flowlet_bytes: int | None = Field(default=None, gt=0)
     mice_bytes: int | None = Field(default=None, ge=0)
     congestion_control: CongestionControl | None = None
     window_packets: int | None = Field(default=None, ge=1, le=512)
-    planner: PlannerName | None = None
+    planner: Annotated[str, AfterValidator(_known_planner)] | None = None
     elephant_bytes: int | None = Field(default=None, gt=0)
     assign_wait_s: float | None = Field(default=None, ge=0, le=60)
     uplinks: dict[str, dict[int, int]] | None = None
@@ -81,24 +68,36 @@ class Policy(Section):
     receiver: Receiver | None = None
 
     @property
-    def planner_name(self) -> PlannerName:
+    def kind(self) -> PolicyKind:
+        """What it asks of a fabric, and how it chooses paths."""
+        return policy_kind(self.policy)
+
+    def planned(
+        self, placed: Placed, transfers: Iterable[Transfer], within: Within | None = None
+    ) -> Mapping[Pair, Path]:
+        """The paths that it plans before a run, by pair of ranks."""
+        return self.kind.paths(placed, transfers, within)
+
+    def steering(self, placed: Placed) -> Steering | None:
+        """The steering of the switches. Raises ValueError, which says why not."""
+        return self.kind.steering(placed, {name: getattr(self, name) for name in self.kind.options})
+
+    @property
+    def planner_name(self) -> str:
         """The planner of policy `controller`."""
         return self.planner or DEFAULT_PLANNER
 
     @model_validator(mode="after")
     def _keys_that_fit(self) -> "Policy":
         found = []
-        if self.policy != "controller":
-            for name in ("planner", "elephant_bytes", "assign_wait_s"):
-                if getattr(self, name) is not None:
-                    found.append(Misfit("is for policy controller only; leave it out", name))
+        for name, owner in option_owners().items():
+            if name not in self.kind.options and getattr(self, name) is not None:
+                found.append(Misfit(f"is for policy {owner} only; leave it out", name))
         if self.window_packets is not None and self.congestion_control != "fixed_window":
             found.append(Misfit("is for congestion_control fixed_window only; leave it out", "window_packets"))
-        if self.transport == "socket" and (self.policy != "ecmp" or self.m != 1):
+        if self.transport == "socket" and (self.kind.chooses or self.m != 1):
             found.append(Misfit("socket has no lanes: take policy ecmp and m 1", "transport"))
-        if self.paced and self.policy in ("spraying", "oblivious", "qp_scaling"):
+        if self.paced and self.kind.division != "pulled":
             found.append(Misfit(f"is for lanes that pull flowlets, which policy {self.policy} does not have", "paced"))
-        if self.policy != "source_routing" and self.uplinks is not None:
-            found.append(Misfit("is for policy source_routing only; leave it out", "uplinks"))
         raise_all(found)
         return self

@@ -50,7 +50,7 @@ def workload_class(kind: EntryPoint) -> type[Workload]:
     """The class of a kind. Raises ValueError when another package's cannot be imported, or is no workload."""
     try:
         found = kind.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever its module does
         raise ValueError(f"workload {kind.name} is {kind.value}, which cannot be imported: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Workload)):
         raise ValueError(f"workload {kind.name} is {kind.value}, which is no class of testbed.workloads.Workload")

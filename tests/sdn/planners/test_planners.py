@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdn.path_service.planning import LIVE
+from sdn.path_service.planning import live_plan
 from sdn.planners import (
     LOCAL,
     PLANNERS,
@@ -19,7 +18,6 @@ from sdn.planners import (
     Clos,
     Commodities,
     Plan,
-    PlannerName,
     congestion_bound,
     greedy,
     optimal,
@@ -38,8 +36,11 @@ KINDS = {
 }
 
 
-def test_every_name_has_a_planner_and_the_path_service_keeps_its_plan() -> None:
-    assert set(get_args(PlannerName)) == set(PLANNERS) == set(LIVE)
+@pytest.mark.parametrize("name", PLANNERS)
+def test_the_path_service_keeps_the_plan_of_every_planner(name: str) -> None:
+    plan = live_plan(name, Clos.of(2, 2, 2, 1.0))
+    route, _ = plan.arrive(0, 2)
+    assert (plan.numbers(), len(plan.plan().spine)) == ([route.commodity], 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)

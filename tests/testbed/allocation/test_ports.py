@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from ipaddress import IPv4Address
 from typing import Any
 
@@ -105,8 +106,15 @@ def test_paths_are_planned_for_the_nic_that_sends() -> None:
     switches = (*plain.switches, Switch("own", "leaf", 99, 0))
     both = replace(plain, hosts=tuple(hosts), switches=switches, links=tuple(links))
     used = place(plain, "cross_leaf", 8)
-    expected = [ranks.table for ranks in plan_ports(plain, used, 3, 1, pinned=ring(8), ecmp_hash=OvsHash())]
-    planned = plan_ports(both, used, 3, 1, pinned=ring(8), ecmp_hash=OvsHash(), nic=1)
+    expected = [
+        ranks.table
+        for ranks in plan_ports(
+            plain, used, 3, 1, paths=partial(disjoint_paths, plain, used, ring(8), 0), ecmp_hash=OvsHash()
+        )
+    ]
+    planned = plan_ports(
+        both, used, 3, 1, paths=partial(disjoint_paths, both, used, ring(8), 1), ecmp_hash=OvsHash(), nic=1
+    )
     assert [ranks.table for ranks in planned] == expected
     assert all(expected)
 
@@ -118,7 +126,9 @@ def test_too_few_ports_for_the_lanes_are_an_error() -> None:
     with pytest.raises(
         InputError, match=rf"^pinned: {lanes} lanes need .* and only \d+ take that path; use fewer lanes$"
     ):
-        plan_ports(topology, hosts, lanes, 1, pinned=ring(8), ecmp_hash=OvsHash())
+        plan_ports(
+            topology, hosts, lanes, 1, paths=partial(disjoint_paths, topology, hosts, ring(8), 0), ecmp_hash=OvsHash()
+        )
 
 
 @pytest.mark.parametrize("kind", ["crc16", "crc32"])
@@ -132,7 +142,9 @@ def test_paths_are_planned_over_those_that_ports_reach(topology: Topology, most:
     hosts = [host.name for host in topology.hosts]
     count = len(hosts)
     transfers = [Transfer(0, 0, rank, (rank + count // 2) % count, 0, 0, 1) for rank in range(count)]
-    ports = plan_ports(topology, hosts, 2, 1, pinned=transfers, ecmp_hash=CrcHash(kind))
+    ports = plan_ports(
+        topology, hosts, 2, 1, paths=partial(disjoint_paths, topology, hosts, transfers, 0), ecmp_hash=CrcHash(kind)
+    )
     used: Counter[PortRef] = Counter()
     for rank, host in enumerate(hosts):
         other = hosts[(rank + count // 2) % count]
@@ -146,7 +158,8 @@ def test_paths_are_planned_over_those_that_ports_reach(topology: Topology, most:
 
 def test_ranks_without_pinned_destinations_draw_their_ports() -> None:
     topology = fabric()
-    plan = plan_ports(topology, ["h1", "h2"], 3, 5, pinned=ring(2), ecmp_hash=OvsHash())  # both on leaf1
+    hosts = ["h1", "h2"]  # both on leaf1
+    plan = plan_ports(topology, hosts, 3, 5, paths=disjoint_paths(topology, hosts, ring(2)), ecmp_hash=OvsHash())
     assert [ports.table for ports in plan] == [{}, {}]
     assert plan[0].towards(1) == drawn_ports(device_seed(5, 0), 3) != plan[1].towards(0)
 

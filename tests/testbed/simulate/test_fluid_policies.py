@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from testbed.analysis.observations import RunRecord
 from testbed.analysis.results import ideal_of
-from testbed.spec import IN_QUEUES, MODELLED, Experiment
+from testbed.policies import OURS
+from testbed.spec import Experiment
 from tests.testbed.simulate.small import LAST_S, PACKET_S, RATE_BPS, WIRE_S, document, observe, small
 
 
@@ -110,7 +111,14 @@ def test_moving_lanes_leave_full_and_slow_paths(policy: str, m: int) -> None:
 
 
 @given(
-    policy=st.sampled_from([*(name for name in MODELLED if name not in IN_QUEUES), "adaptive", "ecmp"]),
+    policy=st.sampled_from(
+        [
+            *(name for name, kind in OURS.items() if kind.lacking == {"mininet", "softroce"}),
+            "qp_scaling",
+            "adaptive",
+            "ecmp",
+        ]
+    ),
     m=st.integers(1, 6),
     seed=st.integers(0, 1000),
     part=st.floats(0.05, 0.95),

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from netmodel import SpecError
-from sdn.path_service.planning import LIVE, exchange
+from sdn.path_service.planning import exchange, live_plan
 from sdn.planners import PLANNERS, Clos
 from sim.links import Links
 from testbed import spec
@@ -186,7 +186,7 @@ def test_a_dumped_spec_has_the_phases_of_its_trace(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["optimal", "greedy", "ecmp"])
 def test_changes_at_one_time_leave_the_plan_of_the_commodities_that_remain(name: str) -> None:
-    plan = LIVE[name](Clos.of(2, 2, 2, 1.0))
+    plan = live_plan(name, Clos.of(2, 2, 2, 1.0))
     first, routes = exchange(plan, (), [(0, 2), (1, 3)])
     assert [route.commodity for route in routes] == first == plan.numbers()
     second, _ = exchange(plan, [first[0]], [(0, 3)])

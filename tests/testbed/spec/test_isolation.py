@@ -35,7 +35,7 @@ def test_jobs_get_separate_hosts_and_links(tmp_path: Path) -> None:
     assert [(job.name, job.size) for job in made.jobs] == [("one", 8), ("two", 4)]
     assert len(set(made.first_hosts)) == made.ranks == 12
     (placed,) = made.arrangements
-    assert first_of(made).steering(made.policy("vclos")) == placed.isolation()
+    assert made.policy("vclos").steering(first_of(made).placed) == placed.isolation()
     assert placed.hosts == first_of(made).job_hosts
     assert made.cabled == made.topology
 
