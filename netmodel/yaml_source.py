@@ -104,13 +104,15 @@ class Document:
             raise _error(file, None, (), f"is not UTF-8 text: {error.reason} at byte {error.start}") from None
         return cls(text, file)
 
-    def as_model(self, model: type[_Model]) -> _Model:
+    def as_model(self, model: type[_Model], context: object = None) -> _Model:
         """The data as a `model`. Raises SpecError with all mistakes that the model's validators find.
+
+        Validators get `context`.
 
         A `LocatedError` (such as `TopologyError`) of a validator is reported at its place below the validated value.
         """
         try:
-            return model.model_validate(self.data)
+            return model.model_validate(self.data, context=context)
         except pydantic.ValidationError as error:
             raise SpecError(*_mistakes(error, self._root, model, self.file)) from None
 

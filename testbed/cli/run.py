@@ -72,7 +72,7 @@ def run(
     from testbed.analysis import results
     from testbed.cli.outcome import evaluate, observations_of
 
-    experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric)
+    experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric, run_code=True)
     modelled = experiment.spec.fabric_kind.modelled
     in_guest = experiment.spec.fabric_kind.rdma and not rxe.per_namespace()
     if not modelled:

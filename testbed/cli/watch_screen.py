@@ -46,7 +46,7 @@ def main(spec_file: Path, journal: Path, parent: int) -> int:
             self.exit(return_code=INTERRUPTED)
 
     os.nice(19)  # the view takes what the run leaves of the processors
-    experiment = spec.load(spec_file)
+    experiment = spec.load(spec_file, run_code=True)  # `paralet run` has written it
     run = os.getppid()
     screen = WatchScreen(
         lambda: stats.survey(_below(run)),

@@ -22,7 +22,7 @@ from testbed.analysis.observations import LaneCounters
 from testbed.errors import PeerLostError, TestbedError
 from testbed.run import agent_messages as messages
 from testbed.run.collective_executor import Connection, Connections, RankRun, Request, Way
-from testbed.workloads import Elements, VerifiedWorkload
+from testbed.workloads import Elements, PythonFiles, VerifiedWorkload
 
 if TYPE_CHECKING:
     from testbed.workloads.nccl import NcclAllreduce, NcclCollective
@@ -245,7 +245,7 @@ def serve(commands: IO[str], reports: IO[str], transport: Transport) -> int:
         run: RankOfRun | None = None
         try:
             for line in commands:
-                command = messages.COMMANDS.validate_json(line)
+                command = messages.COMMANDS.validate_json(line, context=PythonFiles())  # the runner has run them
                 if isinstance(command, messages.Prepare):
                     run = _open(command, transport)
                     open_runs.callback(run.close)

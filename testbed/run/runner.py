@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 journal.write(line(entry))
 
     def work() -> None:
-        experiment = load(arguments.spec)
+        experiment = load(arguments.spec, run_code=True)  # `paralet run` has written it
         runs = len(experiment.seeds) * len(experiment.spec.policies)
         with AgentProcesses(all_hosts(experiment)) as agents, Steps(runs) as steps:
             run_in_sandbox(experiment, agents, arguments.log_dir, steps, tell).save(arguments.out)

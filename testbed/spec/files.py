@@ -19,6 +19,7 @@ from testbed.spec.checks import examine
 from testbed.spec.experiment import Experiment
 from testbed.spec.fabrics import FabricName
 from testbed.spec.written import Spec, TopologyFile
+from testbed.workloads import PythonFiles
 
 _STAND_INS: dict[str, Any] = {
     "name": "unread",
@@ -35,6 +36,7 @@ def load(
     policies: Sequence[str] = (),
     seeds: int | None = None,
     fabric: FabricName | None = None,
+    run_code: bool = False,
 ) -> Experiment:
     """Read a spec, and its topology if that is a separate file, and make every check that needs no privileges.
 
@@ -43,10 +45,13 @@ def load(
     `policies` keeps only policies of these names. `seeds` replaces the spec's seeds by seeds 1 to that number, and
     `fabric` replaces the spec's fabric.
 
+    With `run_code` a Python file that the spec names as its workload is run. Leave it out unless the user has given the
+    spec to be run: one from elsewhere could do anything.
+
     Raises SpecError with all mistakes of the files, or InputError for a wrong argument.
     """
     document = source if isinstance(source, Document) else Document.read(source)
-    spec, mistakes, unread = _read(document)
+    spec, mistakes, unread = _read(document, PythonFiles(Path(document.file).parent) if run_code else None)
     spec, of_topology = _with_topology(spec, Path(document.file).parent)
     if of_topology:
         mistakes += of_topology
@@ -84,10 +89,10 @@ def dump(spec: Spec, *, whole: bool = True) -> str:
     return yaml.safe_dump(spec.model_dump(mode="json", exclude_unset=True, exclude=left_out), sort_keys=False)
 
 
-def _read(document: Document) -> tuple[Spec, list[Mistake], list[Location]]:
+def _read(document: Document, allowed: PythonFiles | None) -> tuple[Spec, list[Mistake], list[Location]]:
     """The spec in a document, its mistakes, and the places whose values were replaced because of them."""
     try:
-        return document.as_model(Spec), [], []
+        return document.as_model(Spec, allowed), [], []
     except SpecError as error:
         mistakes = list(error.mistakes)
         if not isinstance(document.data, dict) or not all(mistake.place for mistake in mistakes):
@@ -108,7 +113,7 @@ def _read(document: Document) -> tuple[Spec, list[Mistake], list[Location]]:
         data[key] = _STAND_INS[key]
         unread.append((key,))
     try:
-        return Spec.model_validate(data), mistakes, unread
+        return Spec.model_validate(data, context=allowed), mistakes, unread
     except ValidationError:  # the stand-in values do not fit the rest, so only the first mistakes are known
         raise SpecError(*mistakes) from None
 

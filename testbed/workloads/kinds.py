@@ -9,10 +9,11 @@ from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import GetCoreSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
 from testbed.workloads.base import Workload
+from testbed.workloads.files import from_file, names_python
 
 GROUP = "paralet.workloads"
 
@@ -58,7 +59,7 @@ def workload_class(kind: EntryPoint) -> type[Workload]:
 
 
 class ByKind:
-    """Annotates `Workload` where the key `kind` says which class the data have.
+    """Annotates `Workload` where the key `kind`, or a Python `file`, says which class the data have.
 
     `more` has further kinds, which no spec can name: the module and the class of each, as `testbed.training:Job`.
     """
@@ -73,11 +74,18 @@ class ByKind:
         }
         # As with pydantic's SerializeAsAny, all keys of the class are written, not only those of `Workload`.
         anything = core_schema.simple_ser_schema("any")
-        return core_schema.tagged_union_schema(choices, "kind", from_attributes=True, serialization=anything)
+        by_kind = core_schema.tagged_union_schema(choices, "kind", from_attributes=True)
+        return core_schema.with_info_wrap_validator_function(_by_file, by_kind, serialization=anything)
 
 
 AnyWorkload = Annotated[Workload, ByKind()]
 """A workload of any kind that a spec can name."""
+
+
+def _by_file(values: Any, by_kind: core_schema.ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    if isinstance(values, Workload) and names_python(vars(values)):
+        return values  # it is validated already
+    return from_file(values, info.context) if names_python(values) else by_kind(values)
 
 
 def _validated(kind: EntryPoint, value: object) -> Workload:

@@ -65,7 +65,7 @@ print(*(name for name in sys.modules if name.startswith(rooms)))
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     imported, loaded = (set(line.split()) for line in done.stdout.splitlines())
-    assert imported == {"testbed.workloads.base", "testbed.workloads.kinds"}
+    assert imported == {"testbed.workloads.base", "testbed.workloads.files", "testbed.workloads.kinds"}
     assert loaded - imported == {"testbed.workloads.permutation"}
 
 
