@@ -159,7 +159,8 @@ def test_paths_are_planned_over_those_that_ports_reach(topology: Topology, most:
 def test_ranks_without_pinned_destinations_draw_their_ports() -> None:
     topology = fabric()
     hosts = ["h1", "h2"]  # both on leaf1
-    plan = plan_ports(topology, hosts, 3, 5, paths=disjoint_paths(topology, hosts, ring(2)), ecmp_hash=OvsHash())
+    paths = partial(disjoint_paths, topology, hosts, ring(2), 0)
+    plan = plan_ports(topology, hosts, 3, 5, paths=paths, ecmp_hash=OvsHash())
     assert [ports.table for ports in plan] == [{}, {}]
     assert plan[0].towards(1) == drawn_ports(device_seed(5, 0), 3) != plan[1].towards(0)
 

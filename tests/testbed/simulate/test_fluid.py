@@ -103,7 +103,8 @@ def test_planned_paths_of_three_tiers_share_no_link(policy: dict[str, Any]) -> N
         policies=[{"name": "it", **policy}],
     )
     links = Links(experiment.topology)
-    found = lanes_of(experiment, experiment.spec.policies[0], 1, experiment.transfers(1), links)
+    instance = first_of(experiment)
+    found = lanes_of(instance, experiment.spec.policies[0], instance.transfers, links)
     assert found.rows.shape == (16, 1, 6)
     crossed = found.rows[:, 0, 1:5].ravel()
     assert len(set(crossed.tolist())) == crossed.size
