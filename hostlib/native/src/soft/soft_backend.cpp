@@ -25,7 +25,6 @@ constexpr std::size_t kEthernetHeaderBytes = 14;  // counted by shapers
 constexpr std::uint64_t kLookAhead = 1024;
 constexpr std::uint64_t kUnpacedLookAhead = 32;
 constexpr Nanos kBusyRetry = 100 * kMicrosecond;
-constexpr Nanos kFresh = 500 * kMillisecond;  // a round trip older than this counts as unknown
 // While messages keep coming, their last packets are acknowledged together. A sender that still sends does not wait for
 // these acknowledgements.
 constexpr Nanos kQuiet = 15 * kMicrosecond;
@@ -198,35 +197,9 @@ void SoftBackend::post(std::uint32_t qpn, const WorkRequest& request) {
   activate(qp);
 }
 
-PathEstimate SoftBackend::estimate(std::uint32_t qpn) const {
-  const Qp& qp = qps_.at(qpn);
-  if (!qp.machine) return {};
-  const Requester& requester = qp.machine->requester();
-  const RoundTrip& round_trip = requester.round_trip();
-  // A path that was slow a while ago may be fast now: an idle lane without recent samples is tried again. The round
-  // trip of a lane that waits for an acknowledgement is at least the time it has waited.
-  const bool unknown = requester.all_acknowledged() && now_ - round_trip.sampled_at() > kFresh;
-  return {.smoothed_rtt = unknown ? 0 : std::max(round_trip.smoothed(), requester.silence(now_)),
-          .fresh_until = round_trip.sampled_at() + kFresh,
-          .window = requester.control().window(),
-          .hungry = requester.hungry()};
-}
+PathEstimate SoftBackend::estimate(std::uint32_t qpn) const { return estimate_of(qps_.at(qpn), now_); }
 
-QpStatistics SoftBackend::statistics(std::uint32_t qpn) const {
-  const Qp& qp = qps_.at(qpn);
-  QpStatistics out{.port = qp.port};
-  if (qp.machine) {
-    const Requester& requester = qp.machine->requester();
-    const RoundTrip& round_trip = requester.round_trip();
-    out.counters = qp.machine->counters();
-    out.smoothed_rtt = round_trip.smoothed();
-    out.min_rtt = round_trip.smallest() == kNever ? 0 : round_trip.smallest();
-    out.window = requester.control().window();
-    out.all_acknowledged = requester.all_acknowledged();
-    out.acknowledged_packets = requester.acknowledged_packets();
-  }
-  return out;
-}
+QpStatistics SoftBackend::statistics(std::uint32_t qpn) const { return statistics_of(qps_.at(qpn)); }
 
 Discards SoftBackend::discards() const {
   Discards out = discards_;

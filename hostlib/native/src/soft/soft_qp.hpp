@@ -51,6 +51,10 @@ struct SoftQp {
 /// Floor of the silence before a probe. A QP without a round trip of its own follows those of the others to its peer.
 Nanos probe_after(const SoftQp& qp);
 
+/// What the choice of a lane is told about the QP's path.
+PathEstimate estimate_of(const SoftQp& qp, Nanos now);
+QpStatistics statistics_of(const SoftQp& qp);
+
 /// Silence before a probe, without pacing: it means loss or a scheduling delay, and a probe costs one packet.
 inline constexpr Nanos kProbeAfter = 2 * kMillisecond;
 
