@@ -2,6 +2,7 @@
 """The folders of the native engine include only what lies below them."""
 
 import re
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -88,3 +89,27 @@ def test_only_the_factory_knows_the_policies() -> None:
 
 def sources() -> list[Path]:
     return sorted(path for path in SOURCES.rglob("*") if path.suffix in {".cpp", ".hpp"})
+
+
+MOST_LINES = 600
+NATIVE = SOURCES.parent
+TYPE = re.compile(r"^(?:class|struct) (\w+)(?: final)?(?: : .*)? \{$")
+MEMBER_FUNCTION = re.compile(r"^[^\s#/}].*?\b(\w+)::[^\s(]+\(")
+
+
+def test_no_file_and_no_class_is_longer_than_a_reader_can_follow() -> None:
+    """A class is its declaration and its member functions, in the header and the source of a module."""
+    lines: Counter[str] = Counter()
+    for folder in ("src", "python", "fuzz"):
+        for path in sorted(NATIVE.joinpath(folder).rglob("*.[ch]pp")):
+            name, inside = path.relative_to(NATIVE), ""
+            for line in path.read_text().splitlines():
+                lines[f"the file {name}"] += 1
+                begins = not inside and not line.endswith(";") and (TYPE.match(line) or MEMBER_FUNCTION.match(line))
+                if begins:
+                    inside = f"the class {begins[1]} in {name.with_suffix('')}"
+                if inside:
+                    lines[inside] += 1
+                if line.startswith("}") or (begins and line.endswith("}")):
+                    inside = ""
+    assert not {what: count for what, count in lines.items() if count > MOST_LINES}
