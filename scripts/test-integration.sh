@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Tests on emulated fabrics: three modules at a time, because they mostly wait, and then the tests that measure rates or
-# times, one after the other. Every module has network namespaces of its own.
+# times, one after the other. Every module has network namespaces of its own. Modules that take long start first
+# (tests/integration/conftest.py), so the other workers are not idle while one of them runs.
 #
 # usage: scripts/test-integration.sh [ARGUMENT_OF_PYTEST...]
 set -euo pipefail
@@ -16,7 +17,7 @@ tests() {
     results+=("$result")
 }
 
-tests -m 'not alone' -n 3 --dist loadfile "$@"
+tests -m 'not alone' -n 3 --dist loadfile --no-loadscope-reorder "$@"
 tests -m alone "$@"
 [[ ${results[*]} != "$none $none" ]] || exit $none
 for result in "${results[@]}"; do

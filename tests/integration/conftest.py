@@ -49,9 +49,13 @@ def able() -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Outer pytest: give every item of a sandboxed module the sum of their time limits, as the first waits for all."""
+    """Outer pytest: long modules first, so that none is left for the end, when other workers have nothing to do.
+
+    Gives every item of a sandboxed module the sum of their time limits, as the first waits for all.
+    """
     if sandbox.inside():
         return
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
     limits_s: defaultdict[Path, float] = defaultdict(float)
     sandboxed = [item for item in items if item.get_closest_marker("sandboxed")]
     for item in sandboxed:

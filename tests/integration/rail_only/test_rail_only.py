@@ -21,7 +21,10 @@ from emul.shaping import burst_bytes
 from netmodel import PortRef
 from testbed.research.papers.rail_only import times
 
-pytestmark = pytest.mark.timeout(480)  # up to three runs, each a minute on a busy machine
+pytestmark = [
+    pytest.mark.timeout(480),  # up to three runs, each a minute on a busy machine
+    pytest.mark.long,
+]
 
 ROOT = Path(__file__).parents[3]
 BYTES = 800_000

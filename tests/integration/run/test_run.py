@@ -28,6 +28,8 @@ import yaml
 from emul import sandbox
 from testbed.live.runs_so_far import Began, Finished, entries
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[3]
 MARK = "PARALET_RUN_TEST"
 PARALET = (sys.executable, "-c", "from testbed.cli import main; main()")

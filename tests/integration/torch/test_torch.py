@@ -18,6 +18,7 @@ SPEC = Path(__file__).with_name("spec.yaml")
 pytestmark = [
     pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed: run 'make torch'"),
     pytest.mark.timeout(580),
+    pytest.mark.long,
 ]
 
 
