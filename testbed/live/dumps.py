@@ -26,8 +26,8 @@ def as_json(survey: Survey, operations: Sequence[RankOperations] = (), indent: i
     dump = dump_of(survey, time.monotonic(), operations)
     when = datetime.now(UTC).isoformat(timespec="milliseconds")
     processes = [asdict(process) for process in dump.processes]
-    told = {"time": when, "host": dump.host, "clock_s": dump.clock_s, "processes": processes}
-    return json.dumps({**told, "operations": [asdict(one) for one in dump.operations]}, indent=indent)
+    fields = {"time": when, "host": dump.host, "clock_s": dump.clock_s, "processes": processes}
+    return json.dumps({**fields, "operations": [asdict(operation) for operation in dump.operations]}, indent=indent)
 
 
 def from_json(text: bytes, name: str) -> Dump:

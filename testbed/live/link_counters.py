@@ -67,7 +67,7 @@ class PortRates:
     rx_bps: float | None
     drops: int
     rate_bps: float | None
-    """The port's speed, None where nothing told it."""
+    """The port's speed, None where it is unknown."""
 
     @property
     def utilisation(self) -> float | None:

@@ -105,7 +105,7 @@ class RankOperations:
     """The user of the process, as the kernel says; None where that is not known."""
 
 
-class _Told(msgspec.Struct):
+class _Answer(msgspec.Struct):
     pid: int
     operations: tuple[Operation, ...]
 
@@ -122,10 +122,10 @@ def parse(data: bytes) -> tuple[int, tuple[Operation, ...]]:
     if len(body) != length or zlib.crc32(body) != crc:
         raise SnapshotError("the checksum of NCCL's operations is wrong: they changed while they were read")
     try:
-        told = msgspec.json.decode(body, type=_Told)
+        answer = msgspec.json.decode(body, type=_Answer)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SnapshotError(f"the snapshot of NCCL's operations is invalid: {error}") from error
-    return told.pid, told.operations
+    return answer.pid, answer.operations
 
 
 @dataclass(frozen=True, slots=True)

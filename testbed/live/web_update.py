@@ -41,18 +41,18 @@ def web_update(moment: Moment, view: "FabricView | None", status: str, log: Sequ
         moment.ports[:_MOST_PORTS],
         moment.operations[:_MOST_OPERATIONS],
     )
-    told = as_json(shown, view)
-    for lane, history in zip(told["lanes"], shown.history, strict=True):
+    fields = as_json(shown, view)
+    for lane, history in zip(fields["lanes"], shown.history, strict=True):
         lane["history"] = [round(rate) for rate in history]
-    told["links"] = nlargest(_BUSIEST_LINKS, told["links"], key=lambda link: link["utilisation"])
-    told["totals"] = {"devices": moment.devices, "lanes": len(moment.lanes), "tx_bps": moment.tx_bps}
-    told["fabric"] = None
+    fields["links"] = nlargest(_BUSIEST_LINKS, fields["links"], key=lambda link: link["utilisation"])
+    fields["totals"] = {"devices": moment.devices, "lanes": len(moment.lanes), "tx_bps": moment.tx_bps}
+    fields["fabric"] = None
     if view is not None and moment.load is not None:
         heat = {
             leaf: [[round(float(up), 3), round(float(down), 3)] for up, down in cells]
             for leaf, cells in view.heat(moment.load).items()
         }
-        told["fabric"] = {"leaves": view.leaves, "spines": view.spines, "heat": heat}
-    told["status"] = status
-    told["log"] = list(log)
-    return told
+        fields["fabric"] = {"leaves": view.leaves, "spines": view.spines, "heat": heat}
+    fields["status"] = status
+    fields["log"] = list(log)
+    return fields

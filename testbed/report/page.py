@@ -134,17 +134,17 @@ def _jobs_row(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
 
 
 def _sharing_row(result: PolicyResult) -> dict[str, Any]:
-    told = [sharing(one) for one in result.flows]
+    by_run = [sharing(flows) for flows in result.flows]
     return {
         "name": result.name,
         "by_spine": {
             spine: [f"{job} {count / 1e6:.1f}" for job, count in sorted(jobs.items())]
-            for spine, jobs in told[0].by_spine.items()
+            for spine, jobs in by_run[0].by_spine.items()
         },
-        "links": told[0].links,
-        "shared_links": max(one.shared_links for one in told),
-        "most_flows": max(one.most_flows for one in told),
-        "strays": sum(one.strays for one in told),
+        "links": by_run[0].links,
+        "shared_links": max(shared.shared_links for shared in by_run),
+        "most_flows": max(shared.most_flows for shared in by_run),
+        "strays": sum(shared.strays for shared in by_run),
     }
 
 

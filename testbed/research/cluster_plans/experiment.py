@@ -251,8 +251,8 @@ def _header(job: Job, point: Point, size: _Size, copies: int) -> str:
         "the embedding's gradients, and what stays in HB domains. The closed form hides gradients behind the backward",
         "pass; this workload does not.",
     ]
-    if (told := left_out(point)) is not None:
-        lines.append(told)
+    if (sentence := left_out(point)) is not None:
+        lines.append(sentence)
     return "".join(f"# {line}\n" for line in lines) + "\n"
 
 

@@ -140,16 +140,18 @@ class CachedPlanner:
 
 
 def measure(
-    case: Case, planners: Sequence[str], iterations: int, seed: int, told: Callable[[str], None]
+    case: Case, planners: Sequence[str], iterations: int, seed: int, announce: Callable[[str], None]
 ) -> tuple[list[Point], list[Planned]]:
-    """Simulate a case under each planner. `told` is called with the description of each step."""
+    """Simulate a case under each planner. `announce` is called with the description of each step."""
     whole = Clos.of(TORS, SPINES, SPINES, RATE_BPS)
     jobs = case.placed(whole, seed)
     failed = np.random.default_rng(seed).permutation(SPINES)[: case.failed]
     fabric = whole.without(spines=failed.tolist())
     points, planned = [], []
     for name in planners:
-        told(f"{case.model.name}, rings of {case.ring}, {case.jobs} jobs, {case.failed} spines failed: {NAMES[name]}")
+        announce(
+            f"{case.model.name}, rings of {case.ring}, {case.jobs} jobs, {case.failed} spines failed: {NAMES[name]}"
+        )
         planner = CachedPlanner(name, seed)
         trained = train(fabric, jobs, iterations, planner)
         job, flow_s = jobs[0], trained.message_s[0]
