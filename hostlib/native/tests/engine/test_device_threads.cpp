@@ -128,7 +128,7 @@ class SettlesBackend final : public SoftBackend {
   std::atomic<unsigned>& settled_;
 };
 
-TEST_CASE("a long message is acknowledged at once when the receiver has nothing else to wait for") {
+TEST_CASE("a long message is acknowledged at once when the receiver has nothing else to wait for" * of_soft()) {
   DeviceOptions polling = options(kB);
   polling.busy_poll = 600 * kSecond;  // its progress thread does not settle
   std::atomic<unsigned> settled{0};
