@@ -4,8 +4,8 @@
 // helper threads: posting and testing move data, between the caller's memory and the sockets without a copy.
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "path_client/client.hpp"
 
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
