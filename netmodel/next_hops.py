@@ -62,9 +62,10 @@ class SwitchRoutes(Mapping[Address, tuple[int, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """The routes of every switch: `groups[switch name][address]` is a tuple of out ports, ascending.
+    """The routes of every switch: `groups[switch name][address]` is a tuple of out ports.
 
     A tuple of one port is a plain output. Several ports are the members of an ECMP group; member k is the k-th port.
+    They are ascending in what `forwarding` computes, and in another order where that of a running switch was read.
     Unreachable addresses are absent (KeyError). `dead_links` are the links that the routes avoid. `ingress` has tables
     like those of `groups` for packets that enter by a certain switch port. Such packets use that table only; a packet
     whose address it lacks is dropped.

@@ -86,6 +86,8 @@ class RoutedFabric:
         self._cut: set[Link] = set()
         self._down: set[str] = set()
         self._drained: set[str] = set()
+        self._silent: set[PortRef] = set()
+        """Ports that lose all packets by faults. They are up, but BGP does without them after its hold time."""
         self._changing = threading.Lock()
         self._stack = ExitStack()
         # Made when the fabric comes up, in this order.
@@ -250,6 +252,12 @@ class RoutedFabric:
         Raises KeyError for what is not a linked port, and FabricError.
         """
         self._settings.set_faults(port, fault)
+        (self._silent.add if fault.loss >= 1 else self._silent.discard)(port)
+
+    def settle(self) -> None:
+        """Wait until all routers have the routes that BGP converges to. Raises FabricError when they do not in time."""
+        with self._changing:
+            self._wait_for_routes(_CHANGE_TIMEOUT_S)
 
     def _dead_links(self) -> set[Link]:
         """The links that are cut, and those of routers that are down."""
@@ -266,7 +274,8 @@ class RoutedFabric:
 
     def _wait_for_routes(self, timeout_s: float) -> None:
         """Wait until the kernels have the routes to which BGP converges. Raises FabricError."""
-        expected = bgp_routes(self._plan, frozenset(self._dead_links()), self._drained).groups
+        dead = frozenset(self._dead_links().union(map(self.topology.link_at, self._silent)))
+        expected = bgp_routes(self._plan, dead, self._drained).groups
         deadline = time.monotonic() + timeout_s
         pending = [router for name, router in self._routers.items() if name not in self._down]
         while True:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from netmodel import ENTROPY_PORTS, EcmpHash, Path, Topology, paths_of_ports, ports_for_path
+from netmodel import ENTROPY_PORTS, EcmpHash, Forwarding, Path, Topology, paths_of_ports, ports_for_path
 from testbed.allocation.demands import Pair, Within
 from testbed.errors import InputError
 
@@ -53,20 +53,22 @@ def plan_ports(
     paths: PlanPaths | None = None,
     ecmp_hash: EcmpHash,
     nic: int = 0,
+    routes: Forwarding | None = None,
 ) -> tuple[RankPorts, ...]:
     """The ports of every rank, where rank k runs on `hosts[k]`.
 
     `paths` plans paths between the hosts' NICs of index `nic`; devices draw the ports towards other ranks at random.
-    Where too few ports take a planned path, as with a polarised hash, paths are planned over those that enough ports
-    take. Raises InputError when a pair has none.
+    `routes` are those of the switches, by default `netmodel.forwarding`. Where too few ports take a planned path, as
+    with a polarised hash, paths are planned over those that enough ports take. Raises InputError when a pair has none.
     """
     tables: Mapping[int, Mapping[int, Sequence[int]]] = {}
     if paths is not None:
         try:
-            tables = port_tables(topology, hosts, paths(None), lanes, seed, ecmp_hash=ecmp_hash, nic=nic)
+            tables = port_tables(topology, hosts, paths(None), lanes, seed, ecmp_hash=ecmp_hash, nic=nic, routes=routes)
         except TooFewPortsError:  # plan again, over the paths that ports reach
-            reach = lru_cache(maxsize=None)(partial(_reached, topology, ecmp_hash, lanes, nic))
-            tables = port_tables(topology, hosts, paths(reach), lanes, seed, ecmp_hash=ecmp_hash, nic=nic)
+            reach = lru_cache(maxsize=None)(partial(_reached, topology, ecmp_hash, lanes, nic, routes))
+            again = paths(reach)
+            tables = port_tables(topology, hosts, again, lanes, seed, ecmp_hash=ecmp_hash, nic=nic, routes=routes)
     return tuple(RankPorts(device_seed(seed, rank), lanes, tables.get(rank, {})) for rank in range(len(hosts)))
 
 
@@ -74,9 +76,11 @@ class TooFewPortsError(InputError):
     """A planned path that fewer source ports take than a pair has lanes."""
 
 
-def _reached(topology: Topology, ecmp_hash: EcmpHash, lanes: int, nic: int, src: str, dst: str) -> tuple[Path, ...]:
+def _reached(
+    topology: Topology, ecmp_hash: EcmpHash, lanes: int, nic: int, routes: Forwarding | None, src: str, dst: str
+) -> tuple[Path, ...]:
     """The paths from host to host that enough source ports for all lanes take."""
-    paths, index = paths_of_ports(topology, src, dst, ecmp_hash, src_nic=nic, dst_nic=nic)
+    paths, index = paths_of_ports(topology, src, dst, ecmp_hash, src_nic=nic, dst_nic=nic, routes=routes)
     ports = np.bincount(index, minlength=len(paths))
     return tuple(path for path, count in zip(paths, ports.tolist(), strict=True) if count >= lanes)
 
@@ -110,6 +114,7 @@ def port_tables(
     *,
     ecmp_hash: EcmpHash,
     nic: int = 0,
+    routes: Forwarding | None = None,
 ) -> dict[int, dict[int, list[int]]]:
     """For every source rank: the ports of its `lanes` lanes towards each destination rank that has a path assigned.
 
@@ -117,7 +122,9 @@ def port_tables(
     """
     tables: dict[int, dict[int, list[int]]] = {}
     for (src, dst), path in paths.items():
-        ports = ports_for_path(topology, hosts[src], hosts[dst], path, ecmp_hash, src_nic=nic, dst_nic=nic)
+        ports = ports_for_path(
+            topology, hosts[src], hosts[dst], path, ecmp_hash, src_nic=nic, dst_nic=nic, routes=routes
+        )
         if len(ports) < lanes:
             raise TooFewPortsError(
                 f"pinned: {lanes} lanes need {lanes} UDP source ports from {hosts[src]} to {hosts[dst]} by "

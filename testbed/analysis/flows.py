@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The flows of runs: what each carried, the path that it is predicted to take, and the one that was observed. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from ipaddress import ip_address
 
@@ -15,7 +15,7 @@ from sdn.openflow.steering import Steering
 from sim.links import Links
 from sim.paths import hashed_paths
 from testbed.analysis.observations import Observations, RunRecord
-from testbed.spec import Experiment, Instance
+from testbed.spec import OF_ROUTERS, Experiment, Instance
 
 _Numbers = npt.NDArray[np.int64]
 
@@ -33,7 +33,8 @@ class RunFlows:
     @cached_property
     def routes(self) -> Forwarding:
         """The forwarding of the switches while all links live."""
-        return self.instance.routes(self.instance.experiment.policy(self.run.policy))
+        routes = self.instance.routes(self.instance.experiment.policy(self.run.policy))
+        return in_order_of(self.run.next_hops, routes) if self.run.next_hops else routes
 
     @cached_property
     def sent(self) -> list[tuple[Flow, int]]:
@@ -65,7 +66,11 @@ class RunFlows:
     @cached_property
     def rows(self) -> npt.NDArray[np.int32]:
         """The links of each flow's predicted path, in the order of `sent`, filled up with -1."""
-        return _rows(self.instance, [flow for flow, _ in self.sent], self.routes, self.links)
+        return self.rows_of([flow for flow, _ in self.sent])
+
+    def rows_of(self, flows: Collection[Flow]) -> npt.NDArray[np.int32]:
+        """The links of the predicted path of each of these flows, filled up with -1."""
+        return _rows(self.instance, flows, self.routes, self.links, one_by_one=bool(self.run.next_hops))
 
     @cached_property
     def payload(self) -> _Numbers:
@@ -112,13 +117,13 @@ def check_flows(experiment: Experiment, runs: Iterable[RunFlows]) -> list[FlowCh
     """Every RoCEv2 flow with its predicted and its observed way, run by run in the order in which they ran.
 
     Those are the flows that carried payload, by the lanes' counters, and whatever else the datapath saw for the first
-    time in the run: acknowledgements, and ports that a lane of policy `adaptive` has left again. With events that cut
-    links nothing is compared.
+    time in the run: acknowledgements, and ports that a lane of policy `adaptive` has left again. With events that
+    change routes nothing is compared.
     """
     ways: dict[Flow, list[str]] = {}
     steering: Steering | None = None
     checks = []
-    links_died = any(event.cut for event in experiment.spec.events)  # flows went otherwise meanwhile
+    rerouted = _is_rerouted(experiment)  # flows went otherwise meanwhile
     for flows in runs:
         run = flows.run
         if (
@@ -126,7 +131,7 @@ def check_flows(experiment: Experiment, runs: Iterable[RunFlows]) -> list[FlowCh
         ) is not None or steering is not None:
             ways = {}  # the datapath's table has been emptied
         steering = steered
-        new_to_datapath = [] if links_died else run.seen
+        new_to_datapath = [] if rerouted else run.seen
         known = {flow for flow, _ in flows.sent} if new_to_datapath else set()
         others: dict[Flow, None] = {}
         for seen in new_to_datapath:
@@ -134,7 +139,7 @@ def check_flows(experiment: Experiment, runs: Iterable[RunFlows]) -> list[FlowCh
             ways.setdefault(flow, []).extend(seen.ports)
             if flow.dst_port == ROCE_PORT and flow not in known:
                 others[flow] = None
-        others_rows = _rows(flows.instance, others, flows.routes, flows.links)
+        others_rows = flows.rows_of(others)
         for some, rows in ((flows.sent, flows.rows), ([(flow, 0) for flow in others], others_rows)):
             checks += [
                 FlowCheck(
@@ -177,10 +182,30 @@ def _address(text: str) -> Address:
     return ip_address(text)
 
 
-def _rows(instance: Instance, flows: Collection[Flow], routes: Forwarding, links: Links) -> npt.NDArray[np.int32]:
+def _is_rerouted(experiment: Experiment) -> bool:
+    """Whether events change routes. Routers also go around links that lose the packets of their sessions."""
+    events = experiment.spec.events
+    if not experiment.spec.fabric_kind.routers:
+        return any(event.cut for event in events)
+    lossy = any(settings.loss for event in events for settings in (event.links or {}).values())
+    return lossy or any(getattr(event, name) for event in events for name in ("cut", "kill", *OF_ROUTERS))
+
+
+def in_order_of(next_hops: Mapping[str, Mapping[str, Sequence[int]]], routes: Forwarding) -> Forwarding:
+    """The same routes, with the members of groups in the order of `next_hops`, by switch and address."""
+    groups: dict[str, Mapping[Address, tuple[int, ...]]] = {}
+    for name, own in routes.groups.items():
+        read = {_address(address): tuple(ports) for address, ports in next_hops.get(name, {}).items()}
+        groups[name] = {**own, **read}
+    return replace(routes, groups=groups)
+
+
+def _rows(
+    instance: Instance, flows: Collection[Flow], routes: Forwarding, links: Links, *, one_by_one: bool
+) -> npt.NDArray[np.int32]:
     """The links of the predicted path of each flow, filled up with -1: of all at once where switches forward by
-    destination only."""
-    if instance.path_arrangement is not None or routes.ingress or not flows:
+    destination only, unless `one_by_one`, for addresses behind one switch with different groups."""
+    if instance.path_arrangement is not None or routes.ingress or one_by_one or not flows:
         paths = [links.row(predicted_path(instance, flow, routes)) for flow in flows]
         found = np.full((len(paths), max(map(len, paths), default=0)), -1, dtype=np.int32)
         for row, path in zip(found, paths, strict=True):

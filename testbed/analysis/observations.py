@@ -154,6 +154,9 @@ class RunRecord(_Record):
     seen: list[SeenFlow]
     jobs: list[JobRecord] = []
     events: list[HappenedEvent] = []
+    next_hops: dict[str, dict[str, list[int]]] = {}
+    """By router and address, where there are several: the ports of the next hops in the order of the router's kernel,
+    which its hash selects by. Empty where switches have the order of `netmodel.forwarding`."""
     strays: dict[str, int] = {}
     """Packets that steering rules dropped, by switch port."""
     path_clients: dict[str, int] = {}

@@ -54,8 +54,8 @@ def hash_option(command: _Command) -> _Command:
         "--hash",
         "hash_name",
         type=click.Choice(HASHES),
-        help="Hash by which switches choose among equal paths; rules: bits of source ports. Default: ovs, or rules if "
-        "FILE is a spec with pinning: rules.",
+        help="Hash by which switches choose among equal paths; rules: bits of source ports. Default: ovs; rules if "
+        "FILE is a spec with pinning: rules, linux if its fabric is routed.",
     )(command)
 
 
@@ -83,4 +83,6 @@ def _read(file: Path) -> "tuple[Topology, HashName]":
     from testbed import spec
 
     experiment = spec.load(document)
+    if experiment.spec.fabric_kind.routers:
+        return experiment.topology, "linux"
     return experiment.topology, "rules" if experiment.spec.pinning == "rules" else "ovs"

@@ -33,7 +33,7 @@ _OWN_STATUS = (1, 2)
 @seeds_and_policies
 @click.option(
     "--fabric",
-    type=click.Choice(["mininet", "fluid", "packet", "softroce"]),
+    type=click.Choice(["mininet", "routed", "fluid", "packet", "softroce"]),
     help="Run on this fabric instead of the spec's.",
 )
 @click.option(
@@ -61,13 +61,14 @@ def run(
 ) -> None:
     """Run the experiment in the file SPEC and write a report.
 
-    Fabric mininet needs root: it is emulated in its own namespaces, which are removed when the run ends. Fabrics fluid
-    and packet are models and need no root. On fabric softroce, hosts have RDMA devices of the Linux kernel; if this
-    machine's kernel lacks them, the run happens in a guest, which is slow. Writes summary.json, report.html, plots, CSV
-    files and logs to DIR/NAME, where NAME is the spec's.
+    Fabrics mininet (Open vSwitch) and routed (routers with BGP) need root: they are emulated in namespaces of their
+    own, which are removed when the run ends. Fabrics fluid and packet are models and need no root. On fabric softroce,
+    hosts have RDMA devices of the Linux kernel; if this machine's kernel lacks them, the run happens in a guest, which
+    is slow. Writes summary.json, report.html, plots, CSV files and logs to DIR/NAME, where NAME is the spec's.
     """
     require("models", "paralet run")
     from emul import rxe
+    from emul.routed import requirements
     from testbed import spec
     from testbed.analysis import results
     from testbed.cli.outcome import evaluate, observations_of
@@ -85,6 +86,8 @@ def run(
         raise InputError("--watch needs a terminal: leave it out, or use `paralet top --json` beside the run")
     if not modelled:
         require_machine()
+    if experiment.spec.fabric_kind.routers and (lacking := requirements.lack()) is not None:
+        raise InputError(f"fabric {experiment.spec.fabric}: {lacking.what}; {lacking.remedy}")
     folder = results_dir / experiment.spec.name
     context.with_resource(sole_writer(folder))
     _make(folder)

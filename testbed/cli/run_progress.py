@@ -35,7 +35,12 @@ class RunProgress:
 
 
 def view_of(experiment: Experiment) -> FabricView | None:
-    """The links of its fabric, by the paths that its switches choose; None without links between leaves and spines."""
+    """The links of its fabric, by the paths that its switches choose; None without links between leaves and spines.
+
+    None on routers too: the order of their next hops, by which they choose, is known inside the run only.
+    """
+    if experiment.spec.fabric_kind.routers:
+        return None
     ecmp_hash = hash_of("rules" if experiment.spec.pinning == "rules" else "ovs", experiment.topology)
     view = FabricView(experiment.topology, ecmp_hash)
     return view if view.pairs else None

@@ -15,7 +15,7 @@ from testbed.policies.steered import Isolated, SourceRouted
 
 GROUP = "paralet.policies"
 
-_EMULATED = frozenset({"mininet", "softroce"})
+_EMULATED = frozenset({"mininet", "routed", "softroce"})
 """Fabrics that have only what the engine has. Policies that ParaLet is compared with are not in it."""
 
 _QUEUES = _EMULATED | {"fluid"}

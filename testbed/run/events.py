@@ -10,6 +10,7 @@ from emul import LinkFault
 from netmodel import PortRef
 from testbed.arrangements import Arranger
 from testbed.run.fabric import Fabric
+from testbed.run.switches import Switches
 from testbed.spec import Event, Experiment, LinkSettings
 
 _DATA_PACKET_BYTES = 200
@@ -40,9 +41,12 @@ class FabricEvents:
     Where the block ends with an error, an error of undoing is dropped: the first one says more.
     """
 
-    def __init__(self, experiment: Experiment, fabric: Fabric, arrangers: Sequence[Arranger]) -> None:
+    def __init__(
+        self, experiment: Experiment, fabric: Fabric, switches: Switches, arrangers: Sequence[Arranger]
+    ) -> None:
         self._experiment = experiment
         self._fabric = fabric
+        self._switches = switches
         self._arrangers = arrangers
         self._declared = faults_of(experiment.spec.links)
         self._killed: list[str] = []
@@ -69,11 +73,9 @@ class FabricEvents:
         if event.mend is not None:
             fabric.set_link(cable(event.mend), True)
             fabric.set_rate(cable(event.mend), 1.0)
+        self._switches.act(event, undo)
         if event.kill is not None:
             self._killed.append(event.kill)
-            for link in self._experiment.killed_links([event.kill]):
-                undo.callback(fabric.set_link, link, True)
-                fabric.set_link(link, False)
             for one in self._arrangers:
                 one.killed(self._killed, undo)
         if event.degrade is not None and event.part is not None:

@@ -23,9 +23,9 @@ from testbed.run.events import FabricEvents
 from testbed.run.fabric import Fabric
 from testbed.run.path_service import PathServiceProcess, Services, no_services
 from testbed.run.rank_configuration import connect_commands, prepare_commands
-from testbed.run.run_record import Reading, record_of
+from testbed.run.run_record import Reading, next_hops_of, record_of
 from testbed.run.seen_flows import SeenFlows
-from testbed.run.steering import Steerer
+from testbed.run.switches import Switches
 from testbed.run.timeline import Timeline, near_event
 from testbed.spec import Event, Experiment, Instance, Policy, all_hosts
 
@@ -68,15 +68,16 @@ class _RankAgents:
 class Runner:
     """The runs of one experiment on a fabric that is up.
 
-    `arrangers` put the experiment's arrangements into effect. `start` starts agents. `services` makes the path service
-    for a policy that needs one, with a name for its logs. `tell` is called with entries of a journal, those about
-    events from another thread.
+    `switches` are those of the fabric. `arrangers` put the experiment's arrangements into effect. `start` starts
+    agents. `services` makes the path service for a policy that needs one, with a name for its logs. `tell` is called
+    with entries of a journal, those about events from another thread.
     """
 
     def __init__(
         self,
         experiment: Experiment,
         fabric: Fabric,
+        switches: Switches,
         arrangers: Sequence[Arranger],
         log_dir: Path,
         start: StartAgent,
@@ -90,7 +91,7 @@ class Runner:
         self._services = services
         self._tell = tell
         self._arrangers = arrangers
-        self._steerer = Steerer(fabric)
+        self._switches = switches
         self._seen = SeenFlows(fabric, experiment.topology)
 
     def runs(self, steps: Steps) -> Iterator[RunRecord]:
@@ -117,10 +118,11 @@ class Runner:
         with ExitStack() as run:
             for one in self._arrangers:
                 one.before_run(instance.job_hosts, run)
-            if self._steerer.steer(policy.steering(instance.placed)):
+            ready = self._switches.before_run(policy.steering(instance.placed))
+            if ready.forgetful:
                 self._seen.forget()
             service = run.enter_context(self._services(policy, f"{policy.name}-{seed}"))
-            agents.send(prepare_commands(instance, policy, service))
+            agents.send(prepare_commands(instance, policy, service, ready.routes))
             prepared = agents.receive(messages.Prepared, limits.start_s)
             agents.send(connect_commands(experiment, prepared))
             agents.receive(messages.Connected, limits.connect_s + _MARGIN_S)
@@ -129,7 +131,7 @@ class Runner:
             finished: dict[int, messages.Finished] = {}
             readings: list[Reading] = []
             happened: list[HappenedEvent] = []
-            with FabricEvents(experiment, self._fabric, self._arrangers) as changes:
+            with FabricEvents(experiment, self._fabric, self._switches, self._arrangers) as changes:
                 for ranks in [job.ranks for job in experiment.jobs] if policy.alone else [range(experiment.ranks)]:
                     at_s = time.monotonic() + _START_DELAY_S
                     agents.send(dict.fromkeys(ranks, messages.Start(at_s=at_s, timeout_s=limits.run_s)))
@@ -156,7 +158,8 @@ class Runner:
             agents.receive(messages.Closed, limits.connect_s)
         record = record_of(instance, policy, started, finished, before, after, readings, happened, self._seen.fresh())
         self._tell(Finished(policy.name, seed, record.completion_s))
-        return record.model_copy(update={"service": status, "strays": self._steerer.strays()})
+        next_hops = {} if ready.routes is None else next_hops_of(ready.routes)
+        return record.model_copy(update={"service": status, "strays": self._switches.strays(), "next_hops": next_hops})
 
     def _sampler(self, readings: list[Reading], start_s: float) -> Callable[[], None]:
         """A function that takes a reading when one is due: every 10 ms around events, otherwise every 100 ms."""

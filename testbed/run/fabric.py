@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every run needs of a fabric that carries packets. `emul.MininetFabric` implements it; tests have another.
+"""What every run needs of a fabric that carries packets. `emul.MininetFabric` and `emul.RoutedFabric` implement it;
+tests have another.
 
-What only an arrangement needs is a protocol in the module of that arrangement.
+What only an arrangement or a kind of switches needs is a protocol in the module of that one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,6 @@ from emul import LinkFault
 from emul.flow_dump import ObservedFlow
 from netmodel import Link, PortRef
 from testbed.run.seen_flows import Observed
-from testbed.run.steering import Steered
 
 
 class Counters(Protocol):
@@ -62,8 +62,8 @@ class Faults(Protocol):
         """Packets dropped while they were delayed."""
 
 
-class Fabric(Observed, Steered, Protocol):
-    """The part of `emul.MininetFabric` that is used, with those of its base classes."""
+class Fabric(Observed, Protocol):
+    """The part of a fabric that is used, with that of its base class."""
 
     def link_counters(self) -> Mapping[PortRef, Counters]:
         """Read the counters of every switch port."""

@@ -4,6 +4,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from netmodel import Forwarding
 from testbed.allocation.ports import RankPorts
 from testbed.run import agent_messages as messages
 from testbed.run.path_service import PathServiceProcess
@@ -11,10 +12,13 @@ from testbed.spec import Experiment, Instance, Policy
 
 
 def prepare_commands(
-    instance: Instance, policy: Policy, service: PathServiceProcess | None
+    instance: Instance, policy: Policy, service: PathServiceProcess | None, routes: Forwarding | None = None
 ) -> dict[int, messages.Prepare]:
-    """By rank: the devices to open, their source ports, and the rank's part of the workload."""
-    experiment, ports = instance.experiment, instance.ports(policy)
+    """By rank: the devices to open, their source ports, and the rank's part of the workload.
+
+    `routes` are those of the fabric's switches, where they are not `netmodel.forwarding`.
+    """
+    experiment, ports = instance.experiment, instance.ports(policy, routes)
     return {
         rank: messages.Prepare(
             rank=rank - job.first,

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 
@@ -27,6 +28,7 @@ from testbed.run.agents import Agents, R, StartAgent
 from testbed.run.fabric import Fabric
 from testbed.run.failures import exit_status, fabric_errors
 from testbed.run.replay_plan import PATH_MTU_BYTES, ReplayJob, ReplayPlan, ReplayStrategy
+from testbed.run.steering import Steered
 
 _LEAD_S = 1.0
 """A job sets up its connections so long before its start, if its hosts and links are idle then."""
@@ -88,11 +90,15 @@ class _Abandoned(TestbedError):
     """Another job has failed, so this one goes no further."""
 
 
+class SteeredFabric(Fabric, Steered, Protocol):
+    """A fabric whose switches keep jobs apart."""
+
+
 class Replayer:
     """Replays one strategy on a fabric that is up, with an agent on each of `hosts`, in this order."""
 
     def __init__(
-        self, topology: Topology, strategy: ReplayStrategy, fabric: Fabric, agents: Agents, hosts: Sequence[str]
+        self, topology: Topology, strategy: ReplayStrategy, fabric: SteeredFabric, agents: Agents, hosts: Sequence[str]
     ) -> None:
         self._topology, self._strategy, self._fabric, self._agents = topology, strategy, fabric, agents
         self._seats = {host: number for number, host in enumerate(hosts)}
@@ -239,7 +245,7 @@ class Replayer:
             raise _Abandoned("another job has failed")
 
 
-def replay(plan: ReplayPlan, topology: Topology, fabric: Fabric, log_dir: Path, start: StartAgent) -> Record:
+def replay(plan: ReplayPlan, topology: Topology, fabric: SteeredFabric, log_dir: Path, start: StartAgent) -> Record:
     """Replay every strategy on a fabric that is up. `start` starts agents. Raises TestbedError."""
     with Steps(sum(len(strategy.jobs) for strategy in plan.strategies)) as steps:
         steps.now(f"starting {len(plan.hosts)} agents")

@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from netmodel import PortRef, Topology
+from netmodel import Forwarding, PortRef, Topology
 from testbed.allocation.demands import bytes_by_pair
 from testbed.analysis.link_history import fabric_ports, history_of
 from testbed.analysis.observations import (
@@ -123,6 +123,16 @@ def record_of(
         events=list(happened),
         path_clients=dict(counted),
     )
+
+
+def next_hops_of(routes: Forwarding) -> dict[str, dict[str, list[int]]]:
+    """By switch and address: the members of each group of several, in order."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for name, groups in routes.groups.items():
+        for address, ports in groups.items():
+            if len(ports) > 1:
+                found.setdefault(name, {})[str(address)] = list(ports)
+    return found
 
 
 def _of_faulty_hosts(topology: Topology, before: Reading, after: Reading) -> list[LinkLoad]:

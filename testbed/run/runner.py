@@ -13,12 +13,11 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from emul import MininetFabric
 from testbed.analysis.observations import Observations
 from testbed.live.runs_so_far import Entry, line
 from testbed.progress import Steps
 from testbed.run.agent_processes import AgentProcesses
-from testbed.run.events import faults_of
+from testbed.run.bring_up import brought_up
 from testbed.run.experiment_runs import Runner
 from testbed.run.failures import exit_status, fabric_errors
 from testbed.run.path_service import PathServices
@@ -34,23 +33,11 @@ def run_in_sandbox(
     """
     steps.now(f"bringing up {experiment.topology.name}")
     experiment.spec.workload.check_installed()
-    rdma = experiment.spec.fabric_kind.rdma
     with fabric_errors(log_dir):
         services = PathServices(experiment, log_dir)
-        with MininetFabric(
-            experiment.cabled,
-            log_dir=log_dir,
-            datapath="kernel" if rdma else "user",
-            nics="rxe" if rdma else "plain",
-            pcap=experiment.pcap,
-            pinning=experiment.spec.pinning,
-            faults=faults_of(experiment.spec.links),
-            management=any(policy.kind.service for policy in experiment.spec.policies),
-            on_dead=services.dead_links,
-        ) as fabric:
-            arrangers = [one.on(fabric) for one in experiment.arrangements]
-            start = agents.on(fabric.host_pid)
-            runner = Runner(experiment, fabric, arrangers, log_dir, start, services.serving, tell)
+        with brought_up(experiment, log_dir, services.dead_links) as up:
+            start = agents.on(up.host_pid)
+            runner = Runner(experiment, up.fabric, up.switches, up.arrangers, log_dir, start, services.serving, tell)
             records = list(runner.runs(steps))
             steps.now("taking the fabric down")
     return Observations(runs=records)

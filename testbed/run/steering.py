@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applies the steering of a policy to the switches of a fabric."""
+"""Switches that a controller programs: policies steer them, and a switch dies with all its links."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Protocol
 
-from netmodel import PortRef
+from netmodel import Link, PortRef
 from sdn.openflow.steering import Steering
+from testbed.run.switches import Ready
+from testbed.spec import Event, Experiment
 
 
 class Steered(Protocol):
@@ -17,26 +20,38 @@ class Steered(Protocol):
     def strays(self) -> Mapping[PortRef, int]:
         """Packets that steering rules have dropped at each switch port since `steer`."""
 
+    def set_link(self, link: Link, up: bool) -> None:
+        """Cut or mend a link. Returns when the switches have the new routes."""
 
-class Steerer:
-    """Steers the switches of one fabric, for one run after the other."""
 
-    def __init__(self, fabric: Steered) -> None:
+class SteeredSwitches:
+    """The switches of one fabric, which are steered for one run after the other."""
+
+    def __init__(self, fabric: Steered, experiment: Experiment) -> None:
         self._fabric = fabric
+        self._experiment = experiment
         self._steering: Steering | None = None
 
-    def steer(self, steering: Steering | None) -> bool:
-        """Apply a run's steering. Returns whether the fabric has forgotten which flows it saw.
+    def before_run(self, steering: Steering | None) -> Ready:
+        """Apply a run's steering.
 
         With steering, the counters of packets that the switches drop restart for every run.
         """
         if steering is None and self._steering is None:
-            return False
+            return Ready()
         if steering == self._steering:
             self._fabric.steer(None)
         self._fabric.steer(steering)
         self._steering = steering
-        return True
+        return Ready(forgetful=True)
+
+    def act(self, event: Event, undo: ExitStack) -> None:
+        """Cut the links of a switch that dies."""
+        if event.kill is None:
+            return
+        for link in self._experiment.killed_links([event.kill]):
+            undo.callback(self._fabric.set_link, link, True)
+            self._fabric.set_link(link, False)
 
     def strays(self) -> dict[str, int]:
         """Packets of the run that steering has dropped, by switch port; only ports with any."""

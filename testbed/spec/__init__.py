@@ -17,6 +17,7 @@ from testbed.spec.policies import Policy
 from testbed.spec.settings import FluidSettings, Optical, PacketSettings, Timeouts
 from testbed.spec.written import (
     LARGEST_ROCE_HEADERS_BYTES,
+    OF_ROUTERS,
     SEEDS_MAX,
     AnyTopology,
     Event,
@@ -30,6 +31,7 @@ from testbed.spec.written import (
 __all__ = [
     "FABRICS",
     "LARGEST_ROCE_HEADERS_BYTES",
+    "OF_ROUTERS",
     "SEEDS_MAX",
     "AnyTopology",
     "Event",

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from netmodel import Location, PortRef, Topology, TopologySpec, forwarding, raise_all
+from netmodel.router_plan import RouterPlan
 from sdn.openflow.source_rules import source_rules
 from sdn.planners import PLANNERS, cabling
 from testbed.arrangements import Arrangement
@@ -29,7 +30,7 @@ from testbed.spec.placing import (
     sending_port_named,
 )
 from testbed.spec.policies import Policy
-from testbed.spec.written import LARGEST_ROCE_HEADERS_BYTES, LinkSettings, Spec
+from testbed.spec.written import LARGEST_ROCE_HEADERS_BYTES, OF_ROUTERS, LinkSettings, Spec
 
 
 def check(spec: Spec) -> Experiment:
@@ -136,6 +137,8 @@ def _check_killed(experiment: Experiment) -> None:
         where = ("events", index, "kill")
         if event.kill not in {switch.name for switch in topology.switches}:
             raise Misfit(f"topology {topology.name} has no switch {event.kill}", *where)
+        if spec.fabric_kind.routers:
+            continue  # its neighbours go around it, and it may return
         if not any(one.HAS_DETOURS for one in experiment.arrangements) or not spec.fabric_kind.kills_switches:
             said = "only hosts with a local_nic, on mininet and fluid, have a way around a switch; cut single links"
             raise Misfit(said, *where)
@@ -202,16 +205,16 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
         return
     fabric = spec.fabric_kind
     for index, policy in enumerate(spec.policies):
-        if fabric.name in policy.kind.lacking:
-            others = [name for name, kind in FABRICS.items() if kind.suggested and name not in policy.kind.lacking]
+        if not fabric.has(policy.kind):
+            others = [name for name, kind in FABRICS.items() if kind.suggested and kind.has(policy.kind)]
             said = f"fabric {spec.fabric} has no policy {policy.policy}; use {' or '.join(others)}"
             found.add(Misfit(said, "policies", index, "policy"))
             continue
         if policy.transport == "socket" and not (spec.workload.SOCKETS and fabric.soft):
-            said = "socket is for workloads nccl and torch on fabric mininet; leave it out"
+            said = "socket is for workloads nccl and torch on fabrics mininet and routed; leave it out"
             found.add(Misfit(said, "policies", index, "transport"))
         if policy.congestion_control is not None and (not fabric.soft or policy.transport == "socket"):
-            said = "it is for paralet's own transport on fabric mininet; leave it out"
+            said = "it is for paralet's own transport on fabrics mininet and routed; leave it out"
             found.add(Misfit(said, "policies", index, "congestion_control"))
         if policy.paced and not fabric.paces:
             found.add(Misfit("only fabric fluid models it", "policies", index, "paced"))
@@ -266,9 +269,36 @@ def _check_fabric(spec: Spec, found: Findings) -> None:
                 found.add(Misfit(said, "events", index, "path_service"))
     if not found.fit("fabric"):
         return
+    if spec.fabric_kind.routers:
+        _check_routers(spec, found)
+    for index, event in enumerate(spec.events):
+        for name in OF_ROUTERS:
+            if getattr(event, name) is not None and not spec.fabric_kind.routers:
+                found.add(Misfit("only fabric routed has routers", "events", index, name))
     if spec.fabric_kind.modelled:
         _check_simulated(spec, found)
     _check_faults(spec, found)
+
+
+def _check_routers(spec: Spec, found: Findings) -> None:
+    """Checks that the switches can be routers, and that events concern those."""
+    assert isinstance(spec.topology, TopologySpec)  # see `load`
+    if spec.pinning != "hash":
+        found.add(Misfit("routers choose paths by a hash; leave it out, or use mininet", "pinning"))
+    if not found.fit("topology"):
+        return
+    topology = spec.topology.topology
+    try:
+        plan = RouterPlan(topology)
+    except ValueError as error:
+        found.add(Misfit(f"{error}; or use mininet", "topology"))
+        return
+    for index, event in enumerate(spec.events):
+        for name in ("revive", "drain", "undrain"):
+            if (router := getattr(event, name)) is not None and router not in plan.sessions:
+                found.add(Misfit(f"topology {topology.name} has no router {router}", "events", index, name))
+        if event.reset is not None and event.reset not in map(str, plan.link_addresses):
+            found.add(Misfit("no port of a link between two routers", "events", index, "reset"))
 
 
 def _check_faults(spec: Spec, found: Findings) -> None:

@@ -4,7 +4,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from netmodel import EcmpHash, Link, PortRef, Topology
+from netmodel import EcmpHash, Link, LinuxL4Hash, PortRef, Topology
 from sdn.openflow.source_rules import ecmp_hash_of
 from testbed.arrangements import Arrangement
 from testbed.spec.placing import Job
@@ -51,6 +51,8 @@ class Experiment:
     @property
     def ecmp_hash(self) -> EcmpHash:
         """The ECMP hash of the fabric's switches."""
+        if self.spec.fabric_kind.routers:
+            return LinuxL4Hash()
         return ecmp_hash_of(self.topology, self.spec.pinning)
 
     def policy(self, name: str) -> Policy:

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-FabricName = Literal["mininet", "fluid", "packet", "softroce"]
+from testbed.policies import PolicyKind
+
+FabricName = Literal["mininet", "routed", "fluid", "packet", "softroce"]
 
 _ALL_FAULTS = frozenset({"loss", "corruption", "mark_above", "delay", "reorder", "late_by"})
 
@@ -21,6 +23,8 @@ class FabricKind:
     """It is computed: no packets, no privileges, nothing to capture, no path service."""
     rdma: bool = False
     """Hosts have RDMA devices of the kernel instead of plain NICs."""
+    routers: bool = False
+    """Switches are routers with BGP: any of them may die and return, none is steered, and no path service is there."""
     time_factor: float = 1.0
     """Factor on all timeouts of a spec."""
     suggested: bool = True
@@ -45,9 +49,14 @@ class FabricKind:
         """Whether hosts send by the engine's back end `soft`, or by a program's own sockets."""
         return not self.modelled and not self.rdma
 
+    def has(self, policy: PolicyKind) -> bool:
+        """Whether a policy can run on it."""
+        return self.name not in policy.lacking and not (self.routers and (policy.steers or policy.service))
+
 
 _KINDS = (
     FabricKind("mininet", "", faults=_ALL_FAULTS),
+    FabricKind("routed", "", routers=True, suggested=False, faults=_ALL_FAULTS, joins_hosts=False),
     FabricKind(
         "fluid",
         "This is a model: flows share links max-min fairly, and no packet was sent.",

@@ -148,10 +148,11 @@ class Instance:
         answers = (one.shares(self.hosts[src], self.hosts[dst]) for one in self.arrangements)
         return next((shares for shares in answers if shares is not None), (1.0,))
 
-    def ports(self, policy: Policy) -> tuple[RankPorts, ...]:
+    def ports(self, policy: Policy, routes: Forwarding | None = None) -> tuple[RankPorts, ...]:
         """The source ports of every rank's device under `policy`.
 
-        Raises InputError when too few ports take a path that is planned.
+        `routes` are those of the fabric's switches, where they are not `netmodel.forwarding`. Raises InputError when
+        too few ports take a path that is planned.
         """
         experiment = self.experiment
         return plan_ports(
@@ -162,6 +163,7 @@ class Instance:
             paths=partial(policy.planned, self.placed, list(self.planned())),
             ecmp_hash=experiment.ecmp_hash,
             nic=experiment.nic,
+            routes=routes,
         )
 
     # The shortest times that are possible

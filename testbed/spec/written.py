@@ -92,14 +92,19 @@ class LinkSettings(Section):
         return ", ".join(said) or "no faults"
 
 
+OF_ROUTERS = ("revive", "drain", "undrain", "reset")
+"""Kinds of events that only routers have."""
+
+
 class Event(Section):
     """A change of the fabric or of the path service, `at_s` seconds after the start of every run.
 
-    Exactly one of `cut`, `degrade`, `mend`, `kill`, `links` and `path_service` is given. The first three name a link by
-    a switch port; a degraded link keeps `part` of its rate. `kill` names the switch of a rail, which dies; other rails
-    and the HB domains then carry what it did. `links` has new settings for ports, as in `Spec`.
-    `path_service` kills the path service, starts it again, or does both, in runs of policies that use it. At the end of
-    every run all links are mended and have the settings of the spec.
+    Exactly one of them is given beside `at_s` and `part`. `cut`, `degrade` and `mend` name a link by a switch port; a
+    degraded link keeps `part` of its rate. `kill` names the switch of a rail, which dies; other rails and the HB
+    domains then carry what it did. On fabric routed it names any router, and `revive` brings it back; `drain` lets a
+    router's neighbours send around it, until `undrain`; `reset` resets the BGP session at a port. `links` has new
+    settings for ports, as in `Spec`. `path_service` kills the path service, starts it again, or does both, in runs of
+    policies that use it. At the end of every run all links and routers are as at its start.
     """
 
     at_s: float = Field(ge=0)
@@ -108,15 +113,19 @@ class Event(Section):
     part: float | None = Field(default=None, gt=0, lt=1)
     mend: str | None = None
     kill: str | None = None
+    revive: str | None = None
+    drain: str | None = None
+    undrain: str | None = None
+    reset: str | None = None
     links: dict[str, LinkSettings] | None = Field(default=None, min_length=1)
     path_service: Literal["kill", "start", "restart"] | None = None
 
     @model_validator(mode="after")
-    def _one_of_six(self) -> "Event":
+    def _one_kind(self) -> "Event":
         found = []
-        given = (self.cut, self.degrade, self.mend, self.kill, self.links, self.path_service)
-        if sum(what is not None for what in given) != 1:
-            found.append(Misfit("give exactly one of cut, degrade, mend, kill, links and path_service"))
+        kinds = [name for name in type(self).model_fields if name not in ("at_s", "part")]
+        if sum(getattr(self, name) is not None for name in kinds) != 1:
+            found.append(Misfit(f"give exactly one of {', '.join(kinds[:-1])} and {kinds[-1]}"))
         if (self.degrade is None) != (self.part is None):
             found.append(Misfit("degrade needs part, the part of the link's rate that remains, and part needs degrade"))
         raise_all(found)
@@ -134,8 +143,9 @@ class Event(Section):
             return f"{self.path_service} path service"
         if self.links is not None:
             return "; ".join(f"set {port} to {settings.what}" for port, settings in self.links.items())
-        if self.kill is not None:
-            return f"kill {self.kill}"
+        for name in ("kill", *OF_ROUTERS):
+            if (where := getattr(self, name)) is not None:
+                return f"{name} {where}"
         if self.degrade is not None:
             return f"degrade {self.degrade} to {self.part:g}"
         return f"cut {self.cut}" if self.cut is not None else f"mend {self.mend}"

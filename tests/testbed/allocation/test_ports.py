@@ -20,13 +20,16 @@ from netmodel import (
     ENTROPY_PORTS,
     CrcHash,
     Flow,
+    Forwarding,
     Link,
+    LinuxL4Hash,
     Nic,
     OvsHash,
     PortRef,
     Switch,
     Topology,
     fat_tree,
+    forwarding,
     leaf_spine,
     path_of,
 )
@@ -131,26 +134,40 @@ def test_too_few_ports_for_the_lanes_are_an_error() -> None:
         )
 
 
+def in_another_order(topology: Topology) -> Forwarding:
+    """The routes of routers: half of them have their next hops in another order than `netmodel.forwarding`."""
+    groups = forwarding(topology).groups
+    return Forwarding(
+        {
+            name: {address: tuple(reversed(ports)) if place % 2 else ports for address, ports in own.items()}
+            for place, (name, own) in enumerate(groups.items())
+        }
+    )
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["by address", "as read"])
 @pytest.mark.parametrize("kind", ["crc16", "crc32"])
 @pytest.mark.parametrize(
     ("topology", "most"),
     [(leaf_spine(2, 2, 4, MBIT, parallel_links=2), 1), (fat_tree(4, MBIT), 2)],
     ids=["two tiers", "three tiers"],
 )
-def test_paths_are_planned_over_those_that_ports_reach(topology: Topology, most: int, kind: CrcKind) -> None:
+def test_paths_are_planned_over_those_that_ports_reach(
+    topology: Topology, most: int, kind: CrcKind, read: bool
+) -> None:
     """The same affine hash on two tiers: ports reach half of the paths. Each lane is on one, and few share a link."""
     hosts = [host.name for host in topology.hosts]
     count = len(hosts)
     transfers = [Transfer(0, 0, rank, (rank + count // 2) % count, 0, 0, 1) for rank in range(count)]
-    ports = plan_ports(
-        topology, hosts, 2, 1, paths=partial(disjoint_paths, topology, hosts, transfers, 0), ecmp_hash=CrcHash(kind)
-    )
+    plan = partial(disjoint_paths, topology, hosts, transfers, 0)
+    routes = in_another_order(topology) if read else None
+    ports = plan_ports(topology, hosts, 2, 1, paths=plan, ecmp_hash=CrcHash(kind), routes=routes)
     used: Counter[PortRef] = Counter()
     for rank, host in enumerate(hosts):
         other = hosts[(rank + count // 2) % count]
         ends = topology.host(host).nics[0].address, topology.host(other).nics[0].address
         towards = ports[rank].towards((rank + count // 2) % count)
-        lanes = {path_of(topology, Flow(*ends, port), CrcHash(kind)) for port in towards}
+        lanes = {path_of(topology, Flow(*ends, port), CrcHash(kind), routes=routes) for port in towards}
         assert len(lanes) == 1
         used.update(lanes.pop()[1:-1])
     assert max(used.values()) <= most
@@ -199,3 +216,14 @@ def test_emulated_ranks_use_the_ports_that_simulators_assume(policy: dict[str, A
                 for device in devices:
                     stack.callback(device.close)
                 assert used_ports(*devices) == dict(enumerate(ports))
+
+
+def test_ports_are_pinned_by_the_routes_of_the_fabric() -> None:
+    topology, hosts = fabric(), [f"h{k}" for k in range(1, 9)]
+    read = in_another_order(topology)
+    plan = partial(disjoint_paths, topology, hosts, ring(8), 0)
+    ranks = plan_ports(topology, hosts, 2, 1, paths=plan, ecmp_hash=LinuxL4Hash(), routes=read)
+    for (src, dst), path in plan().items():
+        near, far = (topology.host(hosts[rank]).nics[0].address for rank in (src, dst))
+        for port in ranks[src].table[dst]:
+            assert path_of(topology, Flow(near, far, port), LinuxL4Hash(), routes=read) == path

@@ -17,10 +17,9 @@ from testbed.arrangements import Arrangement, Arranger, JobHosts, RunTraffic, Se
 from testbed.cli.outcome import evaluate
 from testbed.errors import TestbedError
 from testbed.progress import Steps
-from testbed.run.experiment_runs import Runner
 from testbed.spec import Experiment
 from tests.testbed.experiments import experiment, first_of, on_loopback
-from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, arrangers, made_up
+from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, made_up, runner_on
 
 
 class Watched(Arranger):
@@ -97,7 +96,7 @@ def test_a_run_tells_it_what_happens_and_undoes_it_in_reverse(tmp_path: Path) ->
     made = killing(tmp_path)
     fabric = FakeFabric(made)
     with Steps(2) as steps:
-        list(Runner(made, fabric, arrangers(made, fabric), tmp_path / "logs", TCP_AGENT).runs(steps))
+        list(runner_on(made, tmp_path / "logs", TCP_AGENT, fabric).runs(steps))
     dead = [link for link in made.topology.links if "leaf1" in (link.a.node, link.b.node)]
     one_run = [
         ("before", ("job1",)),
@@ -121,7 +120,7 @@ def test_a_run_that_fails_is_undone_and_keeps_its_error(tmp_path: Path) -> None:
 
     fabric = Stuck(made)
     with Steps(1) as steps, pytest.raises(TestbedError, match="does not come down"):
-        list(Runner(made, fabric, arrangers(made, fabric), tmp_path / "logs", TCP_AGENT).runs(steps))
+        list(runner_on(made, tmp_path / "logs", TCP_AGENT, fabric).runs(steps))
     changed = [entry for entry in fabric.told if isinstance(entry[0], Link)]
     assert [link for link, up in changed if up] == [link for link, up in changed if not up][::-1]
     assert fabric.told[-1] == "after"

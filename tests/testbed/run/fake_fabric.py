@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import IO
 
 import numpy as np
@@ -31,7 +32,9 @@ from testbed.analysis.observations import (
 )
 from testbed.arrangements import Arranger
 from testbed.run.agents import StartAgent
+from testbed.run.experiment_runs import Runner
 from testbed.run.run_record import host_ports
+from testbed.run.steering import SteeredSwitches
 from testbed.spec import Experiment, Instance
 
 
@@ -125,6 +128,12 @@ class FakeFabric:
 def arrangers(made: Experiment, fabric: FakeFabric) -> list[Arranger]:
     """What puts the arrangements of an experiment into effect on a fabric."""
     return [one.on(fabric) for one in made.arrangements]  # type: ignore[arg-type]
+
+
+def runner_on(made: Experiment, logs: Path, start: StartAgent, fabric: FakeFabric | None = None) -> Runner:
+    """The runner of an experiment on such a fabric, with the experiment's arrangements in effect."""
+    fabric = FakeFabric(made) if fabric is None else fabric
+    return Runner(made, fabric, SteeredSwitches(fabric, made), arrangers(made, fabric), logs, start)
 
 
 def made_up(experiment: Experiment, wrong_bytes: int = 0) -> Observations:

@@ -13,12 +13,11 @@ from testbed.errors import TestbedError
 from testbed.process_group import ProcessError
 from testbed.progress import Steps
 from testbed.run import agent_messages as messages
-from testbed.run.experiment_runs import Runner
 from testbed.run.native_rank import NativeRun, driver_arguments, plugin_environment
 from testbed.spec.policies import CongestionControl
 from testbed.workloads.nccl import NcclRingAllreduce
 from tests.testbed.experiments import experiment, on_loopback
-from tests.testbed.run.fake_fabric import HOSTLIB_AGENT, FakeFabric
+from tests.testbed.run.fake_fabric import HOSTLIB_AGENT, runner_on
 
 WORKLOAD = NcclRingAllreduce(bytes=4000, slices=3)
 
@@ -91,7 +90,7 @@ def test_a_driver_that_cannot_start_reports_the_reason() -> None:
 def test_a_failing_driver_reports_its_error_and_logs_the_plugins_messages(tmp_path: Path) -> None:
     # Without the loopback addresses no device can be opened.
     made = experiment(tmp_path, workload={"kind": "nccl_ring_allreduce", "bytes": 80_000})
-    runner = Runner(made, FakeFabric(made), [], tmp_path / "logs", HOSTLIB_AGENT)
+    runner = runner_on(made, tmp_path / "logs", HOSTLIB_AGENT)
     with Steps(1) as steps, pytest.raises(ProcessError, match=r"the agent on h\d failed: the plugin's init failed"):
         list(runner.runs(steps))
     logs = "".join(log.read_text() for log in (tmp_path / "logs").glob("agent-*.log"))
@@ -106,6 +105,6 @@ def test_a_run_that_exceeds_its_timeout_names_what_is_missing(tmp_path: Path) ->
             timeouts={"run_s": 0.01},
         )
     )
-    runner = Runner(made, FakeFabric(made), [], tmp_path / "logs", HOSTLIB_AGENT)
+    runner = runner_on(made, tmp_path / "logs", HOSTLIB_AGENT)
     with Steps(1) as steps, pytest.raises(ProcessError, match="waiting for message"):
         list(runner.runs(steps))

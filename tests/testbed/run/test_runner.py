@@ -22,16 +22,15 @@ from testbed.run import agent_messages as messages
 from testbed.run import runner
 from testbed.run.agent import Hostlib, serve
 from testbed.run.agents import Agents
-from testbed.run.experiment_runs import Runner
 from testbed.run.rank_configuration import prepare_commands
 from tests.testbed.experiments import experiment, first_of, on_loopback, write_spec
-from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, agents_by
+from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, agents_by, runner_on
 
 
 def run(folder: Path, **changes: object) -> list[RunRecord]:
     made = on_loopback(experiment(folder, **changes))
     with Steps(1) as steps:
-        return list(Runner(made, FakeFabric(made), [], folder / "logs", TCP_AGENT).runs(steps))
+        return list(runner_on(made, folder / "logs", TCP_AGENT).runs(steps))
 
 
 def scripted(folder: Path, program: str) -> Agents:
@@ -82,7 +81,7 @@ def test_source_port_rules_are_installed_only_for_runs_that_use_them(tmp_path: P
     made = on_loopback(experiment(tmp_path, policies=policies))
     fabric = FakeFabric(made)
     with Steps(1) as steps:
-        records = list(Runner(made, fabric, [], tmp_path / "logs", TCP_AGENT).runs(steps))
+        records = list(runner_on(made, tmp_path / "logs", TCP_AGENT, fabric).runs(steps))
     steering = in_order(made.topology)
     assert fabric.steered == [steering, None, steering]
     assert [record.strays for record in records] == [{}, {"leaf1:2": 7}] * 2
@@ -100,7 +99,7 @@ def test_events_happen_on_time_and_links_are_mended_at_the_end(tmp_path: Path) -
     made = on_loopback(experiment(tmp_path, events=events, links=links, workload=workload, seeds=1))
     fabric = FakeFabric(made)
     with Steps(1) as steps:
-        records = list(Runner(made, fabric, [], tmp_path / "logs", TCP_AGENT).runs(steps))
+        records = list(runner_on(made, tmp_path / "logs", TCP_AGENT, fabric).runs(steps))
     first, second = (made.topology.link_at(PortRef("leaf1", port)) for port in (3, 4))
     assert fabric.told == [(first, False), (second, True), (first, True)] * 2
     third, fourth = PortRef("leaf2", 3), PortRef("leaf2", 4)
@@ -121,13 +120,13 @@ def test_an_event_that_fails_ends_the_run(tmp_path: Path) -> None:
             raise TestbedError("the link is stuck")
 
     with Steps(1) as steps, pytest.raises(TestbedError, match="the link is stuck"):
-        list(Runner(made, Stuck(made), [], tmp_path / "logs", TCP_AGENT).runs(steps))
+        list(runner_on(made, tmp_path / "logs", TCP_AGENT, Stuck(made)).runs(steps))
 
 
 def test_a_failing_agent_reports_its_error_and_log(tmp_path: Path) -> None:
     # Without the loopback addresses no device can be opened.
     made = experiment(tmp_path)
-    runner = Runner(made, FakeFabric(made), [], tmp_path / "logs", TCP_AGENT)
+    runner = runner_on(made, tmp_path / "logs", TCP_AGENT)
     with Steps(1) as steps, pytest.raises(ProcessError, match=r"the agent on h\d failed: .*agent-h\d\.log"):
         list(runner.runs(steps))
 

@@ -23,11 +23,10 @@ from testbed.errors import InputError, PeerLostError, TestbedError
 from testbed.process_group import ProcessError
 from testbed.progress import Steps
 from testbed.run import agent_messages as messages
-from testbed.run.experiment_runs import Runner
 from testbed.run.torch_rank import TorchRun
 from testbed.workloads.torch_training import TorchTraining
 from tests.testbed.experiments import experiment, on_loopback
-from tests.testbed.run.fake_fabric import HOSTLIB_AGENT, FakeFabric
+from tests.testbed.run.fake_fabric import HOSTLIB_AGENT, runner_on
 
 ROOT = Path(__file__).parents[3]
 LOOP = """
@@ -143,7 +142,7 @@ def records(folder: Path, **workload: Any) -> list[RunRecord]:
         )
     )
     with Steps(2) as steps:
-        runs = list(Runner(made, FakeFabric(made), [], folder / "logs", HOSTLIB_AGENT).runs(steps))
+        runs = list(runner_on(made, folder / "logs", HOSTLIB_AGENT).runs(steps))
     written = summary(made, metrics.by_policy(made, flows_of(made, Observations(runs=runs))), [])
     json.dumps(written, allow_nan=False)
     assert [policy["largest_loss_difference"] for policy in written["policies"]] == [0.0, 0.0]

@@ -12,10 +12,9 @@ import pytest
 from netmodel import SpecError, forwarding, lit
 from testbed.analysis.metrics import uplinks
 from testbed.progress import Steps
-from testbed.run.experiment_runs import Runner
 from testbed.spec import Experiment
 from tests.testbed.experiments import experiment, first_of, on_loopback
-from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, arrangers
+from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, runner_on
 
 JOBS = {"train": 8, "probe": 2, "search": 6}
 
@@ -116,7 +115,7 @@ def test_circuits_are_set_once_before_all_runs(tmp_path: Path) -> None:
     )
     fabric = LitFabric(made)
     with Steps(4) as steps:
-        records = list(Runner(made, fabric, arrangers(made, fabric), tmp_path / "logs", TCP_AGENT).runs(steps))
+        records = list(runner_on(made, tmp_path / "logs", TCP_AGENT, fabric).runs(steps))
     assert [record.wrong_bytes for record in records] == [0] * 4
     (arrangement,) = made.arrangements
     placed = arrangement.placed

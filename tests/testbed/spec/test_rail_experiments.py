@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from netmodel import SpecError
 from testbed.progress import Steps
 from testbed.research.papers.rail_only import times
-from testbed.run.experiment_runs import Runner
 from testbed.spec import Experiment
 from tests.testbed.experiments import experiment, first_of
-from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric
+from tests.testbed.run.fake_fabric import TCP_AGENT, runner_on
 
 RAIL, HB = 5_000_000, 20_000_000
 NUMBERS: dict[str, Any] = {"rail_rate": RAIL, "hb_rate": HB}
@@ -102,7 +101,7 @@ def test_agents_with_two_devices_end_with_the_expected_data(tmp_path: Path, kind
     ]
     made = replace(made, topology=replace(made.topology, hosts=tuple(loopback)))
     with Steps(1) as steps:
-        (record,) = Runner(made, FakeFabric(made), [], tmp_path / "logs", TCP_AGENT).runs(steps)
+        (record,) = runner_on(made, tmp_path / "logs", TCP_AGENT).runs(steps)
     assert record.wrong_bytes == 0
     assert {(flow.src, flow.dst) for flow in record.flows} == {
         (0, 1), (1, 0), (2, 3), (3, 2), (0, 2), (2, 0), (1, 3), (3, 1),

@@ -127,7 +127,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"fabric": "packet", "policies": [{"name": "a", "policy": "ecmp", "congestion_control": "delay"}]},
-        r"policies\[0\].congestion_control: it is for paralet's own transport on fabric mininet",
+        r"policies\[0\].congestion_control: it is for paralet's own transport on fabrics mininet and routed",
     ),
     (
         {"policies": [{"name": "a", "policy": "ecmp", "window_packets": 8}]},
@@ -143,7 +143,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"policies": [{"name": "a", "policy": "ecmp", "transport": "socket"}]},
-        r"policies\[0\].transport: socket is for workloads nccl and torch on fabric mininet",
+        r"policies\[0\].transport: socket is for workloads nccl and torch on fabrics mininet and routed",
     ),
     (
         {
@@ -193,6 +193,22 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"fabric": "fluid", "events": [{"at_s": 1.0, "links": {"leaf1:3": {}}}]},
         r"events\[0\].links: fabric fluid has no links with faults; use mininet",
     ),
+    ({"fabric": "routed", "pinning": "rules"}, "pinning: routers choose paths by a hash; leave it out"),
+    (
+        {"fabric": "routed", "policies": [{"name": "c", "policy": "controller"}]},
+        r"policies\[0\].policy: fabric routed has no policy controller; use mininet or fluid or packet",
+    ),
+    (
+        {"fabric": "routed", "events": [{"at_s": 1, "kill": "spine9"}]},
+        "events.0..kill: topology .* has no switch spine9",
+    ),
+    ({"fabric": "routed", "events": [{"at_s": 1, "drain": "h1"}]}, r"events\[0\].drain: topology .* has no router h1"),
+    (
+        {"fabric": "routed", "events": [{"at_s": 1, "reset": "leaf1:1"}]},
+        r"events\[0\].reset: no port of a link between",
+    ),
+    ({"events": [{"at_s": 1, "revive": "spine1"}]}, r"events\[0\].revive: only fabric routed has routers"),
+    ({"fabric": "fluid", "events": [{"at_s": 1, "reset": "leaf1:3"}]}, r"events\[0\].reset: only fabric routed has"),
     ({"links": {"leaf1:3": {"loss": 0.1}}, "fabric": "fluid"}, "fabric fluid has no links with faults; use mininet"),
     ({"links": {"leaf1:3": {"loss": 0.1}}, "fabric": "softroce"}, "fabric softroce has no links with faults"),
     ({"fabric": "fluid", "events": [{"at_s": 0.0, "degrade": "leaf1:3"}]}, "degrade needs part"),
@@ -245,7 +261,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"jobs": [3, 1]}, "jobs: the sizes of the jobs"),
     ({"placement": {"rule": "packed", "redraw": True}}, "placement.redraw: only rule random"),
     ({"pinning": "luck"}, "pinning: must be 'hash' or 'rules'"),
-    ({"events": [{"at_s": 1}]}, r"events\[0\]: give exactly one of cut, degrade, mend, kill, links and path"),
+    (
+        {"events": [{"at_s": 1}]},
+        r"events\[0\]: give exactly one of cut, degrade, mend, kill, revive, drain, undrain, reset, links and path",
+    ),
     ({"events": [{"at_s": 1, "cut": "leaf1:3", "mend": "leaf1:3"}]}, r"events\[0\]: give exactly one of"),
     ({"events": [{"at_s": 1.0, "cut": "leaf1:33"}]}, r"events\[0\].cut: 'leaf1:33' is not a connected switch port"),
     (
@@ -332,7 +351,7 @@ def test_checks_need_valid_sections(tmp_path: Path) -> None:
         "topology.leaf_spine.spines: must be a valid integer, not '2'"
     ]
     assert mistakes(tmp_path, fabric="fluide", policies=[{"name": "a", "policy": "drill"}]) == [
-        "fabric: must be 'mininet', 'fluid', 'packet' or 'softroce', not 'fluide'"
+        "fabric: must be 'mininet', 'routed', 'fluid', 'packet' or 'softroce', not 'fluide'"
     ]
     policies = [{"name": "a", "policy": "controler"}]
     assert [
@@ -377,7 +396,7 @@ def test_the_documented_table_of_policies_and_fabrics_is_correct(fabric: str) ->
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     column = next(n for n, title in enumerate(head.strip("|").split("|")) if f"`{fabric}`" in title)
     said = {name.strip("` "): row[column] == "yes" for row in cells for name in row[0].split(",")}
-    assert said == {name: fabric not in kind.lacking for name, kind in OURS.items()}
+    assert said == {name: FABRICS[fabric].has(kind) for name, kind in OURS.items()}
 
 
 @pytest.mark.parametrize(("written", "part"), [("1 %", 0.01), ("0.5%", 0.005), (0.02, 0.02), (1, 1.0)])

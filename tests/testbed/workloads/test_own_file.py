@@ -12,10 +12,9 @@ from click.testing import CliRunner
 from netmodel import SpecError
 from testbed.cli import main
 from testbed.progress import Steps
-from testbed.run.experiment_runs import Runner
 from testbed.spec import Spec, dump, load
 from tests.testbed.experiments import on_loopback, write_spec
-from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric
+from tests.testbed.run.fake_fabric import TCP_AGENT, runner_on
 
 EXAMPLE = Path(__file__).parents[3] / "experiments" / "own_workload" / "chain_broadcast.yaml"
 
@@ -34,7 +33,7 @@ def test_the_example_runs_on_a_model_and_its_spec_again_from_the_results(tmp_pat
 def test_real_ranks_get_the_bytes_that_the_file_expects(tmp_path: Path) -> None:
     made = on_loopback(load(EXAMPLE, policies=["ecmp"], seeds=1, run_code=True))
     with Steps(1) as steps:
-        (record,) = Runner(made, FakeFabric(made), [], tmp_path / "logs", TCP_AGENT).runs(steps)
+        (record,) = runner_on(made, tmp_path / "logs", TCP_AGENT).runs(steps)
     assert record.wrong_bytes == 0
     assert [(flow.src, flow.dst, flow.bytes) for flow in record.flows] == [(n, n + 1, 1_600_000) for n in range(3)]
 

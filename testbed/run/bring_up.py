@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Brings up the fabric that a spec names. The rest of a run knows it by protocols only."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from emul import MininetFabric, RoutedFabric
+from netmodel import Link
+from testbed.arrangements import Arranger
+from testbed.run.events import faults_of
+from testbed.run.fabric import Fabric
+from testbed.run.routers import Routers
+from testbed.run.steering import SteeredSwitches
+from testbed.run.switches import Switches
+from testbed.spec import Experiment
+
+OnDead: TypeAlias = Callable[[Sequence[Link]], None]
+"""Called with the links that have died, whenever that changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """A fabric that is up."""
+
+    fabric: Fabric
+    switches: Switches
+    arrangers: Sequence[Arranger]
+    """Those of the experiment's arrangements."""
+    host_pid: Callable[[str], int]
+    """The id of a process in the namespaces of a host."""
+
+
+def brought_up(experiment: Experiment, log_dir: Path, on_dead: OnDead) -> AbstractContextManager[Up]:
+    """The fabric of an experiment, up for as long as the context is entered. Raises the errors of `emul`."""
+    if experiment.spec.fabric_kind.routers:
+        return _routers(experiment, log_dir)
+    return _switches(experiment, log_dir, on_dead)
+
+
+@contextmanager
+def _routers(experiment: Experiment, log_dir: Path) -> Iterator[Up]:
+    """Routers find ways around dead links themselves, so that arrangements have nothing to do."""
+    faults = faults_of(experiment.spec.links)
+    with RoutedFabric(experiment.topology, log_dir=log_dir, pcap=experiment.pcap, faults=faults) as fabric:
+        yield Up(fabric, Routers(fabric), (), fabric.host_pid)
+
+
+@contextmanager
+def _switches(experiment: Experiment, log_dir: Path, on_dead: OnDead) -> Iterator[Up]:
+    rdma = experiment.spec.fabric_kind.rdma
+    with MininetFabric(
+        experiment.cabled,
+        log_dir=log_dir,
+        datapath="kernel" if rdma else "user",
+        nics="rxe" if rdma else "plain",
+        pcap=experiment.pcap,
+        pinning=experiment.spec.pinning,
+        faults=faults_of(experiment.spec.links),
+        management=any(policy.kind.service for policy in experiment.spec.policies),
+        on_dead=on_dead,
+    ) as fabric:
+        arrangers = [one.on(fabric) for one in experiment.arrangements]
+        yield Up(fabric, SteeredSwitches(fabric, experiment), arrangers, fabric.host_pid)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet run` on routers: paths planned and predicted by the kernels' order of next hops, and events of routers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from emul.routed.requirements import lack
+from tests.integration.paralet import run
+
+LACK = lack()
+pytestmark = pytest.mark.skipif(LACK is not None, reason=LACK.what if LACK else "")
+
+SPEC = Path(__file__).parent / "spec.yaml"
+
+
+def run_with(tmp_path: Path, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The summary and the observations of the spec with changed keys."""
+    spec, results = tmp_path / "spec.yaml", tmp_path / "results"
+    spec.write_text(yaml.safe_dump(yaml.safe_load(SPEC.read_text()) | changes))
+    return run(spec, results), json.loads((results / "routed-small" / "observations.json").read_text())
+
+
+def test_every_flow_goes_as_predicted_and_planned_flows_share_no_uplink(tmp_path: Path) -> None:
+    summary, observations = run_with(tmp_path)
+    assert all(policy["verified"] for policy in summary["policies"])
+    assert summary["predictions"]["matched"] == summary["predictions"]["checked"] >= 2 * (4 * 4 + 4)
+    pinned = [one for one in observations["runs"] if one["policy"] == "pinned"]
+    for one in pinned:
+        assert set(one["next_hops"]) == {"leaf1", "leaf2"}
+        sent = [link["tx_bytes"] for link in one["links"] if link["port"] in ("leaf1:3", "leaf1:4")]
+        assert max(sent) < 1.2 * min(sent)
+
+
+def test_a_run_survives_all_that_happens_to_routers(tmp_path: Path) -> None:
+    """The data arrive whatever dies, and the next run finds all routers as before."""
+    silent = {port: {"loss": "100 %"} for port in ("leaf2:4", "spine2:2")}
+    events = [
+        {"at_s": 0.1, "drain": "spine2"},
+        {"at_s": 0.2, "kill": "spine1"},
+        {"at_s": 0.3, "revive": "spine1"},
+        {"at_s": 0.4, "links": silent},
+        {"at_s": 0.5, "kill": "spine2"},
+    ]
+    workload = {"kind": "permutation", "shift": 2, "bytes": 4194304}
+    policies = [{"name": "paralet-4", "policy": "ecmp", "m": 4}]
+    summary, observations = run_with(tmp_path, events=events, workload=workload, policies=policies)
+    assert summary["policies"][0]["verified"]
+    assert summary["predictions"]["checked"] == 0
+    for one in observations["runs"]:
+        assert [event["what"] for event in one["events"]][-1] == "kill spine2"
+        assert {len(ports) for group in one["next_hops"].values() for ports in group.values()} == {2}

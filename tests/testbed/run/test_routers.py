@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run does to routers, on a fabric without a network that notes what it is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from netmodel import Forwarding, PortRef, forwarding
+from testbed.progress import Steps
+from testbed.run.experiment_runs import Runner
+from testbed.run.routers import Routers
+from testbed.run.run_record import next_hops_of
+from testbed.spec import Experiment
+from tests.testbed.experiments import experiment, on_loopback
+from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric
+
+
+class FakeRouters(FakeFabric):
+    """Every reading finds the next hops in another order."""
+
+    def __init__(self, made: Experiment) -> None:
+        super().__init__(made)
+        self.calls: list[tuple[object, ...]] = []
+        self.read: list[Forwarding] = []
+
+    def settle(self) -> None:
+        self.calls.append(("settle",))
+
+    def routes(self) -> Forwarding:
+        turn = len(self.read)
+        groups = forwarding(self._topology).groups
+        self.read.append(
+            Forwarding(
+                {
+                    name: {
+                        address: ports[turn % len(ports) :] + ports[: turn % len(ports)]
+                        for address, ports in own.items()
+                    }
+                    for name, own in groups.items()
+                }
+            )
+        )
+        return self.read[-1]
+
+    def set_router(self, name: str, up: bool) -> None:
+        self.calls.append(("router", name, up))
+
+    def set_drained(self, name: str, drained: bool) -> None:
+        self.calls.append(("drained", name, drained))
+
+    def reset_session(self, port: PortRef) -> None:
+        self.calls.append(("reset", port))
+
+
+def test_events_of_routers_are_undone_and_the_order_is_read_before_every_run(tmp_path: Path) -> None:
+    events = [
+        {"at_s": 0.0, "drain": "spine1"},
+        {"at_s": 0.0, "undrain": "spine1"},
+        {"at_s": 0.0, "kill": "spine2"},
+        {"at_s": 0.0, "revive": "spine2"},
+        {"at_s": 0.0, "reset": "leaf1:3"},
+    ]
+    made = on_loopback(experiment(tmp_path, fabric="routed", events=events, seeds=2))
+    fabric = FakeRouters(made)
+    with Steps(4) as steps:
+        runner = Runner(made, fabric, Routers(fabric), [], tmp_path / "logs", TCP_AGENT)
+        records = list(runner.runs(steps))
+    happened = [
+        ("drained", "spine1", True),
+        ("drained", "spine1", False),
+        ("router", "spine2", False),
+        ("router", "spine2", True),
+        ("reset", PortRef("leaf1", 3)),
+    ]
+    undone = [("router", "spine2", True), ("drained", "spine1", False)]
+    assert fabric.calls == [("settle",), *happened, *undone] * len(records)
+    assert fabric.told == []
+    assert [record.next_hops for record in records] == [next_hops_of(routes) for routes in fabric.read]
+    assert records[0].next_hops != records[1].next_hops
