@@ -20,6 +20,7 @@ from emul.routed.requirements import lack
 from netmodel import Flow, Forwarding, LinuxL4Hash, PortRef, clos, forwarding, leaf_spine, path_of
 from netmodel.bgp_routes import bgp_routes
 from netmodel.router_plan import RouterPlan
+from testbed.bench import route_changes
 from tests.integration.traffic import FRAME_OVERHEAD, PORT, RawSender, address, in_host, received, receiver
 
 LACK = lack()
@@ -239,6 +240,18 @@ def test_a_drained_router_carries_nothing_and_no_packet_is_lost(fabric: RoutedFa
         assert received(arriving)[0] == 100
         sender.close()
     assert set(fabric.routes().groups["leaf1"][FAR]) == {2, 3}
+
+
+def test_the_bench_of_route_changes_sees_what_a_cut_loses_and_that_a_drain_loses_nothing(fabric: RoutedFabric) -> None:
+    """With one of two uplinks left, the ports of the other do not move."""
+    found = {case.name: case for case in route_changes.cases(TOPOLOGY)}
+    cut, drain = found["cut: the sender's leaf to agg"], found["agg1 is drained"]
+    change = route_changes.observe(fabric, cut.fail, cut.dead)
+    assert change.others == 0
+    assert change.for_s < SILENT_WITHIN_S
+    fabric.set_link(TOPOLOGY.link_at(UPLINK), True)
+    assert route_changes.observe(fabric, drain.fail, drain.dead).lost == 0
+    fabric.set_drained("agg1", False)
 
 
 def test_captures_have_the_sessions_packets(fabric: RoutedFabric) -> None:
