@@ -13,13 +13,17 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from emul import LinkFault, RoutedFabric
 from emul.routed.requirements import lack
-from netmodel import Flow, Forwarding, LinuxL4Hash, PortRef, clos, forwarding, leaf_spine, path_of
+from netmodel import Flow, FlowFields, Forwarding, LinuxL4Hash, PortRef, clos, forwarding, leaf_spine, path_of
 from netmodel.bgp_routes import bgp_routes
+from netmodel.flow import address_array
 from netmodel.router_plan import RouterPlan
+from sim.links import Links
+from sim.paths import hashed_paths
 from testbed.bench import route_changes
 from tests.integration.traffic import FRAME_OVERHEAD, PORT, RawSender, address, in_host, received, receiver
 
@@ -142,6 +146,36 @@ def test_counters_count_the_frames_of_a_flow_on_its_predicted_path_only(fabric: 
     data = count * (len(payload) + FRAME_OVERHEAD)
     carried = {port for port in after if after[port].tx_bytes - before[port].tx_bytes >= data}
     assert carried == predicted(fabric, flow, fabric.routes())
+
+
+def test_tcp_takes_the_path_that_follows_from_its_header(fabric: RoutedFabric) -> None:
+    """As every connected socket, TCP gives its packets a hash, which routers would otherwise take instead."""
+    ports, size = range(52000, 52008), 100_000
+    links = Links(TOPOLOGY)
+    fields = FlowFields(
+        src=address_array([NEAR] * len(ports)),
+        dst=address_array([FAR] * len(ports)),
+        sport=np.array(ports, dtype=np.uint16),
+        dport=np.full(len(ports), PORT, dtype=np.uint16),
+        proto=np.array([socket.IPPROTO_TCP], dtype=np.uint8),
+    )
+    ways = hashed_paths(links, fields, LinuxL4Hash(), fabric.routes())
+    listener = in_host(fabric, "h3", lambda: socket.create_server((str(FAR), PORT)))
+    for port, row in zip(ports, ways.tolist(), strict=True):
+        before = fabric.link_counters()
+        with in_host(
+            fabric, "h1", lambda port=port: socket.create_connection((str(FAR), PORT), 5, (str(NEAR), port))
+        ) as client:
+            server = listener.accept()[0]
+            client.sendall(bytes(size))
+            client.shutdown(socket.SHUT_WR)
+            while server.recv(1 << 16):
+                pass
+            server.close()
+        after = fabric.link_counters()
+        carried = {one for one in after if after[one].tx_bytes - before[one].tx_bytes >= size}
+        assert carried == {links.ports[link] for link in row if link >= 0} - {PortRef("h1", 1)}
+    listener.close()
 
 
 def test_a_full_queue_drops_packets_that_counters_count(fabric: RoutedFabric) -> None:
