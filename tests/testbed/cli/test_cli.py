@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 import emul
 from emul import Finding, guest, rxe, sandbox
+from emul.routed import requirements
 from netmodel import dump_topology
 from netmodel.printable import printable
 from testbed import bench
@@ -255,6 +256,16 @@ def test_fabric_softroce_runs_in_a_guest_without_kernel_support(
     ((log, options),) = booted
     folder = tmp_path / "out" / "small"
     assert (log, options.writable, options.time_limit_s) == (folder / "logs" / "guest.log", [folder], 77)
+
+
+def test_routers_are_not_started_on_a_machine_that_lacks_what_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emul, "probe", list)
+    monkeypatch.setattr(requirements, "lack", lambda: requirements.Lack("FRR's zebra is missing", "apt install frr"))
+    done = paralet("run", write_spec(tmp_path, fabric="routed"), "--results", tmp_path / "out")
+    assert (done.exit_code, list(tmp_path.glob("out/*"))) == (2, [])
+    assert "fabric routed: FRR's zebra is missing; apt install frr" in done.stderr
 
 
 def test_fabric_softroce_needs_no_guest_with_rxe_in_namespaces(
