@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from emul.routed.requirements import lack
+from testbed.analysis.link_history import fabric_ports
+from testbed.spec import load
 from tests.integration.paralet import run
 
 LACK = lack()
@@ -26,14 +28,35 @@ def run_with(tmp_path: Path, **changes: Any) -> tuple[dict[str, Any], dict[str, 
     return run(spec, results), json.loads((results / "routed-small" / "observations.json").read_text())
 
 
-def test_every_flow_goes_as_predicted_and_planned_flows_share_no_uplink(tmp_path: Path) -> None:
-    summary, observations = run_with(tmp_path)
+THREE_TIERS = {
+    "topology": {
+        "clos": {"pods": 2, "leaves": 2, "aggs": 2, "cores_per_agg": 2, "hosts_per_leaf": 2, "host_rate": "20M"}
+    },
+    "workload": {"kind": "permutation", "shift": 4, "bytes": 1048576},
+    "seeds": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "ranks", "seeds", "choosing"),
+    [
+        ({}, 4, 2, {"leaf1", "leaf2"}),
+        (THREE_TIERS, 8, 1, {f"{role}{number}" for role in ("leaf", "agg") for number in (1, 2, 3, 4)}),
+    ],
+    ids=["two tiers", "three tiers"],
+)
+def test_every_flow_goes_as_predicted_and_planned_flows_share_no_link(
+    tmp_path: Path, changes: dict[str, Any], ranks: int, seeds: int, choosing: set[str]
+) -> None:
+    """Every link between routers then carries one flow in each direction."""
+    summary, observations = run_with(tmp_path, **changes)
     assert all(policy["verified"] for policy in summary["policies"])
-    assert summary["predictions"]["matched"] == summary["predictions"]["checked"] >= 2 * (4 * 4 + 4)
+    assert summary["predictions"]["matched"] == summary["predictions"]["checked"] >= seeds * (4 * ranks + ranks)
+    between = {str(port) for port in fabric_ports(load(tmp_path / "spec.yaml").topology)}
     pinned = [one for one in observations["runs"] if one["policy"] == "pinned"]
     for one in pinned:
-        assert set(one["next_hops"]) == {"leaf1", "leaf2"}
-        sent = [link["tx_bytes"] for link in one["links"] if link["port"] in ("leaf1:3", "leaf1:4")]
+        assert set(one["next_hops"]) == choosing
+        sent = [link["tx_bytes"] for link in one["links"] if link["port"] in between]
         assert max(sent) < 1.2 * min(sent)
 
 

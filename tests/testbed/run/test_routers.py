@@ -4,10 +4,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from netmodel import Forwarding, PortRef, forwarding
 from testbed.progress import Steps
+from testbed.run import agent_messages as messages
+from testbed.run import experiment_runs
 from testbed.run.experiment_runs import Runner
+from testbed.run.rank_configuration import prepare_commands
 from testbed.run.routers import Routers
 from testbed.run.run_record import next_hops_of
 from testbed.spec import Experiment
@@ -52,7 +58,9 @@ class FakeRouters(FakeFabric):
         self.calls.append(("reset", port))
 
 
-def test_events_of_routers_are_undone_and_the_order_is_read_before_every_run(tmp_path: Path) -> None:
+def test_events_of_routers_are_undone_and_the_order_is_read_before_every_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events = [
         {"at_s": 0.0, "drain": "spine1"},
         {"at_s": 0.0, "undrain": "spine1"},
@@ -62,6 +70,13 @@ def test_events_of_routers_are_undone_and_the_order_is_read_before_every_run(tmp
     ]
     made = on_loopback(experiment(tmp_path, fabric="routed", events=events, seeds=2))
     fabric = FakeRouters(made)
+    planned_by = []
+
+    def prepare(*given: Any) -> dict[int, messages.Prepare]:
+        planned_by.append(given[3])
+        return prepare_commands(*given)
+
+    monkeypatch.setattr(experiment_runs, "prepare_commands", prepare)
     with Steps(4) as steps:
         runner = Runner(made, fabric, Routers(fabric), [], tmp_path / "logs", TCP_AGENT)
         records = list(runner.runs(steps))
@@ -75,5 +90,6 @@ def test_events_of_routers_are_undone_and_the_order_is_read_before_every_run(tmp
     undone = [("router", "spine2", True), ("drained", "spine1", False)]
     assert fabric.calls == [("settle",), *happened, *undone] * len(records)
     assert fabric.told == []
+    assert planned_by == fabric.read
     assert [record.next_hops for record in records] == [next_hops_of(routes) for routes in fabric.read]
     assert records[0].next_hops != records[1].next_hops
