@@ -269,11 +269,12 @@ static void mourning_connector(struct end* end) {
   close_connection(end, comm);
 }
 
+/// The messages are long: a short one may be done as soon as the transport has a copy of it.
 static void silent_listener(struct end* end) {
   void* comm = open_connection(end);
-  struct region region = region_register(end, comm, 4096);
+  struct region region = region_register(end, comm, MIB);
   exchange(end, comm, 1000, 5);
-  receive_one(end, comm, region.bytes, 4096, 1, region.mr);
+  receive_one(end, comm, region.bytes, MIB, 1, region.mr);
   sleep_s(0.2);  // the sender must learn of the receive: it waits forever for a live peer that posts none
   const pid_t pid = getpid();
   send_to_other_end(end, &pid, sizeof pid);
@@ -283,13 +284,13 @@ static void silent_listener(struct end* end) {
 static void deserted_connector(struct end* end) {
   void* comm = open_connection(end);
   exchange(end, comm, 1000, 5);
-  struct region region = region_register(end, comm, 4096);
+  struct region region = region_register(end, comm, MIB);
   pid_t peer = 0;
   receive_from_other_end(end, &peer, sizeof peer);
   stop_process(peer);
   step("a send to a peer that does not answer");
   const double start = now_s();
-  fails_in_time(end, send_one(end, comm, region.bytes, 4096, 1, region.mr), "a send to a peer that answers nothing");
+  fails_in_time(end, send_one(end, comm, region.bytes, MIB, 1, region.mr), "a send to a peer that answers nothing");
   const double took = now_s() - start;
   expect(took > 0.5 * RETRY_TIME_S,
          "expected sends to a silent peer to fail only after PARALET_RETRY_TIME, they failed after %g s", took);
