@@ -185,7 +185,7 @@ def main() -> int:
     """Print the table, from inside a sandbox that it makes. Returns the exit status."""
     if not sandbox.inside():
         return sandbox.run([sys.executable, "-m", "testbed.bench.route_changes"])
-    print(f"{machine()}; {_RATE:,} packets a second from {len(PORTS)} ports\n")
+    print(printable(f"{machine()}; {_RATE:,} packets a second from {len(PORTS)} ports") + "\n")
     print("| what | lost for | packets lost | other ports that move | lost when it ends | ports back |")
     print("|---|---|---|---|---|---|")
     try:
@@ -199,11 +199,11 @@ def main() -> int:
                 end = observe(fabric, case.mend, ())
                 last = _ways(fabric)
                 back = sum(first[port] == last[port] for port in PORTS) / len(PORTS)
-                print(
+                row = (
                     f"| {case.name} | {change.for_s:.2f} s | {change.lost:,} | {change.others:.0%} | {end.lost:,} | "
-                    f"{back:.0%} |",
-                    flush=True,
+                    f"{back:.0%} |"
                 )
+                print(printable(row), flush=True)
     except FabricError as error:
         print(printable(f"route changes: {error}"), file=sys.stderr)
         return 1
