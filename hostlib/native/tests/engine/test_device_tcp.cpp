@@ -37,18 +37,19 @@ std::vector<std::uint16_t> lane_ports(Device& device) {
 TEST_CASE("pinned lanes over TCP use their ports and can be moved") {
   DeviceOptions pinned = over_tcp(kA, 2);
   pinned.policy.kind = PolicyKind::kPinned;
-  pinned.policy.ports[kB] = {0xD111, 0xD222};
+  // Above those that Linux gives to connections of other programs (net.ipv4.ip_local_port_range).
+  pinned.policy.ports[kB] = {0xF111, 0xF222};
   Device a(pinned);
   Device b(over_tcp(kB));
   const Joined joined(a, b);
-  CHECK(lane_ports(a) == std::vector<std::uint16_t>{0xD111, 0xD222});
+  CHECK(lane_ports(a) == std::vector<std::uint16_t>{0xF111, 0xF222});
   joined.check(500'000);
-  CHECK(a.set_port(kB, 1, 0xD333));
-  REQUIRE(eventually([&] { return lane_ports(a) == std::vector<std::uint16_t>{0xD111, 0xD333}; }));
+  CHECK(a.set_port(kB, 1, 0xF333));
+  REQUIRE(eventually([&] { return lane_ports(a) == std::vector<std::uint16_t>{0xF111, 0xF333}; }));
   joined.check(500'000);
   CHECK(a.counters().lanes[1].moves == 1);
-  CHECK(a.set_port(kB, 1, 0xD222));  // the port that it had a moment ago
-  REQUIRE(eventually([&] { return lane_ports(a) == std::vector<std::uint16_t>{0xD111, 0xD222}; }));
+  CHECK(a.set_port(kB, 1, 0xF222));  // the port that it had a moment ago
+  REQUIRE(eventually([&] { return lane_ports(a) == std::vector<std::uint16_t>{0xF111, 0xF222}; }));
   joined.check(500'000);
 }
 
