@@ -12,6 +12,7 @@ import numpy.typing as npt
 from netmodel import Link, Path, PortRef, Topology
 from netmodel.flow import Addresses, address_array
 from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Ints, Plan
+from sdn.planners.nic_numbers import between, number_of
 
 LinkIndex = tuple[int, int, int]
 """A link by the numbers of its ToR, its spine, and the link among parallel ones."""
@@ -54,20 +55,13 @@ class Cabling:
 
     def nic(self, host: str, nic: int = 0) -> int:
         """The number of a host's NIC. Raises KeyError for an unknown host, and for a NIC without a live link."""
-        port = PortRef(self.topology.host(host).name, nic + 1)
-        try:
-            return self._nic_number[port]
-        except KeyError:
-            self.topology.link_at(port)  # raises KeyError when nothing is connected
-            raise KeyError(f"the link of {port} is dead") from None
+        return number_of(self.topology, self._nic_number, host, nic)
 
     def commodities(
         self, pairs: Iterable[tuple[str, str]], demand: npt.ArrayLike = 1.0, job: npt.ArrayLike = 0, nic: int = 0
     ) -> Commodities:
         """One commodity for each pair of source and destination host, between their NICs `nic`. Errors as of `nic`."""
-        ends = [(self.nic(src, nic), self.nic(dst, nic)) for src, dst in pairs]
-        numbers = np.array(ends, dtype=np.int32).reshape(-1, 2)
-        return Commodities.of(numbers[:, 0], numbers[:, 1], demand, job)
+        return between(((self.nic(src, nic), self.nic(dst, nic)) for src, dst in pairs), demand, job)
 
     def link(self, link: Link) -> LinkIndex:
         """The index of a link between a ToR and a spine. Raises KeyError for any other link."""

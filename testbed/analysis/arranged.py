@@ -11,7 +11,7 @@ def traffic_of(runs: Iterable[RunFlows]) -> Iterator[RunTraffic]:
     """The traffic of each run. It is made one run at a time, because schedules are large."""
     for one in runs:
         instance, run = one.instance, one.run
-        decided = instance.path_arrangement is not None
+        decided = instance.decided_paths is not None
         yield RunTraffic(
             policy=run.policy,
             sent={(instance.hosts[flow.src], instance.hosts[flow.dst]): flow.bytes for flow in run.flows},

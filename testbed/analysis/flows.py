@@ -170,9 +170,9 @@ def predicted_path(instance: Instance, flow: Flow, routes: Forwarding) -> Path:
     Where an arrangement decides the paths: the one that it decides on.
     """
     experiment = instance.experiment
-    if (arrangement := instance.path_arrangement) is not None:
+    if (decided := instance.decided_paths) is not None:
         source, destination = (experiment.topology.port_of(address) for address in (flow.src, flow.dst))
-        return arrangement.path(source, destination)
+        return decided.path(source, destination)
     return path_of(experiment.topology, flow, experiment.ecmp_hash, routes=routes)
 
 
@@ -205,7 +205,7 @@ def _rows(
 ) -> npt.NDArray[np.int32]:
     """The links of the predicted path of each flow, filled up with -1: of all at once where switches forward by
     destination only, unless `one_by_one`, for addresses behind one switch with different groups."""
-    if instance.path_arrangement is not None or routes.ingress or one_by_one or not flows:
+    if instance.decided_paths is not None or routes.ingress or one_by_one or not flows:
         paths = [links.row(predicted_path(instance, flow, routes)) for flow in flows]
         found = np.full((len(paths), max(map(len, paths), default=0)), -1, dtype=np.int32)
         for row, path in zip(found, paths, strict=True):
@@ -227,7 +227,7 @@ def _choices(
     """By flow: the ports of its path at switches with several next hops."""
     groups, ports = forwarding(instance.experiment.topology).groups, links.ports
     names, switches = [str(port) for port in ports], [port.node for port in ports]
-    arranged = instance.path_arrangement is not None
+    arranged = instance.decided_paths is not None
     several: dict[tuple[str, str], bool] = {}  # by switch and home: all hosts behind a switch have the same groups
     for flow, row in zip(flows, rows.tolist(), strict=True):
         path = [] if arranged else [link for link in row[1:] if link >= 0]

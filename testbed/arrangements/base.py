@@ -9,7 +9,7 @@ the place in `testbed.spec` that makes it from the keys of a spec.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from netmodel import Link, Path, PortRef
 from sdn.failover.detours import Detours
@@ -87,6 +87,18 @@ class Arranger:
         """An event has just killed a switch. `dead` are all that events of this run have killed."""
 
 
+class DecidedPaths(Protocol):
+    """The paths of all packets, decided before a run."""
+
+    def way(self, source: str, destination: str, route: int) -> Way:
+        """The hosts that forward data from one host to another, and by which ports they do."""
+        ...
+
+    def path(self, source: PortRef, destination: PortRef) -> Path:
+        """The egress ports of packets from one NIC to another. Raises KeyError."""
+        ...
+
+
 class Arrangement:
     """Something that is set up on a fabric for jobs. Every method here says that there is nothing special.
 
@@ -94,8 +106,6 @@ class Arrangement:
     hosts from 0.
     """
 
-    DECIDES_PATHS: ClassVar[bool] = False
-    """It decides the path of every packet, so that routes and UDP source ports do not matter."""
     SEVERAL_NICS: ClassVar[bool] = False
     """Different pairs of hosts use different NICs."""
     HAS_DETOURS: ClassVar[bool] = False
@@ -113,13 +123,9 @@ class Arrangement:
         """By route: the part of the data that it is to carry; they add up to 1. None: there is one route."""
         return None
 
-    def way(self, source: str, destination: str, route: int) -> Way:
-        """The hosts that forward data, and by which ports they do. Only where it decides the paths."""
-        raise NotImplementedError
-
-    def path(self, source: PortRef, destination: PortRef) -> Path:
-        """The egress ports of packets from one NIC to another. Only where it decides the paths. Raises KeyError."""
-        raise NotImplementedError
+    def decided_paths(self) -> DecidedPaths | None:
+        """The path of every packet, where it decides these, so that routes and UDP source ports do not matter."""
+        return None
 
     def isolation(self) -> Steering | None:
         """The steering of switches that keeps its jobs apart, for policy `vclos`. None: it has none."""

@@ -30,7 +30,6 @@ class Relaying(Protocol):
 class DirectCircuits(Arrangement):
     """The circuits of every job between its ranks; `at` gives those between hosts, and who relays."""
 
-    DECIDES_PATHS = True
     SEVERAL_NICS = True
 
     topology: Topology
@@ -56,6 +55,10 @@ class DirectCircuits(Arrangement):
         if self.placed is None:
             raise ValueError("circuits between hosts need a placement")
         return self.placed
+
+    def decided_paths(self) -> Self:
+        """Circuits and relays leave packets no choice."""
+        return self
 
     def nics(self, source: str, destination: str, route: int = 0) -> tuple[int, int]:
         """Indices of the NICs at the ends of a route. Raises KeyError for hosts of different jobs."""

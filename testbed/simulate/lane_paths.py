@@ -61,7 +61,7 @@ def lanes_of(
     pairs = list(demands)
     chosen = instance.ports(policy)
     ports = np.array([chosen[src].towards(dst) for src, dst in pairs], dtype=np.uint16)
-    if (arrangement := instance.path_arrangement) is not None:
+    if (decided := instance.decided_paths) is not None:
         own, hosts = routed_pairs(instance, transfers)[0], instance.hosts
         ports = np.array([chosen[src].towards(dst) for src, dst, _ in own], dtype=np.uint16)
         nics = [instance.nics_between(*one) for one in own]
@@ -69,8 +69,8 @@ def lanes_of(
             (PortRef(hosts[src], near + 1), PortRef(hosts[dst], far + 1))
             for (src, dst, _), (near, far) in zip(own, nics, strict=True)
         ]
-        there = [arrangement.path(near, far) for near, far in ends]
-        back = [arrangement.path(far, near) for near, far in ends]
+        there = [decided.path(near, far) for near, far in ends]
+        back = [decided.path(far, near) for near, far in ends]
         return Lanes(ports, path_rows(there, policy.m, links), path_rows(back, 1, links)[:, 0])
     if policy.kind.steers:  # switches forward by ingress port and destination
         routes = instance.routes(policy)

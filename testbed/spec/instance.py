@@ -11,7 +11,7 @@ from sdn.failover.detours import Detours
 from testbed.allocation.demands import Pair, busiest_s, bytes_by_pair, ideal_s, phases_of, routes_of
 from testbed.allocation.placement import leaf_of
 from testbed.allocation.ports import RankPorts, plan_ports
-from testbed.arrangements import Arrangement, Carried, JobHosts
+from testbed.arrangements import Arrangement, Carried, DecidedPaths, JobHosts
 from testbed.policies import Placed
 from testbed.spec.experiment import Experiment
 from testbed.spec.placing import Job, hosts_of
@@ -53,9 +53,10 @@ class Instance:
         return tuple(one.at(self.job_hosts) for one in self.experiment.arrangements)
 
     @cached_property
-    def path_arrangement(self) -> Arrangement | None:
-        """The arrangement that decides the path of every packet; None where switches' routes do."""
-        return next((one for one in self.arrangements if one.DECIDES_PATHS), None)
+    def decided_paths(self) -> DecidedPaths | None:
+        """The paths of all packets, where an arrangement decides these; None where switches' routes do."""
+        answers = (one.decided_paths() for one in self.arrangements)
+        return next((decided for decided in answers if decided is not None), None)
 
     def detours(self, dead: Collection[str]) -> Detours:
         """The ways around these switches. Raises ValueError where there is none."""
@@ -98,20 +99,20 @@ class Instance:
 
     def carried(self, transfers: Sequence[Transfer]) -> list[Carried]:
         """The payload of each route of each pair of ranks; empty unless an arrangement decides the paths."""
-        if (deciding := self.path_arrangement) is None:
+        if (decided := self.decided_paths) is None:
             return []
         sums: Counter[tuple[Pair, int]] = Counter()
         for transfer, route in zip(transfers, routes_of(transfers, self.shares), strict=True):
             sums[(transfer.src, transfer.dst), route] += transfer.count * self.experiment.spec.workload.item_bytes
         named = ((self.hosts[src], self.hosts[dst], route, count) for ((src, dst), route), count in sums.items())
-        return [Carried(a, b, deciding.way(a, b, route), count) for a, b, route, count in named]
+        return [Carried(a, b, decided.way(a, b, route), count) for a, b, route, count in named]
 
     def stranded(self, dead_links: frozenset[Link] = frozenset()) -> Iterator[Transfer]:
         """Every transfer for which there is no way while these links of the topology are dead.
 
         None where an arrangement decides the paths, which are planned before a run.
         """
-        if self.path_arrangement is not None:
+        if self.decided_paths is not None:
             return
         topology = self.experiment.topology
         groups = forwarding(topology, dead_links).groups
@@ -194,7 +195,7 @@ class Instance:
     def _phase_s(self, transfers: Sequence[Transfer], item_bytes: int) -> float:
         """The shortest time of transfers that may all be under way at once."""
         topology = self.experiment.topology
-        if self.path_arrangement is not None:
+        if self.decided_paths is not None:
             return busiest_s(topology, ((one.way.ports, one.bytes) for one in self.carried(transfers)))
         by_nic: dict[int, dict[Pair, int]] = {}  # NICs of different indices are on separate, parallel networks
         for pair, count in bytes_by_pair(transfers, item_bytes).items():

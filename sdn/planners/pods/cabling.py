@@ -12,6 +12,7 @@ import numpy.typing as npt
 from netmodel import Link, Path, PortRef, Topology, pods, tiers
 from netmodel.fabric_tiers import CORE, LEAF, MIDDLE
 from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Floats, Ints
+from sdn.planners.nic_numbers import between, number_of
 from sdn.planners.pods.model import PodClos, PodPlan
 
 
@@ -48,20 +49,13 @@ class PodCabling:
 
     def nic(self, host: str, nic: int = 0) -> int:
         """The number of a host's NIC. Raises KeyError for an unknown host, and for a NIC without a live link."""
-        port = PortRef(self.topology.host(host).name, nic + 1)
-        try:
-            return self._nic_number[port]
-        except KeyError:
-            self.topology.link_at(port)  # raises KeyError when nothing is connected
-            raise KeyError(f"the link of {port} is dead") from None
+        return number_of(self.topology, self._nic_number, host, nic)
 
     def commodities(
         self, pairs: Iterable[tuple[str, str]], demand: npt.ArrayLike = 1.0, job: npt.ArrayLike = 0, nic: int = 0
     ) -> Commodities:
         """One commodity for each pair of source and destination host, between their NICs `nic`. Errors as of `nic`."""
-        ends = [(self.nic(src, nic), self.nic(dst, nic)) for src, dst in pairs]
-        numbers = np.array(ends, dtype=np.int32).reshape(-1, 2)
-        return Commodities.of(numbers[:, 0], numbers[:, 1], demand, job)
+        return between(((self.nic(src, nic), self.nic(dst, nic)) for src, dst in pairs), demand, job)
 
     def without(self, links: Iterable[Link]) -> "PodCabling":
         """The same cabling with these links between switches dead. Raises KeyError for any other link."""

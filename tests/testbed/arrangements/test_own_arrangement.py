@@ -77,7 +77,7 @@ def test_planning_asks_it_and_has_an_answer_where_it_has_none(tmp_path: Path) ->
     links = frozenset(plain.topology.links)
     first = first_of(plain)
     assert (first.nics_between(0, 1), plain.several_nics, plain.dead_links(links)) == ((0, 0), False, links)
-    assert (first.path_arrangement, first.carried(first.transfers), dict(first.detours(["leaf1"]).ways)) == (
+    assert (first.decided_paths, first.carried(first.transfers), dict(first.detours(["leaf1"]).ways)) == (
         None,
         [],
         {},
