@@ -30,7 +30,7 @@ from emul.openflow_app import OpenFlowAppError, OpenFlowAppProcess
 from emul.ovs import OPENFLOW, Datapath, PrivateOvs, load_kernel_datapath
 from emul.port_settings import PortSettings
 from emul.relays import Relays
-from netmodel import Circuits, Flow, Link, PortRef, Topology, check_circuits, dump_topology, lit
+from netmodel import Circuits, Flow, Link, PortRef, Topology, check_circuits, dump_topology, with_circuits
 from netmodel.printable import printable
 from sdn.failover.detours import Detours
 from sdn.openflow.source_rules import Pinning
@@ -301,7 +301,7 @@ class MininetFabric:
 
     def _check_steering(self, steering: Steering | None, circuits: Circuits) -> None:
         if steering is not None:
-            steering.routes(lit(self.topology, circuits))
+            steering.routes(with_circuits(self.topology, circuits))
 
     def _program(self, app: OpenFlowAppProcess) -> None:
         """Program the switches for the current steering and circuits."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from emul.flow_dump import ObservedFlow, counted_by_port, observed_flows, traced_output
 from emul.ovs import OPENFLOW, Datapath, PrivateOvs
-from netmodel import Circuits, Flow, Link, PortRef, Topology, forwarding, lit
+from netmodel import Circuits, Flow, Link, PortRef, Topology, forwarding, with_circuits
 from sdn.openflow.hash_check import flows_to_trace, judge
 from sdn.openflow.messages import STRAY_COOKIE
 from sdn.openflow.source_rules import Pinning, ecmp_hash_of
@@ -69,7 +69,7 @@ class SwitchObserver:
 
         Raises HashMismatchError where they differ, and OvsError.
         """
-        routed = lit(self._topology, circuits)
+        routed = with_circuits(self._topology, circuits)
         traces = flows_to_trace(routed, forwarding(routed), ecmp_hash_of(routed, pinning), HASH_TRACES)
         judge(traces, [self.traced_port(trace.switch, trace.flow) for trace in traces])
 

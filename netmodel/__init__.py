@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from netmodel.builders import leaf_spine
-    from netmodel.circuits import Circuits, check_circuits, duplex, far_end, joined, lit, lit_links
+    from netmodel.circuits import Circuits, check_circuits, duplex, far_end, joined, links_with_circuits, with_circuits
     from netmodel.direct_connect_builder import direct_connect, panel_of
     from netmodel.fabric_tiers import pods, tiers, top_switches, uplinks
     from netmodel.flow import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields
@@ -84,8 +84,7 @@ __all__ = [
     "in_planes",
     "joined",
     "leaf_spine",
-    "lit",
-    "lit_links",
+    "links_with_circuits",
     "load_topology",
     "load_yaml",
     "panel_of",
@@ -102,11 +101,12 @@ __all__ = [
     "tiers",
     "top_switches",
     "uplinks",
+    "with_circuits",
 ]
 
 _MODULES = {
     "builders": ("leaf_spine",),
-    "circuits": ("Circuits", "check_circuits", "duplex", "far_end", "joined", "lit", "lit_links"),
+    "circuits": ("Circuits", "check_circuits", "duplex", "far_end", "joined", "with_circuits", "links_with_circuits"),
     "direct_connect_builder": ("direct_connect", "panel_of"),
     "flow": ("ENTROPY_PORTS", "ROCE_PORT", "Flow", "FlowFields"),
     "hashes": ("AffineHash", "CrcHash", "EcmpHash", "LinuxL4Hash", "OvsHash", "XorHash"),

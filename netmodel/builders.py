@@ -45,7 +45,7 @@ def leaf_spine(
 
     With `optical_switches`, the cables between leaf n and spine m pass through optical switch ocs<k>, where
     k = (n + m) mod `optical_switches` + 1 with n and m from 0. The ports of each leaf and spine are thus spread over
-    all optical switches (OCS-vClos). Circuits then decide what is connected: `netmodel.lit`.
+    all optical switches (OCS-vClos). Circuits then decide what is connected: `netmodel.with_circuits`.
 
     Raises TopologyError (a ValueError) for counts below one, more than 254 hosts per leaf, more than a million links,
     or any value that `Topology` refuses.

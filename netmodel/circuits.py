@@ -70,7 +70,7 @@ def far_end(topology: Topology, circuits: Circuits, port: PortRef) -> PortRef | 
     return _followed(topology, circuits, port)[1]
 
 
-def lit(topology: Topology, circuits: Circuits) -> Topology:
+def with_circuits(topology: Topology, circuits: Circuits) -> Topology:
     """The fabric without its optical switches: cables that circuits join become one link.
 
     Two ports are linked where light passes from each to the other. The link has the lowest rate on the way. A
@@ -84,18 +84,20 @@ def lit(topology: Topology, circuits: Circuits) -> Topology:
     return replace(
         topology,
         switches=tuple(switch for switch in topology.switches if switch.name not in optical),
-        links=tuple(link for link, _ in _lit_links(topology, circuits)),
+        links=tuple(link for link, _ in _links_with_circuits(topology, circuits)),
     )
 
 
-def lit_links(topology: Topology, circuits: Circuits, cables: Iterable[Link]) -> frozenset[Link]:
-    """The links of `lit(topology, circuits)` that fail with these cables of `topology`, as they run through them."""
+def links_with_circuits(topology: Topology, circuits: Circuits, cables: Iterable[Link]) -> frozenset[Link]:
+    """The links of `with_circuits(topology, circuits)` that use these cables of `topology` and fail with them."""
     wanted = frozenset(cables)
-    return frozenset(link for link, through in _lit_links(topology, circuits) if not wanted.isdisjoint(through))
+    return frozenset(
+        link for link, through in _links_with_circuits(topology, circuits) if not wanted.isdisjoint(through)
+    )
 
 
-def _lit_links(topology: Topology, circuits: Circuits) -> Iterator[tuple[Link, list[Link]]]:
-    """The links of `lit`, each with the cables that it uses."""
+def _links_with_circuits(topology: Topology, circuits: Circuits) -> Iterator[tuple[Link, list[Link]]]:
+    """The links of `with_circuits`, each with the cables that it uses."""
     optical, done = _optical(topology), set[PortRef]()
     for cable in topology.links:
         ends = [end for end in (cable.a, cable.b) if end.node not in optical]

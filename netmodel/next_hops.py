@@ -3,7 +3,7 @@
 
 Routes are shortest paths by hop count over the live links, as in a converged link-state or BGP fabric: a switch's group
 for an address has every port whose link is on a shortest path. No route leads through a host. Optical circuit
-switches do not forward by address; `forwarding(lit(topology, circuits))` gives the routes through them.
+switches do not forward by address; `forwarding(with_circuits(topology, circuits))` gives the routes through them.
 """
 
 from collections import defaultdict

@@ -14,7 +14,7 @@ from sdn.isolation.virtual_clos import SubClos, VirtualClos, hosts_by_gpu, must_
 
 @dataclass(frozen=True, slots=True)
 class OpticalClos:
-    """The circuits of the optical switches, and the steering that isolates jobs on `netmodel.lit` of them."""
+    """The circuits of the optical switches, and the steering that isolates jobs on `netmodel.with_circuits` of them."""
 
     circuits: Circuits
     clos: VirtualClos

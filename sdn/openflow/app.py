@@ -46,7 +46,7 @@ from os_ken.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_D
 from os_ken.ofproto import ofproto_v1_5
 from pydantic import ValidationError
 
-from netmodel import Link, PortRef, Topology, lit, lit_links, load_topology
+from netmodel import Link, PortRef, Topology, links_with_circuits, load_topology, with_circuits
 from netmodel.printable import printable
 from sdn.openflow import messages as openflow
 from sdn.openflow.program import EMPTY, Program, difference, programs
@@ -223,8 +223,8 @@ class FabricApp(OSKenApp):
 
     def _programs(self, request: Steer) -> dict[str, Program]:
         """The programs for a steering request and the links that are alive."""
-        seen = lit(self._topology, request.circuits)
-        dead = lit_links(self._topology, request.circuits, self._dead_links())
+        seen = with_circuits(self._topology, request.circuits)
+        dead = links_with_circuits(self._topology, request.circuits, self._dead_links())
         return programs(seen, dead, self._pinning, request.steer)
 
     def _dead_links(self) -> frozenset[Link]:

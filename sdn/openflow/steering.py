@@ -15,7 +15,7 @@ Steering: TypeAlias = SourceRouting | VirtualClos
 class Steer(BaseModel):
     """A request to the OpenFlow app, one JSON object per line: apply this steering, or, with null, none.
 
-    `circuits` are those of the optical switches; routes and steering apply to `netmodel.lit` of the topology.
+    `circuits` are those of the optical switches; routes and steering apply to `netmodel.with_circuits` of the topology.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from netmodel import Circuits, Link, PortRef, Topology, lit, lit_links
+from netmodel import Circuits, Link, PortRef, Topology, links_with_circuits, with_circuits
 from sdn.isolation.optical_clos import OpticalClos
 from sdn.isolation.virtual_clos import VirtualClos
 from testbed.arrangements.base import Arrangement, Arranger, JobHosts, RunTraffic, Section, Table
@@ -35,7 +35,7 @@ class PlacedByVclos(Arrangement):
     @property
     def topology(self) -> Topology:
         """The fabric that packet switches see: cables through optical switches are the links that circuits form."""
-        return lit(self.cabled, self.placed.circuits)
+        return with_circuits(self.cabled, self.placed.circuits)
 
     def isolation(self) -> VirtualClos:
         """The steering that keeps each job to its links."""
@@ -43,7 +43,7 @@ class PlacedByVclos(Arrangement):
 
     def dead_links(self, cables: frozenset[Link]) -> frozenset[Link]:
         """The links that run through dead cables, by way of circuits."""
-        return lit_links(self.cabled, self.placed.circuits, cables) if self.placed.circuits else cables
+        return links_with_circuits(self.cabled, self.placed.circuits, cables) if self.placed.circuits else cables
 
     def on(self, fabric: SwitchesCircuits) -> Arranger:
         """Sets the circuits, if there are any."""

@@ -21,8 +21,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from testbed.analysis.results import ideal_of
+from testbed.conflict import Conflict
 from testbed.errors import InputError, TestbedError
-from testbed.misfit import Misfit
 from testbed.progress import Silent, Steps
 from testbed.simulate.spread import spread
 from testbed.spec import Experiment, Spec, check
@@ -99,8 +99,8 @@ def _checked(document: dict[str, Any], parameters: Mapping[str, Any]) -> Experim
         where = ".".join(str(part) for part in first["loc"])
         what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
         raise InputError(f"{said}: {where + ': ' if where else ''}{what}") from error
-    except Misfit as misfit:
-        raise InputError(f"{said}: {misfit}") from misfit
+    except Conflict as conflict:
+        raise InputError(f"{said}: {conflict}") from conflict
 
 
 def measure(point: Point) -> dict[str, Any]:

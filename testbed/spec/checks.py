@@ -13,7 +13,7 @@ from sdn.openflow.source_rules import source_rules
 from sdn.planners import PLANNERS, cabling
 from testbed.arrangements import Arrangement
 from testbed.arrangements.rails import LocalNetworks
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.spec.circuits import check_optical, laid_out
 from testbed.spec.experiment import Experiment
 from testbed.spec.fabrics import FABRICS
@@ -34,15 +34,15 @@ from testbed.spec.written import LARGEST_ROCE_HEADERS_BYTES, OF_ROUTERS, LinkSet
 
 
 def check(spec: Spec) -> Experiment:
-    """The experiment of `spec`, whose topology must be in place. Raises Misfit; its `others` are further misfits."""
+    """The experiment of `spec`, whose topology must be in place. Raises Conflict; `others` are further ones."""
     experiment, findings = examine(spec)
-    raise_all(findings.misfits)
-    assert experiment is not None  # there are no misfits
+    raise_all(findings.conflicts)
+    assert experiment is not None  # there are no conflicts
     return experiment
 
 
 def examine(spec: Spec, unread: Iterable[Location] = ()) -> tuple[Experiment | None, Findings]:
-    """The experiment of `spec`, None if its mistakes prevent one, and all misfits.
+    """The experiment of `spec`, None if its mistakes prevent one, and all conflicts.
 
     `unread` has the places of the spec that could not be read and were replaced by stand-in values.
     """
@@ -114,7 +114,7 @@ def _checked_workload(experiment: Experiment, found: Findings) -> Experiment | N
             if not spec.fabric_kind.modelled:
                 spec.workload.check_real()
     if spec.local_nic is not None and spec.workload.ONE_NIC:
-        found.add(Misfit(f"workload {spec.workload.kind} uses one NIC only; leave it out", "local_nic"))
+        found.add(Conflict(f"workload {spec.workload.kind} uses one NIC only; leave it out", "local_nic"))
     if not found.fit("workload", "topology", "optical", "fabric", "placement", "nic", "local_nic"):
         return None
     with found.collecting():
@@ -128,7 +128,7 @@ def _checked_workload(experiment: Experiment, found: Findings) -> Experiment | N
 
 
 def _check_killed(experiment: Experiment) -> None:
-    """Raises Misfit when a switch that an event kills has no substitute for some transfer of the first seed."""
+    """Raises Conflict when a switch that an event kills has no substitute for some transfer of the first seed."""
     spec, topology, dead = experiment.spec, experiment.topology, list[str]()
     first = Instance(experiment, experiment.seeds[0])
     for index, event in enumerate(spec.events):
@@ -136,32 +136,32 @@ def _check_killed(experiment: Experiment) -> None:
             continue
         where = ("events", index, "kill")
         if event.kill not in {switch.name for switch in topology.switches}:
-            raise Misfit(f"topology {topology.name} has no switch {event.kill}", *where)
+            raise Conflict(f"topology {topology.name} has no switch {event.kill}", *where)
         if spec.fabric_kind.routers:
             continue  # its neighbours go around it, and it may return
         if not any(one.HAS_DETOURS for one in experiment.arrangements) or not spec.fabric_kind.kills_switches:
             said = "only hosts with a local_nic, on mininet and fluid, have a way around a switch; cut single links"
-            raise Misfit(said, *where)
+            raise Conflict(said, *where)
         dead.append(event.kill)
         try:
             ways = first.detours(dead).ways
         except ValueError as error:
-            raise Misfit(str(error), *where) from None
+            raise Conflict(str(error), *where) from None
         for transfer in first.stranded(frozenset(experiment.killed_links(dead))):
             src, dst = first.hosts[transfer.src], first.hosts[transfer.dst]
             if (src, dst) not in ways:
-                raise Misfit(f"{src} has no way to {dst} while {event.kill} is dead; kill switches of rails", *where)
+                raise Conflict(f"{src} has no way to {dst} while {event.kill} is dead; kill switches of rails", *where)
 
 
 def _check_cabled(topology: Topology) -> None:
-    """Raises Misfit for NICs without a cable: placement, captures and counters all need the switch port."""
+    """Raises Conflict for NICs without a cable: placement, captures and counters all need the switch port."""
     found = []
     for host in topology.hosts:
         for index in range(len(host.nics)):
             try:
                 topology.link_at(PortRef(host.name, index + 1))
             except KeyError as error:
-                found.append(Misfit(f"{error.args[0]}; add one, or leave out the NIC", "topology"))
+                found.append(Conflict(f"{error.args[0]}; add one, or leave out the NIC", "topology"))
     raise_all(found[:1])  # all have the same place in the spec
 
 
@@ -186,11 +186,11 @@ def _checked_ports(spec: Spec, topology: Topology, found: Findings) -> tuple[Por
         try:
             source_rules(topology, forwarding(topology))
         except ValueError as error:
-            found.add(Misfit(str(error), "pinning"))
+            found.add(Conflict(str(error), "pinning"))
     headers = topology.ip_header_bytes + LARGEST_ROCE_HEADERS_BYTES
     if spec.path_mtu is not None and spec.path_mtu + headers > topology.mtu_bytes:
         found.add(
-            Misfit(
+            Conflict(
                 f"{spec.path_mtu} bytes of payload and {headers} of headers do not fit the topology's "
                 f"MTU of {topology.mtu_bytes}",
                 "path_mtu",
@@ -208,19 +208,19 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
         if not fabric.has(policy.kind):
             others = [name for name, kind in FABRICS.items() if kind.suggested and kind.has(policy.kind)]
             said = f"fabric {spec.fabric} has no policy {policy.policy}; use {' or '.join(others)}"
-            found.add(Misfit(said, "policies", index, "policy"))
+            found.add(Conflict(said, "policies", index, "policy"))
             continue
         if policy.transport == "socket" and not (spec.workload.SOCKETS and fabric.soft):
             said = "socket is for workloads nccl and torch on fabrics mininet and routed; leave it out"
-            found.add(Misfit(said, "policies", index, "transport"))
+            found.add(Conflict(said, "policies", index, "transport"))
         if policy.congestion_control is not None and (not fabric.soft or policy.transport == "socket"):
             said = "it is for paralet's own transport on fabrics mininet and routed; leave it out"
-            found.add(Misfit(said, "policies", index, "congestion_control"))
+            found.add(Conflict(said, "policies", index, "congestion_control"))
         if policy.paced and not fabric.paces:
-            found.add(Misfit("only fabric fluid models it", "policies", index, "paced"))
+            found.add(Conflict("only fabric fluid models it", "policies", index, "paced"))
         if fabric.switch_settings and policy.kind.heeds_marks and spec.packet.ecn_bytes is None:
             said = "it needs switches that mark; give ecn_bytes under packet"
-            found.add(Misfit(said, "policies", index, "policy"))
+            found.add(Conflict(said, "policies", index, "policy"))
         if experiment is not None and found.fit_at("policies", index):
             _check_paths(experiment, policy, found, index)
 
@@ -231,11 +231,11 @@ def _check_paths(experiment: Experiment, policy: Policy, found: Findings, index:
         for seed in experiment.seeds:
             Instance(experiment, seed).routes(policy)
     except ValueError as error:
-        found.add(Misfit(str(error), "policies", index, "policy" if policy.uplinks is None else "uplinks"))
+        found.add(Conflict(str(error), "policies", index, "policy" if policy.uplinks is None else "uplinks"))
     try:
         _check_planner(experiment, policy)
     except ValueError as error:
-        found.add(Misfit(f"{error}; take another policy", "policies", index, "policy"))
+        found.add(Conflict(f"{error}; take another policy", "policies", index, "policy"))
 
 
 def _check_planner(experiment: Experiment, policy: Policy) -> None:
@@ -261,12 +261,12 @@ def _has_talks(experiment: Experiment) -> bool:
 def _check_fabric(spec: Spec, found: Findings) -> None:
     """Checks that the fabric has the features that the spec uses."""
     if found.fit("workload", "fabric") and spec.fabric in spec.workload.LACKING:
-        found.add(Misfit(f"workload {spec.workload.kind} runs on fabric mininet", "workload", "kind"))
+        found.add(Conflict(f"workload {spec.workload.kind} runs on fabric mininet", "workload", "kind"))
     if found.fit("policies") and not any(policy.kind.service for policy in spec.policies):
         for index, event in enumerate(spec.events):
             if event.path_service:
                 said = "no policy of the spec uses the path service; add a policy controller"
-                found.add(Misfit(said, "events", index, "path_service"))
+                found.add(Conflict(said, "events", index, "path_service"))
     if not found.fit("fabric"):
         return
     if spec.fabric_kind.routers:
@@ -274,7 +274,7 @@ def _check_fabric(spec: Spec, found: Findings) -> None:
     for index, event in enumerate(spec.events):
         for name in OF_ROUTERS:
             if getattr(event, name) is not None and not spec.fabric_kind.routers:
-                found.add(Misfit("only fabric routed has routers", "events", index, name))
+                found.add(Conflict("only fabric routed has routers", "events", index, name))
     if spec.fabric_kind.modelled:
         _check_simulated(spec, found)
     _check_faults(spec, found)
@@ -284,21 +284,21 @@ def _check_routers(spec: Spec, found: Findings) -> None:
     """Checks that the switches can be routers, and that events concern those."""
     assert isinstance(spec.topology, TopologySpec)  # see `load`
     if spec.pinning != "hash":
-        found.add(Misfit("routers choose paths by a hash; leave it out, or use mininet", "pinning"))
+        found.add(Conflict("routers choose paths by a hash; leave it out, or use mininet", "pinning"))
     if not found.fit("topology"):
         return
     topology = spec.topology.topology
     try:
         plan = RouterPlan(topology)
     except ValueError as error:
-        found.add(Misfit(f"{error}; or use mininet", "topology"))
+        found.add(Conflict(f"{error}; or use mininet", "topology"))
         return
     for index, event in enumerate(spec.events):
         for name in ("revive", "drain", "undrain"):
             if (router := getattr(event, name)) is not None and router not in plan.sessions:
-                found.add(Misfit(f"topology {topology.name} has no router {router}", "events", index, name))
+                found.add(Conflict(f"topology {topology.name} has no router {router}", "events", index, name))
         if event.reset is not None and event.reset not in map(str, plan.link_addresses):
-            found.add(Misfit("no port of a link between two routers", "events", index, "reset"))
+            found.add(Conflict("no port of a link between two routers", "events", index, "reset"))
 
 
 def _check_faults(spec: Spec, found: Findings) -> None:
@@ -308,18 +308,18 @@ def _check_faults(spec: Spec, found: Findings) -> None:
     places += [(event.links or {}, ("events", index, "links")) for index, event in enumerate(spec.events)]
     for links, where in places:
         if links and not fabric.faults:
-            found.add(Misfit(f"fabric {fabric.name} has no links with faults; use mininet or packet", *where))
+            found.add(Conflict(f"fabric {fabric.name} has no links with faults; use mininet or packet", *where))
             continue
         for port, settings in links.items():
             if settings.mark_above is not None and fabric.modelled and _is_host(spec, port):
                 said = f"hosts of fabric {fabric.name} have no queue that marks; leave it out, or use mininet"
-                found.add(Misfit(said, *where, port, "mark_above"))
+                found.add(Conflict(said, *where, port, "mark_above"))
             for name in ("corruption", "reorder"):
                 if getattr(settings, name) and name not in fabric.faults:
-                    found.add(Misfit(f"fabric {fabric.name} has no {name} by links; use mininet", *where, port, name))
+                    found.add(Conflict(f"fabric {fabric.name} has no {name} by links; use mininet", *where, port, name))
             if settings.delay and fabric.switch_settings and spec.packet.pfc:
                 said = "with pfc all links have the delay packet.link_delay_s; leave it out"
-                found.add(Misfit(said, *where, port, "delay"))
+                found.add(Conflict(said, *where, port, "delay"))
 
 
 def _is_host(spec: Spec, port: str) -> bool:
@@ -336,17 +336,17 @@ def _check_simulated(spec: Spec, found: Findings) -> None:
     for index, event in enumerate(spec.events):
         if event.path_service is not None:
             said = f"fabric {spec.fabric} has no path service; use mininet"
-            found.add(Misfit(said, "events", index, "path_service"))
+            found.add(Conflict(said, "events", index, "path_service"))
         if not spec.fabric_kind.changes_links and (event.link or event.kill):
             instead = "use fluid, or mininet over circuits"
             said = f"fabric {spec.fabric} does not cut, degrade or mend links, nor kill switches; {instead}"
-            found.add(Misfit(said, "events", index))
+            found.add(Conflict(said, "events", index))
     if spec.pcap:
-        found.add(Misfit(f"fabric {spec.fabric} has no real packets to capture; use mininet", "pcap"))
+        found.add(Conflict(f"fabric {spec.fabric} has no real packets to capture; use mininet", "pcap"))
 
 
 def _check_reach(experiment: Experiment) -> None:
-    """Raises Misfit when the workload, with the first seed, needs a path that the fabric does not have."""
+    """Raises Conflict when the workload, with the first seed, needs a path that the fabric does not have."""
     topology, groups = experiment.topology, forwarding(experiment.topology).groups
     first = Instance(experiment, experiment.seeds[0])
     ends = [topology.host(host).nics[experiment.nic].address for host in first.hosts]
@@ -356,7 +356,7 @@ def _check_reach(experiment: Experiment) -> None:
         return
     if (transfer := next(first.stranded(), None)) is not None:
         src, dst = transfer.src, transfer.dst
-        raise Misfit(
+        raise Conflict(
             f"rank {src} on {first.hosts[src]} sends to rank {dst} on {first.hosts[dst]}, and topology "
             f"{topology.name} has no path from {homes[src]} to {homes[dst]}; take a workload that relays, or "
             "another placement or topology",

@@ -11,7 +11,7 @@ from sdn.topoopt import Demand, data_parallel
 from testbed.allocation.demands import Pair, bytes_by_pair
 from testbed.allocation.optical import Layout, Within, found, rings
 from testbed.arrangements.circuits import DirectCircuits
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.spec.experiment import Experiment
 from testbed.spec.fabrics import FABRICS
 from testbed.spec.findings import Findings
@@ -28,27 +28,27 @@ def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
     roles = {switch.role for switch in topology.switches}
     if roles != {"ocs"} and any(stride != 1 for stride, _ in spec.workload.processes):
         said = "other rings have NICs of their own on direct-connect fabrics only; leave it out"
-        found.add(Misfit(said, "workload", "strides"))
+        found.add(Conflict(said, "workload", "strides"))
     asked = spec.optical is not None and (spec.optical.find or spec.optical.strides is not None)
     if "ocs" not in roles:
         if spec.optical is not None:
-            found.add(Misfit(f"topology {topology.name} has no optical switches; leave it out", "optical"))
+            found.add(Conflict(f"topology {topology.name} has no optical switches; leave it out", "optical"))
     elif roles == {"ocs"}:
         if not asked:
             said = f"topology {topology.name} has optical switches only: say under optical what they are set to"
-            found.add(Misfit(said, "topology" if spec.optical is None else "optical"))
+            found.add(Conflict(said, "topology" if spec.optical is None else "optical"))
         _check_direct(spec, found)
     else:
         if asked or (spec.optical is not None and spec.optical.routes != "one"):
             said = f"topology {topology.name} is not a direct-connect fabric; leave out strides, find and routes"
-            found.add(Misfit(said, "optical"))
+            found.add(Conflict(said, "optical"))
         if spec.placement.rule != "vclos":
             said = f"cables of topology {topology.name} end in optical switches: take rule vclos, which sets circuits"
-            found.add(Misfit(said, "placement"))
+            found.add(Conflict(said, "placement"))
         for index, policy in enumerate(spec.policies):
             if policy.kind.service:
                 said = "the path service does not look through circuits; take another policy"
-                found.add(Misfit(said, "policies", index, "policy"))
+                found.add(Conflict(said, "policies", index, "policy"))
 
 
 def _check_direct(spec: Spec, found: Findings) -> None:
@@ -57,25 +57,25 @@ def _check_direct(spec: Spec, found: Findings) -> None:
     if not fabric.joins_hosts:
         *some, last = (name for name, kind in FABRICS.items() if kind.joins_hosts)
         said = f"fabric {fabric.name} has no optical switches; use {', '.join(some)} or {last}"
-        found.add(Misfit(said, "fabric"))
+        found.add(Conflict(said, "fabric"))
     if fabric.switch_settings and spec.packet.pfc:
-        found.add(Misfit("relays and optical switches do not pause; leave it out", "packet", "pfc"))
+        found.add(Conflict("relays and optical switches do not pause; leave it out", "packet", "pfc"))
     if not fabric.events_on_circuits and spec.events:
-        found.add(Misfit(f"over circuits fabric {fabric.name} has no other ways to take; use mininet", "events"))
+        found.add(Conflict(f"over circuits fabric {fabric.name} has no other ways to take; use mininet", "events"))
     if not spec.workload.RELAYED:
         said = f"workload {spec.workload.kind} does not run over relays; take nccl or nccl_ring_allreduce"
-        found.add(Misfit(said, "workload", "kind"))
+        found.add(Conflict(said, "workload", "kind"))
     if spec.optical is not None and spec.optical.routes != "one" and spec.workload.processes:
         said = f"workload {spec.workload.kind} has one connection for each pair of ranks; leave it out"
-        found.add(Misfit(said, "optical", "routes"))
+        found.add(Conflict(said, "optical", "routes"))
     for index, policy in enumerate(spec.policies):
         if policy.kind.chooses:
             said = "over circuits a connection has one path only; take policy ecmp"
-            found.add(Misfit(said, "policies", index, "policy"))
+            found.add(Conflict(said, "policies", index, "policy"))
 
 
 def laid_out(experiment: Experiment) -> Experiment:
-    """The experiment with the circuits of its jobs. Raises Misfit when these are impossible."""
+    """The experiment with the circuits of its jobs. Raises Conflict when these are impossible."""
     optical = experiment.spec.optical
     assert optical is not None  # check_optical
     where = ("optical", "find" if optical.find else "strides")
@@ -98,7 +98,7 @@ def laid_out(experiment: Experiment) -> Experiment:
         for seed in made.seeds:
             _ = Instance(made, seed).arrangements
     except ValueError as error:
-        raise Misfit(str(error), *where) from error
+        raise Conflict(str(error), *where) from error
     if optical.find:
         _check_rings(made, layouts)
     _check_devices(made)
@@ -117,14 +117,14 @@ def _origin(optical: Optical) -> str:
 
 
 def _check_rings(experiment: Experiment, layouts: Sequence[Layout]) -> None:
-    """Checks that an all-reduce is shared out among the rings by which TopologyFinder joins its job. Raises Misfit."""
+    """Checks that an all-reduce is divided among the rings by which TopologyFinder joins its job. Raises Conflict."""
     asked = experiment.spec.workload.rings
     if asked is None:
         return  # other circuits are not rings, and a matching of an odd shard leaves a rank out
     for job, layout in zip(experiment.jobs, layouts, strict=True):
         joined = sorted({dict(layer)[0] for layer in layout.layers})  # rings may be repeated
         if asked != joined:
-            raise Misfit(
+            raise Conflict(
                 f"TopologyFinder joins {job.name} by rings, so share it out: take {joined}", "workload", "strides"
             )
 
@@ -132,7 +132,7 @@ def _check_rings(experiment: Experiment, layouts: Sequence[Layout]) -> None:
 def _check_devices(experiment: Experiment) -> None:
     """Checks that every process of a rank with NCCL or its driver needs one NIC only, which no other process has.
 
-    Raises Misfit.
+    Raises Conflict.
     """
     workload, first = experiment.spec.workload, Instance(experiment, experiment.seeds[0])
     for job in experiment.jobs:
@@ -144,7 +144,7 @@ def _check_devices(experiment: Experiment) -> None:
             }
             nics = {nic for pair in ends for nic in first.nics_between(*pair)}
             if len(nics) > 1 or nics & taken:
-                raise Misfit(
+                raise Conflict(
                     f"workload {workload.kind} needs one NIC for each ring, and {job.name} has no circuits for that: "
                     "take the strides of the circuits, or circuits of one NIC",
                     "workload",

@@ -20,7 +20,7 @@ from sim.cluster import (
     generate,
     read_trace,
 )
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.spec.section import NAME, Section
 from testbed.spec.written import SEEDS_MAX
 
@@ -57,7 +57,7 @@ class TraceSection(Section):
     @model_validator(mode="after")
     def _shortest_is_shorter(self) -> "TraceSection":
         if self.shortest_s > self.longest_s:
-            raise Misfit(f"no duration is at least {self.shortest_s:g} and at most {self.longest_s:g} s", "longest_s")
+            raise Conflict(f"no duration is at least {self.shortest_s:g} and at most {self.longest_s:g} s", "longest_s")
         return self
 
     @property
@@ -129,7 +129,7 @@ class ClusterSpec(Section):
     def _distinct_names(cls, strategies: list[Strategy]) -> list[Strategy]:
         names = [strategy.name for strategy in strategies]
         found = [
-            Misfit(f"another strategy has the name {name!r}", index, "name")
+            Conflict(f"another strategy has the name {name!r}", index, "name")
             for index, name in enumerate(names)
             if name in names[:index]
         ]
@@ -140,18 +140,18 @@ class ClusterSpec(Section):
     def _parts_fit(self) -> "ClusterSpec":
         found = []
         if (self.trace is None) == (self.trace_file is None):
-            found.append(Misfit("give either trace, to generate one, or trace_file, to read one"))
+            found.append(Conflict("give either trace, to generate one, or trace_file, to read one"))
         per_leaf = self.cluster.servers_per_leaf * self.cluster.gpus_per_server
         for index, strategy in enumerate(self.strategies):
             try:
                 self.scenario(strategy, 1)
             except ValueError as error:
-                found.append(Misfit(str(error), "strategies", index, "network"))
+                found.append(Conflict(str(error), "strategies", index, "network"))
             if strategy.network == "source_routing" and self.cluster.spines < per_leaf:
                 what = (
                     f"source routing gives every GPU of a leaf a spine of its own: {per_leaf} GPUs need as many spines"
                 )
-                found.append(Misfit(what, "strategies", index, "network"))
+                found.append(Conflict(what, "strategies", index, "network"))
         raise_all(found)
         return self
 

@@ -13,8 +13,8 @@ import yaml
 from pydantic import ValidationError
 
 from netmodel import Document, Location, Mistake, SpecError, TopologySpec
+from testbed.conflict import Conflict
 from testbed.errors import InputError
-from testbed.misfit import Misfit
 from testbed.spec.checks import examine
 from testbed.spec.experiment import Experiment
 from testbed.spec.fabrics import FabricName
@@ -58,7 +58,7 @@ def load(
         unread.append(("topology",))
     try:
         workload = spec.workload.read(Path(document.file).parent, _ranks(spec))
-    except Misfit as error:
+    except Conflict as error:
         mistakes += document.mistakes(error.below("workload").all)
         workload = Spec.model_validate(_STAND_INS).workload
         unread.append(("workload",))
@@ -69,14 +69,14 @@ def load(
     changes: dict[str, Any] = {"seeds": seeds, "fabric": fabric, "policies": [spec.policies[index] for index in kept]}
     spec = spec.model_copy(update={key: value for key, value in changes.items() if value is not None})
     experiment, found = examine(spec, unread)
-    for misfit in found.misfits:
-        if misfit.where[:1] == ("policies",) and len(misfit.where) > 1:  # back to the policy's number in the file
-            misfit.where = ("policies", kept[cast(int, misfit.where[1])], *misfit.where[2:])
-    if mistakes or found.misfits:
-        mistakes += document.mistakes(found.misfits)
+    for conflict in found.conflicts:
+        if conflict.where[:1] == ("policies",) and len(conflict.where) > 1:  # back to the policy's number in the file
+            conflict.where = ("policies", kept[cast(int, conflict.where[1])], *conflict.where[2:])
+    if mistakes or found.conflicts:
+        mistakes += document.mistakes(found.conflicts)
         own = sorted((mistake for mistake in mistakes if mistake.file == document.file), key=lambda one: one.line or 0)
         raise SpecError(*own, *(mistake for mistake in mistakes if mistake.file != document.file))
-    assert experiment is not None  # there are no misfits
+    assert experiment is not None  # there are no conflicts
     return experiment
 
 

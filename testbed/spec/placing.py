@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The jobs of a spec, and the hosts, NICs and switch ports that it names.
 
-Functions raise Misfit for names that the topology does not have.
+Functions raise Conflict for names that the topology does not have.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 from netmodel import PortRef, Topology, raise_all
 from testbed.allocation.placement import PlacementError, Rule, isolated, place
 from testbed.arrangements.virtual_clos import PlacedByVclos
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.spec.findings import Findings
 from testbed.spec.settings import Optical
 from testbed.spec.written import Placement, Spec
@@ -40,7 +40,7 @@ def job_sizes(spec: Spec) -> int | list[int] | dict[str, int]:
     if (sizes := spec.workload.job_sizes) is None:
         return spec.jobs
     if spec.jobs != 1:
-        raise Misfit(f"the models of workload {spec.workload.kind} are the jobs; leave it out", "jobs")
+        raise Conflict(f"the models of workload {spec.workload.kind} are the jobs; leave it out", "jobs")
     return sizes
 
 
@@ -49,26 +49,26 @@ def jobs_of(
 ) -> tuple[Job, ...]:
     """The ranks of each job. A number of jobs divides the ranks evenly; a list or dict gives the sizes.
 
-    Raises Misfit, at `where` in the spec, if the sizes do not add up to `ranks`.
+    Raises Conflict, at `where` in the spec, if the sizes do not add up to `ranks`.
     """
     if isinstance(jobs, int):
         if not 1 <= jobs <= ranks // 2:
-            raise Misfit(f"{jobs} jobs of two ranks or more do not fit {ranks} ranks", "jobs")
+            raise Conflict(f"{jobs} jobs of two ranks or more do not fit {ranks} ranks", "jobs")
         bounds = [job * ranks // jobs for job in range(jobs + 1)]
         names = [f"job{n}" for n in range(1, jobs + 1)]
     else:
         named = jobs if isinstance(jobs, dict) else {f"job{n}": size for n, size in enumerate(jobs, start=1)}
         if not named or min(named.values()) < 2 or sum(named.values()) != ranks:
-            raise Misfit(f"the sizes of the jobs must be 2 or more and add up to the {ranks} ranks placed", *where)
+            raise Conflict(f"the sizes of the jobs must be 2 or more and add up to the {ranks} ranks placed", *where)
         bounds = [0, *accumulate(named.values())]
         names = list(named)
     return tuple(Job(name, first, stop - first) for name, (first, stop) in zip(names, pairwise(bounds), strict=True))
 
 
 def placed_by_vclos(spec: Spec, topology: Topology) -> PlacedByVclos:
-    """Hosts and a virtual Clos for every job. Raises Misfit if a job does not fit."""
+    """Hosts and a virtual Clos for every job. Raises Conflict if a job does not fit."""
     if not {"leaf", "spine"} <= {switch.role for switch in topology.switches}:
-        raise Misfit(f"topology {topology.name} has no leaves and spines for rule vclos", "placement")
+        raise Conflict(f"topology {topology.name} has no leaves and spines for rule vclos", "placement")
     ranks = spec.placement.ranks
     if ranks is None:
         sizes = [] if isinstance(spec.jobs, int) else spec.jobs
@@ -76,7 +76,7 @@ def placed_by_vclos(spec: Spec, topology: Topology) -> PlacedByVclos:
     try:
         placed = isolated(topology, {job.name: job.size for job in jobs_of(spec.jobs, ranks)})
     except PlacementError as error:
-        raise Misfit(str(error), "placement" if isinstance(spec.jobs, int) else "jobs") from error
+        raise Conflict(str(error), "placement" if isinstance(spec.jobs, int) else "jobs") from error
     return PlacedByVclos(topology, placed, (spec.optical or Optical()).reconfiguration_s)
 
 
@@ -89,20 +89,20 @@ def hosts_of(placement: Placement, topology: Topology, seed: int) -> tuple[str, 
         try:
             return place(topology, placement.rule or DEFAULT_RULE, ranks, draw)
         except PlacementError as error:
-            raise Misfit(str(error), "placement") from error
+            raise Conflict(str(error), "placement") from error
     hosts = tuple(placement.hosts)
     found = []
     for index, host in enumerate(hosts):
         if not topology.has_host(host):
-            found.append(Misfit(f"topology {topology.name} has no host {host!r}", "placement", "hosts", index))
+            found.append(Conflict(f"topology {topology.name} has no host {host!r}", "placement", "hosts", index))
         elif host in hosts[:index]:
-            found.append(Misfit(f"host {host} has a rank already; name each host once", "placement", "hosts", index))
+            found.append(Conflict(f"host {host} has a rank already; name each host once", "placement", "hosts", index))
     raise_all(found)
     return hosts
 
 
 def nic_index(nic: str, topology: Topology, hosts: Sequence[str], key: str, found: Findings) -> int | None:
-    """The index of the NIC called `nic`, the value of `key`, on all `hosts`; None, and a misfit, if there is none."""
+    """The index of the NIC called `nic`, the value of `key`, on all `hosts`; None, and a conflict, if there is none."""
     if not found.fit(key):
         return None
     indices = set()
@@ -110,34 +110,34 @@ def nic_index(nic: str, topology: Topology, hosts: Sequence[str], key: str, foun
         names = [candidate.name for candidate in topology.host(host).nics]
         if nic not in names:
             said = f"host {host} has no device {nic!r}; let {key} be one of its devices: {', '.join(names)}"
-            found.add(Misfit(said, key))
+            found.add(Conflict(said, key))
             return None
         indices.add(names.index(nic))
     if len(indices) > 1:
         reason = f"{nic} has different port numbers on different hosts; list NICs in the same order on every host"
-        found.add(Misfit(reason, key))
+        found.add(Conflict(reason, key))
         return None
     return indices.pop()
 
 
 def port_named(text: str, topology: Topology, *where: str | int) -> PortRef:
-    """The switch port that `text` names as SWITCH:NUMBER. Raises Misfit, at `where` in the spec, if there is none."""
+    """The switch port that `text` names as SWITCH:NUMBER. Raises Conflict, at `where` in the spec, if there is none."""
     try:
         port = PortRef.parse(text)
         topology.switch(port.node)
         topology.link_at(port)
     except (ValueError, KeyError):
-        raise Misfit(f"{text!r} is not a connected switch port; write it like 'leaf1:5'", *where) from None
+        raise Conflict(f"{text!r} is not a connected switch port; write it like 'leaf1:5'", *where) from None
     return port
 
 
 def sending_port_named(text: str, topology: Topology, *where: str | int) -> PortRef:
-    """The switch port or host's NIC that `text` names as NAME:NUMBER. Raises Misfit, at `where`, if there is none."""
+    """The switch port or host's NIC that `text` names as NAME:NUMBER. Raises Conflict, at `where`, if there is none."""
     try:
         port = PortRef.parse(text)
         topology.link_at(port)
     except (ValueError, KeyError):
-        raise Misfit(
+        raise Conflict(
             f"{text!r} is not a connected port; write a switch's like 'leaf1:5', or a host's first NIC like 'h1:1'",
             *where,
         ) from None

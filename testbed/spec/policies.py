@@ -11,7 +11,7 @@ from sdn.openflow.steering import Steering
 from sdn.planners import DEFAULT_PLANNER, PLANNERS
 from sim.packet import Receiver
 from testbed.allocation.demands import Pair, Within
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.policies import Placed, PolicyKind, option_owners, policy_kind, policy_names
 from testbed.spec.section import NAME, Section
 from testbed.workloads import Transfer
@@ -92,12 +92,14 @@ class Policy(Section):
         found = []
         for name, owner in option_owners().items():
             if name not in self.kind.options and getattr(self, name) is not None:
-                found.append(Misfit(f"is for policy {owner} only; leave it out", name))
+                found.append(Conflict(f"is for policy {owner} only; leave it out", name))
         if self.window_packets is not None and self.congestion_control != "fixed_window":
-            found.append(Misfit("is for congestion_control fixed_window only; leave it out", "window_packets"))
+            found.append(Conflict("is for congestion_control fixed_window only; leave it out", "window_packets"))
         if self.transport == "socket" and (self.kind.chooses or self.m != 1):
-            found.append(Misfit("socket has no lanes: take policy ecmp and m 1", "transport"))
+            found.append(Conflict("socket has no lanes: take policy ecmp and m 1", "transport"))
         if self.paced and self.kind.division != "pulled":
-            found.append(Misfit(f"is for lanes that pull flowlets, which policy {self.policy} does not have", "paced"))
+            found.append(
+                Conflict(f"is for lanes that pull flowlets, which policy {self.policy} does not have", "paced")
+            )
         raise_all(found)
         return self

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from sim.packet import Congestion, Receiver
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.spec.section import Section
 
 
@@ -79,5 +79,5 @@ class PacketSettings(Section):
     @model_validator(mode="after")
     def _marks_are_heeded(self) -> "PacketSettings":
         if self.congestion == "dctcp" and self.ecn_bytes is None:
-            raise Misfit("dctcp needs switches that mark; give ecn_bytes, too", "congestion")
+            raise Conflict("dctcp needs switches that mark; give ecn_bytes, too", "congestion")
         return self

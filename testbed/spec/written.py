@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 from netmodel import TopologySpec, raise_all
 from sdn.openflow.source_rules import Pinning
 from testbed.allocation.placement import Rule
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.spec.fabrics import FABRICS, FabricKind, FabricName
 from testbed.spec.policies import Policy
 from testbed.spec.quantities import Bytes, Seconds, Share
@@ -49,11 +49,11 @@ class Placement(Section):
     def _hosts_or_rule(self) -> "Placement":
         found = []
         if self.hosts is not None and self.rule is not None:
-            found.append(Misfit("give either hosts or rule"))
+            found.append(Conflict("give either hosts or rule"))
         if self.hosts is not None and self.ranks is not None:
-            found.append(Misfit("the list of hosts gives the number of ranks; leave ranks out", "ranks"))
+            found.append(Conflict("the list of hosts gives the number of ranks; leave ranks out", "ranks"))
         if self.redraw and self.rule != "random":
-            found.append(Misfit("only rule random uses redraw; leave it out", "redraw"))
+            found.append(Conflict("only rule random uses redraw; leave it out", "redraw"))
         raise_all(found)
         return self
 
@@ -125,9 +125,11 @@ class Event(Section):
         found = []
         kinds = [name for name in type(self).model_fields if name not in ("at_s", "part")]
         if sum(getattr(self, name) is not None for name in kinds) != 1:
-            found.append(Misfit(f"give exactly one of {', '.join(kinds[:-1])} and {kinds[-1]}"))
+            found.append(Conflict(f"give exactly one of {', '.join(kinds[:-1])} and {kinds[-1]}"))
         if (self.degrade is None) != (self.part is None):
-            found.append(Misfit("degrade needs part, the part of the link's rate that remains, and part needs degrade"))
+            found.append(
+                Conflict("degrade needs part, the part of the link's rate that remains, and part needs degrade")
+            )
         raise_all(found)
         return self
 
@@ -189,7 +191,7 @@ class Spec(Section):
     @classmethod
     def _not_latest(cls, name: str) -> str:
         if name == "latest":
-            raise Misfit("'latest' is the name of the link to the newest results; choose another name")
+            raise Conflict("'latest' is the name of the link to the newest results; choose another name")
         return name
 
     @field_validator("policies")
@@ -197,7 +199,7 @@ class Spec(Section):
     def _distinct_names(cls, policies: list[Policy]) -> list[Policy]:
         names = [policy.name for policy in policies]
         found = [index for index, name in enumerate(names) if name in names[:index]]
-        raise_all([Misfit(f"another policy is called {names[index]!r} already", index, "name") for index in found])
+        raise_all([Conflict(f"another policy is called {names[index]!r} already", index, "name") for index in found])
         return policies
 
     @field_validator("seeds")
@@ -205,9 +207,9 @@ class Spec(Section):
     def _distinct_seeds(cls, seeds: int | list[int]) -> int | list[int]:
         if isinstance(seeds, int):
             if not 1 <= seeds <= SEEDS_MAX:
-                raise Misfit(f"give the number of seeds, 1 to {SEEDS_MAX}, or list them")
+                raise Conflict(f"give the number of seeds, 1 to {SEEDS_MAX}, or list them")
         elif not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-            raise Misfit("a list of seeds needs distinct numbers, none below 0")
+            raise Conflict("a list of seeds needs distinct numbers, none below 0")
         return seeds
 
     @property

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 
 Elements = NDArray[np.int64] | NDArray[np.float32]
 
@@ -109,7 +109,7 @@ class Workload(BaseModel, ABC):
     @model_validator(mode="after")
     def _whole_elements(self) -> "Workload":
         if self.bytes % self.item_bytes:
-            raise Misfit(f"{self.bytes} bytes are not a whole number of {self.dtype} elements", "bytes")
+            raise Conflict(f"{self.bytes} bytes are not a whole number of {self.dtype} elements", "bytes")
         return self
 
     @property
@@ -128,12 +128,12 @@ class Workload(BaseModel, ABC):
         return None
 
     def check_ranks(self, ranks: int) -> None:
-        """Raises Misfit when the workload is not possible with `ranks` ranks."""
+        """Raises Conflict when the workload is not possible with `ranks` ranks."""
         if self.elements < ranks:
-            raise Misfit(f"{self.bytes} bytes are less than one element for each of {ranks} ranks", "bytes")
+            raise Conflict(f"{self.bytes} bytes are less than one element for each of {ranks} ranks", "bytes")
 
     def check_real(self) -> None:
-        """Raises Misfit when ranks that are processes cannot run the workload. Simulated fabrics do without."""
+        """Raises Conflict when ranks that are processes cannot run the workload. Simulated fabrics do without."""
 
     def check_installed(self) -> None:
         """Raises InputError, which says how to mend it, where this machine lacks a program that real ranks need."""
@@ -141,7 +141,7 @@ class Workload(BaseModel, ABC):
     def read(self, folder: Path, ranks: int) -> "Workload":
         """The workload with the files that it names, for jobs of that many ranks. Relative names start at `folder`.
 
-        Raises Misfit for a file that is missing or wrong.
+        Raises Conflict for a file that is missing or wrong.
         """
         return self
 

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
 
 
@@ -29,10 +29,10 @@ class ClusterJob(VerifiedWorkload):
     @model_validator(mode="after")
     def _steps_are_permutations(self) -> "ClusterJob":
         if len(self.shares) != len(self.destinations):
-            raise Misfit(f"{len(self.shares)} shares for {len(self.destinations)} steps", "shares")
+            raise Conflict(f"{len(self.shares)} shares for {len(self.destinations)} steps", "shares")
         for step, row in enumerate(self.destinations):
             if sorted(row) != list(range(len(row))):
-                raise Misfit("each rank receives from exactly one rank", "destinations", step)
+                raise Conflict("each rank receives from exactly one rank", "destinations", step)
         return self
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:

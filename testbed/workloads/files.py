@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import create_model
 
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.workloads.base import Workload
 
 
@@ -36,11 +36,11 @@ def names_python(values: object) -> bool:
 def from_file(values: Mapping[str, Any], allowed: object) -> Workload:
     """The workload whose class is in the file that its keys name. `allowed` is the context of the validation.
 
-    Raises Misfit when the file must not be run, cannot be imported, or does not have one workload.
+    Raises Conflict when the file must not be run, cannot be imported, or does not have one workload.
     """
     if not isinstance(allowed, PythonFiles):
         said = "it names Python code, which only paralet run carries out, for the spec that it is given"
-        raise Misfit(f"{said}; make a package of it, with an entry point", "file")
+        raise Conflict(f"{said}; make a package of it, with an entry point", "file")
     path = (allowed.folder / values["file"]).resolve()
     return _class_of(path).model_validate({**values, "file": str(path)})
 
@@ -49,7 +49,7 @@ def from_file(values: Mapping[str, Any], allowed: object) -> Workload:
 def _class_of(path: Path) -> type[Workload]:
     """The workload of a file, with one more key: the file. The file runs once in a process."""
     if not path.is_file():
-        raise Misfit(f"there is no file {path}", "file")
+        raise Conflict(f"there is no file {path}", "file")
     name = f"paralet_workload_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
     found = spec_from_file_location(name, path)
     assert found is not None  # the name ends in .py
@@ -60,12 +60,12 @@ def _class_of(path: Path) -> type[Workload]:
         found.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise Misfit(f"{path} cannot be imported: {type(error).__name__}: {error}", "file") from error
+        raise Conflict(f"{path} cannot be imported: {type(error).__name__}: {error}", "file") from error
     classes = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, Workload)]
     own = [one for one in classes if one.__module__ == name and not inspect.isabstract(one)]
     if len(own) != 1:
         said = f"{path} has {len(own)} workloads; let it have one subclass of testbed.workloads.Workload"
-        raise Misfit(said, "file")
+        raise Conflict(said, "file")
     if "file" in own[0].model_fields:
-        raise Misfit(f"{path}: {own[0].__name__} has a key file, which names the Python file; rename it", "file")
+        raise Conflict(f"{path}: {own[0].__name__} has a key file, which names the Python file; rename it", "file")
     return create_model(own[0].__name__, __base__=own[0], file=(str, ...))

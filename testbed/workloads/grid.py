@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.workloads.base import VerifiedWorkload
 
 
@@ -36,10 +36,10 @@ class GridWorkload(VerifiedWorkload):
     separate_phases: bool = True
 
     def check_ranks(self, ranks: int) -> None:
-        """Raises Misfit when `ranks` do not fill whole domains."""
+        """Raises Conflict when `ranks` do not fill whole domains."""
         super().check_ranks(ranks)
         if ranks % self.gpus_per_domain:
-            raise Misfit(
+            raise Conflict(
                 f"{ranks} ranks do not fill domains of {self.gpus_per_domain} GPUs; take a divisor of {ranks}",
                 "gpus_per_domain",
             )

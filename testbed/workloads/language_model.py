@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.training.closed_form import check
 from testbed.training.clusters import Cluster
 from testbed.training.schedule import iteration, task_count, work_of
@@ -77,21 +77,21 @@ class LanguageModel(TaskGraphWorkload):
         given = values if not isinstance(values, dict) or "bytes" in values else {**values, "bytes": 8}
         found = validated(given)
         if found.chosen > max(1, found.experts):
-            raise Misfit(f"a token goes to at most all {found.experts} experts, not to {found.chosen}", "chosen")
+            raise Conflict(f"a token goes to at most all {found.experts} experts, not to {found.chosen}", "chosen")
         if found.strategy.expert > 1 and not found.experts:
-            raise Misfit(f"{found.model} has no experts to share; give experts, or leave expert out", "strategy")
+            raise Conflict(f"{found.model} has no experts to share; give experts, or leave expert out", "strategy")
         try:
             check(found.shape, found.strategy.split)
         except ValueError as error:
-            raise Misfit(str(error), "strategy") from None
+            raise Conflict(str(error), "strategy") from None
         if (tasks := found.iterations * task_count(found.shape, found.strategy.split)) > _MOST_TASKS:
-            raise Misfit(
+            raise Conflict(
                 f"the iterations have {tasks} tasks, more than {_MOST_TASKS}; take fewer microbatches or iterations",
                 "strategy",
             )
         size = largest_bytes(found.graph)
         if given is values and isinstance(values, dict) and values["bytes"] != size:
-            raise Misfit("the model has the sizes; leave it out", "bytes")
+            raise Conflict("the model has the sizes; leave it out", "bytes")
         return found.model_copy(update={"bytes": size})
 
     @property
@@ -115,8 +115,8 @@ class LanguageModel(TaskGraphWorkload):
         return gpus_of(divided, strategy.tensor, first)
 
     def check_ranks(self, ranks: int) -> None:
-        """Raises Misfit if the iteration takes another number of ranks, or if it sends nothing."""
+        """Raises Conflict if the iteration takes another number of ranks, or if it sends nothing."""
         if ranks != self.graph.devices:
-            raise Misfit(f"the iteration takes {self.graph.devices} GPUs, and the job has {ranks} ranks", "strategy")
+            raise Conflict(f"the iteration takes {self.graph.devices} GPUs, and the job has {ranks} ranks", "strategy")
         if not self._lowered.transfers:
-            raise Misfit("one copy without a pipeline sends nothing; give data or pipeline 2 or more", "strategy")
+            raise Conflict("one copy without a pipeline sends nothing; give data or pipeline 2 or more", "strategy")

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from sdn.topoopt import double_binary_tree
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
 from testbed.workloads.ring_allreduce import check_strides
 
@@ -63,11 +63,11 @@ class NcclRingAllreduce(NcclAllreduce):
         return sorted(self.strides)
 
     def check_ranks(self, ranks: int) -> None:
-        """Raises Misfit also for impossible strides, and for less than one element for each rank and ring."""
+        """Raises Conflict also for impossible strides, and for less than one element for each rank and ring."""
         super().check_ranks(ranks)
         check_strides(self.strides, ranks)
         if self.elements < ranks * len(self.strides):
-            raise Misfit(f"{self.bytes} bytes are less than one element for each rank in each ring", "bytes")
+            raise Conflict(f"{self.bytes} bytes are less than one element for each rank in each ring", "bytes")
 
     @property
     def processes(self) -> "Sequence[tuple[int, NcclRingAllreduce]]":
@@ -192,15 +192,15 @@ class NcclCollective(VerifiedWorkload):
         return _pieces(0, self.elements, len(self.strides))
 
     def check_ranks(self, ranks: int) -> None:
-        """Raises Misfit when the workload is not possible with `ranks` ranks."""
+        """Raises Conflict when the workload is not possible with `ranks` ranks."""
         super().check_ranks(ranks)
         check_strides(self.strides, ranks)
         if self.strides != [1] and self.collective != "all_reduce":
-            raise Misfit(f"{self.collective} has one ring, +1; leave it out", "strides")
+            raise Conflict(f"{self.collective} has one ring, +1; leave it out", "strides")
         if self.elements < ranks * len(self.strides):
-            raise Misfit(f"{self.bytes} bytes are less than one element for each rank in each ring", "bytes")
+            raise Conflict(f"{self.bytes} bytes are less than one element for each rank in each ring", "bytes")
         if self.collective == "reduce_scatter" and self.elements % ranks:
-            raise Misfit(f"{self.bytes} bytes are not a whole number of elements for each of {ranks} ranks", "bytes")
+            raise Conflict(f"{self.bytes} bytes are not a whole number of elements for each of {ranks} ranks", "bytes")
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
         """The rings of one operation, `iterations` times. `seed` is not used."""

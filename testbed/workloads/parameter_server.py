@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.workloads.base import Elements, Transfer, VerifiedWorkload, cut
 
 
@@ -22,10 +22,10 @@ class ParameterServer(VerifiedWorkload):
     phase: Literal["incast", "broadcast", "both"] = "both"
 
     def check_ranks(self, ranks: int) -> None:
-        """Raises Misfit also for more servers than ranks."""
+        """Raises Conflict also for more servers than ranks."""
         super().check_ranks(ranks)
         if self.servers > ranks:
-            raise Misfit(f"{ranks} ranks cannot be {self.servers} servers", "servers")
+            raise Conflict(f"{ranks} ranks cannot be {self.servers} servers", "servers")
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
         """One step per phase. A server sends its shard once the shard is complete. `seed` is not used."""

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
 
 
@@ -24,7 +24,7 @@ class Permutation(VerifiedWorkload):
         """As every workload, and no rank may be its own partner."""
         super().check_ranks(ranks)
         if self.shift is not None and self.shift % ranks == 0:
-            raise Misfit(f"a shift by {self.shift} among {ranks} ranks makes every rank its own partner", "shift")
+            raise Conflict(f"a shift by {self.shift} among {ranks} ranks makes every rank its own partner", "shift")
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
         """One step, in which every rank sends all that it holds to one other."""

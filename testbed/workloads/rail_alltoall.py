@@ -22,7 +22,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.workloads.base import Buffers, Elements, Transfer, cut
 from testbed.workloads.grid import Grid, GridWorkload
 
@@ -59,16 +59,16 @@ class RailAlltoall(GridWorkload):
         return 2 * self.slices if self.forward == "direct" else self.slices
 
     def check_ranks(self, ranks: int) -> None:
-        """Raises Misfit for ranks that do not fill domains, for unknown rails, and if all needed rails have failed."""
+        """Raises Conflict for ranks that do not fill domains, for unknown rails, and if all needed rails failed."""
         super().check_ranks(ranks)
         rails = set(range(1, self.gpus_per_domain + 1))
         if strangers := set(self.failed_rails) - rails:
-            raise Misfit(f"there is no rail {min(strangers)}, only 1..{self.gpus_per_domain}", "failed_rails")
+            raise Conflict(f"there is no rail {min(strangers)}, only 1..{self.gpus_per_domain}", "failed_rails")
         if rails <= set(self.failed_rails) and ranks > self.gpus_per_domain:
-            raise Misfit("every rail has failed, so no path joins two domains; leave one out", "failed_rails")
+            raise Conflict("every rail has failed, so no path joins two domains; leave one out", "failed_rails")
 
         if self.failed_rails and self.forward == "direct":
-            raise Misfit("forward direct cannot avoid a rail; use hb_first or rail_first", "failed_rails")
+            raise Conflict("forward direct cannot avoid a rail; use hb_first or rail_first", "failed_rails")
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
         """Phase by phase. In step k a rank sends to the k-th next rank of its rail or domain. `seed` is not used."""

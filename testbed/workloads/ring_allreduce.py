@@ -15,17 +15,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.workloads.base import Transfer, VerifiedWorkload, cut
 
 
 def check_strides(strides: Sequence[int], ranks: int) -> None:
-    """Raises Misfit when a stride does not visit all ranks, or comes twice."""
+    """Raises Conflict when a stride does not visit all ranks, or comes twice."""
     for index, stride in enumerate(strides):
         if not 1 <= stride < max(ranks, 2) or gcd(stride, ranks) != 1:
-            raise Misfit(f"+{stride} is not a ring of {ranks} ranks: take one below and coprime", "strides", index)
+            raise Conflict(f"+{stride} is not a ring of {ranks} ranks: take one below and coprime", "strides", index)
         if stride in strides[:index]:
-            raise Misfit(f"+{stride} is there twice", "strides", index)
+            raise Conflict(f"+{stride} is there twice", "strides", index)
 
 
 class RingAllreduce(VerifiedWorkload):
@@ -40,7 +40,7 @@ class RingAllreduce(VerifiedWorkload):
         return sorted(self.strides)
 
     def check_ranks(self, ranks: int) -> None:
-        """Raises Misfit also when a stride does not visit all ranks, or comes twice."""
+        """Raises Conflict also when a stride does not visit all ranks, or comes twice."""
         super().check_ranks(ranks)
         check_strides(self.strides, ranks)
 

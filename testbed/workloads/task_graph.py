@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.training.ideal import run
 from testbed.training.tasks import TaskGraph
 from testbed.workloads.base import Buffers, Elements, Order, Talk, Transfer, VerifiedWorkload
@@ -47,16 +47,16 @@ class TaskGraphWorkload(VerifiedWorkload):
         return False
 
     def check_real(self) -> None:
-        """Raises Misfit for what ranks that are processes do not do: hold large data, wait for what others do."""
+        """Raises Conflict for what ranks that are processes do not do: hold large data, wait for what others do."""
         sent = sum(transfer.count for transfer in self._lowered.transfers) * self.item_bytes
         if sent > _MOST_REAL_BYTES:
             said = f"{self.SUBJECT} sends {sent} bytes, more than {_MOST_REAL_BYTES}; use fluid or packet"
-            raise Misfit(said, self.KEY)
+            raise Conflict(said, self.KEY)
         for number, earlier in self._awaited.items():
             members = self.graph.tasks[number].devices
             if not all(set(members) & set(self.graph.tasks[one].devices) for one in earlier):
                 said = f"ranks {', '.join(map(str, members[:4]))} wait for what only other ranks do"
-                raise Misfit(f"{said}; use fabric fluid or packet", self.KEY)
+                raise Conflict(f"{said}; use fabric fluid or packet", self.KEY)
 
     @property
     def _awaited(self) -> dict[int, frozenset[int]]:

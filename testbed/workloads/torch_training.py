@@ -12,8 +12,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from testbed.conflict import Conflict
 from testbed.errors import InputError
-from testbed.misfit import Misfit
 from testbed.workloads.base import Transfer, Workload
 from testbed.workloads.ring_allreduce import RingAllreduce
 
@@ -50,7 +50,7 @@ class TorchTraining(Workload):
     def _no_option_twice(cls, arguments: list[str]) -> list[str]:
         for index, word in enumerate(arguments):
             if (option := word.partition("=")[0]) in PASSED:
-                raise Misfit(f"the script gets {option} from the spec's other keys; leave it out", index)
+                raise Conflict(f"the script gets {option} from the spec's other keys; leave it out", index)
         return arguments
 
     def check_installed(self) -> None:
@@ -59,10 +59,10 @@ class TorchTraining(Workload):
             raise InputError("torch is not installed: run 'make torch' in a checkout, or pip install 'paralet[torch]'")
 
     def read(self, folder: Path, ranks: int) -> "TorchTraining":
-        """The workload with the absolute path of its script. Raises Misfit when there is no such file."""
+        """The workload with the absolute path of its script. Raises Conflict when there is no such file."""
         script = (folder / self.script).resolve()
         if not script.is_file():
-            raise Misfit(f"there is no file {script}", "script")
+            raise Conflict(f"there is no file {script}", "script")
         return self.model_copy(update={"script": str(script)})
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.traces.formats import Format, pack, read_trace, unpack
 from testbed.training.tasks import TaskGraph
 from testbed.workloads.task_graph import ITEM_BYTES, TaskGraphWorkload, largest_bytes
@@ -36,18 +36,18 @@ class Trace(TaskGraphWorkload):
     def _options_of_its_format(self) -> "Trace":
         for key, default in (("iterations", 1), ("first", None)):
             if self.format != "floodns" and getattr(self, key) != default:
-                raise Misfit("is for format floodns only; leave it out", key)
+                raise Conflict("is for format floodns only; leave it out", key)
         if self.packed is None and "bytes" in self.model_fields_set:
-            raise Misfit("the trace has the sizes; leave it out", "bytes")
+            raise Conflict("the trace has the sizes; leave it out", "bytes")
         if self.packed is not None:
             try:
                 _ = self.graph
             except ValueError as error:
-                raise Misfit(str(error), "packed") from None
+                raise Conflict(str(error), "packed") from None
         return self
 
     def read(self, folder: Path, ranks: int) -> "Trace":
-        """This workload with the contents of its file, unless it has them. Raises Misfit."""
+        """This workload with the contents of its file, unless it has them. Raises Conflict."""
         if self.packed is not None:
             return self
         try:
@@ -55,7 +55,7 @@ class Trace(TaskGraphWorkload):
                 read_trace(self.format, folder / self.file, ranks, iterations=self.iterations, first=self.first)
             )
         except ValueError as error:
-            raise Misfit(str(error), "file") from error
+            raise Conflict(str(error), "file") from error
 
     def holding(self, graph: TaskGraph) -> "Trace":
         """This workload with the contents of its file."""
@@ -67,10 +67,10 @@ class Trace(TaskGraphWorkload):
         return unpack(self.packed or "")
 
     def check_ranks(self, ranks: int) -> None:
-        """Raises Misfit for fewer ranks than the trace has devices. Further ranks do nothing."""
+        """Raises Conflict for fewer ranks than the trace has devices. Further ranks do nothing."""
         if self.packed is None:
-            raise Misfit("its file is not read; testbed.spec.load reads it", "file")
+            raise Conflict("its file is not read; testbed.spec.load reads it", "file")
         if ranks < self.graph.devices:
-            raise Misfit(f"the trace has {self.graph.devices} devices, and the job has {ranks} ranks", "file")
+            raise Conflict(f"the trace has {self.graph.devices} devices, and the job has {ranks} ranks", "file")
         if not self._lowered.transfers:
-            raise Misfit("the trace sends nothing", "file")
+            raise Conflict("the trace sends nothing", "file")

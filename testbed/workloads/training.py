@@ -33,7 +33,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.training.phased import PhasedModel, phased
 from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload
 from testbed.workloads.training_blocks import Block, Layout, blocks, pieces
@@ -73,12 +73,14 @@ class TrainedModel(BaseModel):
     @model_validator(mode="after")
     def _has_experts(self) -> "TrainedModel":
         if self.data % self.expert:
-            raise Misfit(f"{self.expert} copies that share experts do not divide {self.data} copies", "expert")
+            raise Conflict(f"{self.expert} copies that share experts do not divide {self.data} copies", "expert")
         if self.expert > 1 and not self.routed_bytes:
-            raise Misfit(f"{self.model} has no experts: say with routed_bytes how much these exchange", "routed_bytes")
+            raise Conflict(
+                f"{self.model} has no experts: say with routed_bytes how much these exchange", "routed_bytes"
+            )
         for key in ("expert_bytes", "routed_bytes", "recomputed"):
             if self.expert == 1 and getattr(self, key):
-                raise Misfit("only copies that share experts have this; leave it out, or give expert", key)
+                raise Conflict("only copies that share experts have this; leave it out, or give expert", key)
         return self
 
     @model_validator(mode="after")
@@ -86,7 +88,7 @@ class TrainedModel(BaseModel):
         try:
             _ = self.split
         except ValueError as error:
-            raise Misfit(f"{error}; take another split, or give compute_s", "tensor") from None
+            raise Conflict(f"{error}; take another split, or give compute_s", "tensor") from None
         return self
 
     @cached_property
@@ -198,14 +200,14 @@ class OneTraining(VerifiedWorkload):
     iterations: int
 
     def check_ranks(self, ranks: int) -> None:
-        """Raises Misfit if the model takes another number of ranks, or if the job sends nothing."""
+        """Raises Conflict if the model takes another number of ranks, or if the job sends nothing."""
         if ranks != self.trained.ranks:
-            raise Misfit(f"{self.trained.model} takes {self.trained.ranks} ranks, and the job has {ranks}", "models")
+            raise Conflict(f"{self.trained.model} takes {self.trained.ranks} ranks, and the job has {ranks}", "models")
         if self.trained.data == 1 and self.trained.split.pipeline == 1:
-            raise Misfit("one copy without a pipeline sends nothing; give data or pipeline 2 or more", "models")
+            raise Conflict("one copy without a pipeline sends nothing; give data or pipeline 2 or more", "models")
         for ring in self._rings[:2]:
             if 0 < ring.bounds[-1] - ring.bounds[0] < len(ring.copies):
-                raise Misfit(
+                raise Conflict(
                     f"{8 * (ring.bounds[-1] - ring.bounds[0])} bytes are less than an element for each of "
                     f"{len(ring.copies)} copies",
                     "models",

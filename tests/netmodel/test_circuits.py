@@ -23,9 +23,9 @@ from netmodel import (
     far_end,
     forwarding,
     leaf_spine,
-    lit,
-    lit_links,
+    links_with_circuits,
     path_of,
+    with_circuits,
 )
 
 RATE = 10**7
@@ -49,7 +49,7 @@ def test_straight_circuits_give_the_plain_leaf_spine(
 ) -> None:
     plain = leaf_spine(leaves, spines, hosts, RATE, parallel_links=parallel)
     cabled = leaf_spine(leaves, spines, hosts, RATE, parallel_links=parallel, optical_switches=switches)
-    seen = lit(cabled, straight(cabled, plain))
+    seen = with_circuits(cabled, straight(cabled, plain))
     assert replace(seen, name=plain.name) == plain
     assert forwarding(seen).groups == forwarding(plain).groups
     ports = [sum(end.node == f"ocs{k + 1}" for end in cabled.linked_ports()) for k in range(switches)]
@@ -58,28 +58,28 @@ def test_straight_circuits_give_the_plain_leaf_spine(
 
 def test_without_circuits_only_hosts_of_one_leaf_reach_each_other() -> None:
     cabled = leaf_spine(2, 2, 2, RATE, optical_switches=1)
-    routes = forwarding(lit(cabled, {}))
+    routes = forwarding(with_circuits(cabled, {}))
     flow = Flow(cabled.host("h1").nics[0].address, cabled.host("h3").nics[0].address, 50_000)
     assert cabled.host("h2").nics[0].address in routes.groups["leaf1"]
     with pytest.raises(NoRouteError):
-        path_of(lit(cabled, {}), flow, OvsHash(), routes=routes)
+        path_of(with_circuits(cabled, {}), flow, OvsHash(), routes=routes)
 
 
 def test_leaves_can_be_joined_directly_and_a_one_way_circuit_is_no_link() -> None:
     cabled = leaf_spine(2, 2, 1, RATE, fabric_rate_bps=RATE // 2, optical_switches=1)
     one, other = PortRef("leaf1", 2), PortRef("leaf2", 2)
     there, back = cabled.peer(one).port, cabled.peer(other).port
-    seen = lit(cabled, {"ocs1": duplex([(there, back)])})
+    seen = with_circuits(cabled, {"ocs1": duplex([(there, back)])})
     assert Link(one, other, RATE // 2) in seen.links
     assert len(seen.links) == 2 + 1
     flow = Flow(cabled.host("h1").nics[0].address, cabled.host("h2").nics[0].address, 50_000)
     assert path_of(seen, flow, OvsHash()) == (PortRef("h1", 1), one, PortRef("leaf2", 1))
     assert far_end(cabled, {"ocs1": {there: back}}, one) == other
-    assert len(lit(cabled, {"ocs1": {there: back}}).links) == 2
+    assert len(with_circuits(cabled, {"ocs1": {there: back}}).links) == 2
     own = cabled.peer(PortRef("leaf1", 3)).port
-    assert len(lit(cabled, {"ocs1": duplex([(there, own)])}).links) == 2  # a leaf joined to itself
+    assert len(with_circuits(cabled, {"ocs1": duplex([(there, own)])}).links) == 2  # a leaf joined to itself
     with pytest.raises(TopologyError, match="used twice"):
-        lit(cabled, {"ocs1": {there: back, own: back}})
+        with_circuits(cabled, {"ocs1": {there: back, own: back}})
 
 
 def test_a_dead_cable_is_a_dead_link_for_both_ends() -> None:
@@ -87,24 +87,24 @@ def test_a_dead_cable_is_a_dead_link_for_both_ends() -> None:
     cabled = leaf_spine(2, 2, 1, RATE, optical_switches=1)
     circuits = straight(cabled, plain)
     for end in (PortRef("leaf1", 2), PortRef("spine1", 1)):
-        dead = lit_links(cabled, circuits, [cabled.link_at(end)])
+        dead = links_with_circuits(cabled, circuits, [cabled.link_at(end)])
         assert dead == {plain.link_at(end)}
-        assert forwarding(lit(cabled, circuits), dead).groups == forwarding(plain, dead).groups
+        assert forwarding(with_circuits(cabled, circuits), dead).groups == forwarding(plain, dead).groups
     host = cabled.link_at(PortRef("h1", 1))
-    assert lit_links(cabled, circuits, [host]) == {host}
-    assert lit_links(cabled, circuits, []) == frozenset()
+    assert links_with_circuits(cabled, circuits, [host]) == {host}
+    assert links_with_circuits(cabled, circuits, []) == frozenset()
 
 
 def test_lit_returns_a_topology_without_optical_switches_unchanged() -> None:
     plain = leaf_spine(2, 2, 1, RATE)
-    assert lit(plain, {}) is plain
+    assert with_circuits(plain, {}) is plain
 
 
 @settings(derandomize=True, max_examples=40, deadline=None)
 @given(st.permutations(range(1, 7)))
 def test_circuits_between_two_hosts_are_no_links_of_lit(order: list[int]) -> None:
     topology = direct_connect(6, 1, RATE)
-    seen = lit(topology, {"ocs1": duplex(zip(order[:3], order[3:], strict=True))})
+    seen = with_circuits(topology, {"ocs1": duplex(zip(order[:3], order[3:], strict=True))})
     assert (seen.links, seen.switches) == ((), ())
 
 

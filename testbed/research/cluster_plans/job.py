@@ -8,7 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from netmodel import RateBps
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.spec.section import NAME, Section
 from testbed.training.search import ZEROS, Space
 from testbed.training.strategies import Recomputation
@@ -34,9 +34,9 @@ class Shape(Section):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.experts and self.chosen > self.experts:
-            raise Misfit(f"a token goes to at most all {self.experts} experts, not to {self.chosen}", "chosen")
+            raise Conflict(f"a token goes to at most all {self.experts} experts, not to {self.chosen}", "chosen")
         if self.key_heads and self.heads % self.key_heads:
-            raise Misfit(f"must divide the {self.heads} heads, not {self.key_heads}", "key_heads")
+            raise Conflict(f"must divide the {self.heads} heads, not {self.key_heads}", "key_heads")
         return self
 
 
@@ -66,12 +66,12 @@ class Fabrics(Section):
         for name, least in (("domain_gpus", self.spare_gpus + 1), ("radix", 2), ("oversubscription", 1), ("planes", 1)):
             for number, value in enumerate(getattr(self, name)):
                 if value < least:
-                    raise Misfit(f"must be {least} or more, not {value}", name, number)
+                    raise Conflict(f"must be {least} or more, not {value}", name, number)
         if self.kind != "clos" and self.oversubscription != [1]:
-            raise Misfit("only a fabric of kind clos is oversubscribed", "oversubscription")
+            raise Conflict("only a fabric of kind clos is oversubscribed", "oversubscription")
         for key in ("radix", "tiers", "planes") if self.kind == "topoopt" else ():
             if key in self.model_fields_set:
-                raise Misfit("a fabric of kind topoopt has no switches; leave it out", key)
+                raise Conflict("a fabric of kind topoopt has no switches; leave it out", key)
         return self
 
 
@@ -142,11 +142,11 @@ class Job(Section):
     def _scales(self) -> Self:
         for number, count in enumerate(self.gpus):
             if count < 1:
-                raise Misfit(f"must be 1 or more, not {count}", "gpus", number)
+                raise Conflict(f"must be 1 or more, not {count}", "gpus", number)
         names = [self.name, *(one.name for one in self.mix)]
         for number, one in enumerate(self.mix):
             if one.name in names[: number + 1]:
-                raise Misfit(f"another job is called {one.name!r} already", "mix", number, "name")
+                raise Conflict(f"another job is called {one.name!r} already", "mix", number, "name")
         return self
 
     @property

@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from netmodel import RateBps, format_rate, load_yaml
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.spec.section import Section
 
 DEFAULT = Path(__file__).with_name("prices.yaml")
@@ -68,7 +68,7 @@ class Prices(Section):
         rates = [entry.rate for entry in self.network]
         for number, rate in enumerate(rates):
             if rate in rates[:number]:
-                raise Misfit(f"{format_rate(rate)} has a price already", "network", number, "rate")
+                raise Conflict(f"{format_rate(rate)} has a price already", "network", number, "rate")
         return self
 
     def of_rate(self, rate_bps: int) -> Network:

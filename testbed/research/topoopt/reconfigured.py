@@ -115,7 +115,7 @@ class _Run:
         self._light(circuits)
 
     def _light(self, circuits: Counter[Circuit]) -> None:
-        """Set the rates of these circuits, and 0 for those that are lit and not among them."""
+        """Set the rates of these circuits, and 0 for those that are in place and not among them."""
         for a, b in {**self._circuits, **circuits}:
             self._loaded.simulation.set_rate(self._servers * a + b, self._rate_bps * circuits[a, b])
 

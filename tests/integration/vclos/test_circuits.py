@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from emul import MininetFabric
-from netmodel import Circuits, PortRef, TopologyError, duplex, leaf_spine, lit_links
+from netmodel import Circuits, PortRef, TopologyError, duplex, leaf_spine, links_with_circuits
 from sdn.isolation.virtual_clos import SubClos, VirtualClos
 from tests.integration.vclos.packets import arrives, is_lost
 
@@ -62,7 +62,7 @@ def test_routes_follow_the_circuits(fabric: MininetFabric) -> None:
         assert after[port].tx_packets > before[port].tx_packets
     assert after[PortRef("leaf1", 3)].tx_packets == before[PortRef("leaf1", 3)].tx_packets
     cable = fabric.topology.link_at(PortRef("spine2", 2))
-    assert len(lit_links(fabric.topology, spines, [cable])) == 1
+    assert len(links_with_circuits(fabric.topology, spines, [cable])) == 1
     fabric.set_link(cable, up=False)  # the spine's cable: leaf1 has to hear of it too
     assert is_lost(fabric, "h1", "h3")
     fabric.set_link(cable, up=True)

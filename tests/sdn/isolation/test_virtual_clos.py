@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from netmodel import Flow, NoRouteError, OvsHash, PortRef, Topology, check_circuits, leaf_spine, lit, path_of
+from netmodel import Flow, NoRouteError, OvsHash, PortRef, Topology, check_circuits, leaf_spine, path_of, with_circuits
 from sdn.isolation import optical_clos
 from sdn.isolation.virtual_clos import SubClos, VirtualClos, placed, sub_clos
 from sdn.openflow.program import programs
@@ -46,7 +46,7 @@ def placed_or_rejected(topology: Topology, jobs: Mapping[str, int]) -> tuple[Vir
         found = optical_clos.placed(topology, jobs)
     except ValueError:
         reject()
-    return found.clos, lit(topology, found.circuits)
+    return found.clos, with_circuits(topology, found.circuits)
 
 
 @settings(derandomize=True, max_examples=60, deadline=None)

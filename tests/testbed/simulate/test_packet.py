@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from testbed.analysis.results import ideal_of
 from testbed.bench import packet as bench
 from testbed.cli import main
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from tests.testbed.simulate.small import HEADER_BYTES, PACKET_S, document, observe, small
 
 made = partial(small, "packet")
@@ -144,7 +144,7 @@ def test_jobs_that_run_alone_do_not_collide() -> None:
     ],
 )
 def test_unmodelled_features_are_rejected(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises((Misfit, ValueError), match=message):
+    with pytest.raises((Conflict, ValueError), match=message):
         made(**changes)
 
 

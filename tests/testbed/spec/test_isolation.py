@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from netmodel import SpecError, forwarding, lit
+from netmodel import SpecError, forwarding, with_circuits
 from testbed.analysis.metrics import uplinks
 from testbed.progress import Steps
 from testbed.spec import Experiment
@@ -50,7 +50,7 @@ def test_the_topology_contains_the_links_that_circuits_make(tmp_path: Path) -> N
     (arrangement,) = made.arrangements
     placed = arrangement.placed
     assert placed.circuits
-    assert made.topology == lit(made.cabled, placed.circuits)
+    assert made.topology == with_circuits(made.cabled, placed.circuits)
     assert {switch.role for switch in made.topology.switches} == {"leaf", "spine"}
     assert first_of(made).routes(made.policy("ecmp")) == forwarding(made.topology)
     links = {str(link.port) for link in uplinks(made.topology)}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.run.collective_executor import RankRun
 from testbed.workloads import Transfer
 from testbed.workloads.grid import GridWorkload
@@ -187,5 +187,5 @@ def test_a_rank_starts_a_phase_after_it_has_completed_the_previous_one() -> None
     ],
 )
 def test_impossible_settings_give_one_sentence(changes: dict[str, Any], ranks: int, told: str) -> None:
-    with pytest.raises(Misfit, match=told):
+    with pytest.raises(Conflict, match=told):
         make("rail_alltoall", 4).model_copy(update=changes).check_ranks(ranks)

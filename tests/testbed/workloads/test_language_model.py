@@ -10,7 +10,7 @@ import pytest
 
 from netmodel import PortRef, SpecError
 from testbed import spec
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.spec import Experiment, Spec, check
 from testbed.training.closed_form import estimate
 from testbed.training.communication import sent_over_fabric
@@ -227,6 +227,6 @@ def test_a_dumped_spec_is_the_same_iteration(tmp_path: Path) -> None:
     ],
 )
 def test_an_iteration_that_cannot_run_is_one_sentence(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises((SpecError, ValueError, Misfit)) as refusal:
+    with pytest.raises((SpecError, ValueError, Conflict)) as refusal:
         made(**changes)
     assert told in str(refusal.value)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.allocation.demands import bytes_by_pair
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.workloads import Buffers, Elements, Transfer, VerifiedWorkload
 from testbed.workloads.base import cut
 from testbed.workloads.grid import GridWorkload
@@ -87,7 +87,7 @@ def test_several_rings_share_an_all_reduce(kind: str, strides: list[int], extra:
 def test_strides_of_rings_are_coprime_and_different() -> None:
     for strides, said in (([1, 2], "is not a ring of 8 ranks"), ([3, 3], "is there twice")):
         workload = KINDS["nccl_ring_allreduce"].model_validate({"bytes": 800, "strides": strides})
-        with pytest.raises(Misfit, match=said):
+        with pytest.raises(Conflict, match=said):
             workload.check_ranks(8)
 
 
@@ -178,7 +178,7 @@ def test_servers_receive_and_send_a_shard_per_worker(
         {"bytes": 8 * 2520, "slices": 2, "servers": servers, "phase": phase}
     )
     if servers > ranks:
-        with pytest.raises(Misfit, match=f"{ranks} ranks cannot be {servers} servers"):
+        with pytest.raises(Conflict, match=f"{ranks} ranks cannot be {servers} servers"):
             workload.check_ranks(ranks)
         return
     transfers = workload.schedule(ranks, seed)

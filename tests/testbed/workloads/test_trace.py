@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from netmodel import SpecError
 from testbed import spec
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.training.hardware import Collective
 from testbed.training.ideal import run
 from testbed.training.tasks import TaskGraph
@@ -202,9 +202,9 @@ def test_processes_run_transfers_whose_ends_know_when_to_send() -> None:
     graph.send(0, 2, 800, [joined])  # each end knows of one of both
     trace_of(graph).check_real()
     graph.send(2, 0, 800, [3])
-    with pytest.raises(Misfit, match="ranks 2, 0 wait for what only other ranks do; use"):
+    with pytest.raises(Conflict, match="ranks 2, 0 wait for what only other ranks do; use"):
         trace_of(graph).check_real()
     large = TaskGraph(2)
     large.send(0, 1, 1 << 31)
-    with pytest.raises(Misfit, match="the trace sends 2147483648 bytes, more than 1073741824"):
+    with pytest.raises(Conflict, match="the trace sends 2147483648 bytes, more than 1073741824"):
         trace_of(large).check_real()

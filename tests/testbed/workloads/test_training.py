@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from testbed.analysis.results import ideal_of
-from testbed.misfit import Misfit
+from testbed.conflict import Conflict
 from testbed.progress import Steps
 from testbed.simulate import fluid
 from testbed.spec import Experiment, Spec, check
@@ -290,12 +290,12 @@ def test_ring_phases_take_the_transfer_time_of_their_links() -> None:
     ],
 )
 def test_invalid_settings_are_refused(changes: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(Misfit, match=sentence):
+    with pytest.raises(Conflict, match=sentence):
         made(small(), **changes)
 
 
 def test_a_model_that_sends_nothing_is_refused() -> None:
-    with pytest.raises(Misfit, match="one copy without a pipeline sends nothing"):
+    with pytest.raises(Conflict, match="one copy without a pipeline sends nothing"):
         made(small(data=1))
 
 

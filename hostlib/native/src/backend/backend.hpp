@@ -86,7 +86,7 @@ struct PathEstimate {
   Nanos smoothed_rtt = 0;      ///< 0 without a recent sample
   Nanos fresh_until = kNever;  ///< until when the sample counts as recent, if nothing is sent meanwhile
   double window = 1;           ///< packets
-  bool hungry = false;         ///< everything posted has been sent and the window has room; false where unknown
+  bool app_limited = false;    ///< everything posted has been sent and the window has room; false where unknown
 };
 
 /// Discarded packets, by reason.
@@ -229,7 +229,7 @@ class Backend {
   /// assigns them to lanes with newer measurements, and they leave in the order of their messages.
   [[nodiscard]] virtual bool wants_work(Nanos now) const = 0;
   /// Whether a WRITE of `bytes` followed by a short SEND costs less than a WRITE with immediate data.
-  [[nodiscard]] virtual bool ends_apart(std::uint64_t bytes, std::uint32_t path_mtu) const {
+  [[nodiscard]] virtual bool ends_separately(std::uint64_t bytes, std::uint32_t path_mtu) const {
     static_cast<void>(bytes), static_cast<void>(path_mtu);
     return false;
   }

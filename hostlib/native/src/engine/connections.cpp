@@ -148,9 +148,9 @@ Peer* Connections::welcome(std::unique_ptr<Channel>& channel, const IpAddress& f
   if (hello.endpoint.address != from) start.member = static_cast<unsigned>(member - further.begin()) + 1;
   const auto on_start = [&start](const QpIdentity& qp) { return member_of(qp.qpn) == start.member; };
   start.spread = !std::ranges::all_of(hello.endpoint.qps, on_start);
-  const std::string misfit = members_.misfit_of(hello.endpoint, start);
-  if (!misfit.empty()) {
-    channel->send(handshake::Refuse{misfit});
+  const std::string mismatch = members_.mismatch_with(hello.endpoint, start);
+  if (!mismatch.empty()) {
+    channel->send(handshake::Refuse{mismatch});
     return nullptr;
   }
   Peer& peer = peers_.add(hello.endpoint.address, hello.endpoint.device, hello.endpoint.qps.size(), std::move(channel));

@@ -22,7 +22,7 @@ struct alignas(64) Lane {
   bool shunned = false;  ///< its member of a fused device may have failed: other lanes are preferred
   bool broken = false;   ///< `qp` is broken: a renewal replaces it
   std::uint64_t outstanding_bytes = 0;
-  PathEstimate rested;  ///< the estimate when the last work finished, valid until more is posted
+  PathEstimate last_estimate;  ///< the estimate when the last work finished, valid until more is posted
 
   std::unique_ptr<Renewal> renewal;  ///< behind a pointer, as few lanes have one and idle lanes should be small
   QpIdentity qp;
@@ -35,7 +35,7 @@ struct alignas(64) Lane {
   Nanos waiting_since = 0;              ///< LaneCounters::waiting_since, by Observation
 
   /// The source port after the change or renewal in progress, if any.
-  [[nodiscard]] std::uint16_t heading() const {
+  [[nodiscard]] std::uint16_t next_port() const {
     return renewal && !renewal->switched() ? renewal->port : changing_to.value_or(port);
   }
   /// Whether large flowlets should wait until the lane has another source port.

@@ -39,7 +39,7 @@ class LaneChoice {
   template <Measurements M>
   Lane* for_flowlet(std::span<Lane> lanes, std::uint32_t path_mtu, const M& measured) {
     return cheapest(lanes, path_mtu, measured, [](const Lane& lane, const PathEstimate& path) {
-      return !lane.leaving() && (lane.outstanding < kDepth || path.hungry);
+      return !lane.leaving() && (lane.outstanding < kDepth || path.app_limited);
     });
   }
   /// The lane for what must not wait: the cheapest of all `lanes`, of which there is at least one.
@@ -78,7 +78,7 @@ class LaneChoice {
       Lane& lane = lanes[(next_ + i) % lanes.size()];
       // Most lanes are idle where there are many. Their estimate is in the Lane, which saves the cache misses of the
       // QP.
-      PathEstimate path = lane.unfinished > 0 ? measured.estimate(lane) : lane.rested;
+      PathEstimate path = lane.unfinished > 0 ? measured.estimate(lane) : lane.last_estimate;
       if (lane.unfinished == 0 && t >= path.fresh_until) path.smoothed_rtt = 0;
       if (!allowed(lane, path)) continue;
       const double packets = static_cast<double>(lane.outstanding_bytes) / path_mtu + 1.0;

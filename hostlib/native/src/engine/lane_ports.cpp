@@ -104,7 +104,7 @@ void LanePorts::take_news() {
       Lane& lane = peer->lanes[i];
       const std::uint16_t port = policy_->port(peer->name(), i);
       lane.moving_to.reset();
-      const bool elsewhere = port != lane.heading();
+      const bool elsewhere = port != lane.next_port();
       const bool lost = lane.outstanding > 0 && (cut || (elsewhere && shard_.silent(lane)));
       if (elsewhere) lane.moving_to = port;
       if (lost) {

@@ -26,23 +26,24 @@ std::shared_ptr<Connection> Listener::accept() {
 
 std::shared_ptr<Listener> Listeners::add(unsigned members) {
   auto listener = std::make_shared<Listener>();
-  if (doors_.empty()) {
-    std::vector<Door> doors(members);
-    for (unsigned i = 0; i < doors.size(); ++i) doors[i].socket = listen_tcp(context_.own_address(i), doors[i].port);
-    doors_ = std::move(doors);
-    for (const Door& door : doors_) sockets_.watch(door.socket.get(), false);
+  if (listening_.empty()) {
+    std::vector<ListeningSocket> listening(members);
+    for (unsigned i = 0; i < listening.size(); ++i)
+      listening[i].socket = listen_tcp(context_.own_address(i), listening[i].port);
+    listening_ = std::move(listening);
+    for (const ListeningSocket& member : listening_) sockets_.watch(member.socket.get(), false);
   }
   handshake::Token token{};
   random_bytes(token);
   listener->id = new_name();
   handshake::Handle handle{.address = context_.options.address,
-                           .tcp_port = doors_.front().port,
+                           .tcp_port = listening_.front().port,
                            .device = context_.guid,
                            .listener = listener->id,
                            .token = token,
                            .further = {}};
-  for (unsigned i = 1; i < doors_.size(); ++i) {
-    handle.further.push_back({.address = context_.own_address(i), .tcp_port = doors_[i].port});
+  for (unsigned i = 1; i < listening_.size(); ++i) {
+    handle.further.push_back({.address = context_.own_address(i), .tcp_port = listening_[i].port});
   }
   listener->handle = handshake::encode(handle);
   listeners_.emplace(listener->id, std::pair(listener, token));
@@ -51,12 +52,12 @@ std::shared_ptr<Listener> Listeners::add(unsigned members) {
 
 void Listeners::remove(const Listener& listener) {
   listeners_.erase(listener.id);
-  if (listeners_.empty() && doors_.size() == 1) doors_.clear();  // a fused peer joins there again
+  if (listeners_.empty() && listening_.size() == 1) listening_.clear();  // a fused peer joins there again
 }
 
 void Listeners::close() {
   listeners_.clear();
-  doors_.clear();
+  listening_.clear();
 }
 
 std::uint32_t Listeners::new_name() { return fresh_name(peers_.next_id, peers_.connections, listeners_); }
@@ -89,8 +90,8 @@ std::shared_ptr<Connection> Listeners::arrived(std::uint32_t id, const std::shar
 // -- sockets ------------------------------------------------------------------------------------------------------
 
 bool Listeners::on_readable(int fd) {
-  const auto door = std::ranges::find(doors_, fd, [](const Door& d) { return d.socket.get(); });
-  if (door == doors_.end()) return false;
+  const auto member = std::ranges::find(listening_, fd, [](const ListeningSocket& each) { return each.socket.get(); });
+  if (member == listening_.end()) return false;
   for (;;) {
     SocketAddress from;
     FileDescriptor accepted(::accept4(fd, from.get(), from.length_place(), SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -122,7 +123,7 @@ Incoming Listeners::take(int fd) {
 
 void Listeners::tick(Nanos t) {
   if (std::exchange(paused_, false)) {
-    for (const Door& door : doors_) sockets_.watch(door.socket.get(), false);
+    for (const ListeningSocket& member : listening_) sockets_.watch(member.socket.get(), false);
   }
   std::erase_if(incoming_, [t](const Incoming& one) { return t >= one.until; });
 }

@@ -79,7 +79,7 @@ class Listeners {
 
  private:
   /// Where a member of the device listens.
-  struct Door {
+  struct ListeningSocket {
     FileDescriptor socket;
     std::uint16_t port = 0;
   };
@@ -90,8 +90,9 @@ class Listeners {
   std::unordered_map<std::uint32_t, std::pair<std::shared_ptr<Listener>, handshake::Token>> listeners_
       PARALET_GUARDED_BY(progress_lock);
   std::vector<Incoming> incoming_ PARALET_GUARDED_BY(progress_lock);  ///< oldest first
-  std::vector<Door> doors_ PARALET_GUARDED_BY(progress_lock);         ///< by member; empty: the device does not listen
-  bool paused_ PARALET_GUARDED_BY(progress_lock) = false;             ///< the process may open no more descriptors
+  std::vector<ListeningSocket> listening_
+      PARALET_GUARDED_BY(progress_lock);                   ///< by member; empty: the device does not listen
+  bool paused_ PARALET_GUARDED_BY(progress_lock) = false;  ///< the process may open no more descriptors
 };
 
 }  // namespace paralet

@@ -41,7 +41,7 @@ std::optional<Fusion::Start> Members::next_start(const Fusion::Start& failed, bo
   return std::nullopt;
 }
 
-std::string Members::misfit_of(const handshake::Endpoint& remote, const Fusion::Start& start) const {
+std::string Members::mismatch_with(const handshake::Endpoint& remote, const Fusion::Start& start) const {
   if (remote.further.empty()) return {};
   const std::size_t members = remote.further.size() + 1;
   if (members != shard_.backend().members()) return "the listening device has another number of members";
@@ -222,7 +222,7 @@ void Members::move_lanes(Peer& peer) {
     const unsigned member = member_of(lane.qp.qpn);
     if (!lane.renewal && !lane.changing_to && peer.fusion->members[member].down) {
       if (const unsigned other = peer.fusion->other(member); other != member) {
-        renewals_.renew(peer, i, lane.heading(), other);
+        renewals_.renew(peer, i, lane.next_port(), other);
       }
     }
     renewing = renewing || lane.renewal;
@@ -232,7 +232,7 @@ void Members::move_lanes(Peer& peer) {
     const Lane& lane = peer.lanes[i];
     const unsigned home = peer.fusion->home(i);
     if (lane.changing_to || home == member_of(lane.qp.qpn) || !peer.fusion->members[home].up) continue;
-    renewals_.renew(peer, i, lane.heading(), home);
+    renewals_.renew(peer, i, lane.next_port(), home);
     return;
   }
 }

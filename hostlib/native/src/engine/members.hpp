@@ -53,7 +53,7 @@ class Members {
   [[nodiscard]] std::optional<Fusion::Start> next_start(const Fusion::Start& failed, bool opened) const
       PARALET_REQUIRES(progress_lock);
   /// Why a hello does not fit this device and the start that it asks for; empty: it does.
-  [[nodiscard]] std::string misfit_of(const handshake::Endpoint& remote, const Fusion::Start& start) const
+  [[nodiscard]] std::string mismatch_with(const handshake::Endpoint& remote, const Fusion::Start& start) const
       PARALET_REQUIRES(progress_lock);
   /// This device's members 1, 2, .. as the peer shall know them.
   [[nodiscard]] std::vector<handshake::Endpoint::Member> further_members(const Peer& peer) const

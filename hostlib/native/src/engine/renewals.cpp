@@ -26,8 +26,8 @@ void address_again(std::vector<WorkRequest>& works, unsigned member) {
       continue;
     }
     // The end of a flowlet follows its WRITE, which has no cookie. A ping has neither.
-    const bool apart = work.kind == WorkKind::kWrite && work.length > 0;
-    const std::uint64_t cookie = apart && i + 1 < works.size() ? works[i + 1].cookie : work.cookie;
+    const bool separately = work.kind == WorkKind::kWrite && work.length > 0;
+    const std::uint64_t cookie = separately && i + 1 < works.size() ? works[i + 1].cookie : work.cookie;
     if (cookie == 0) continue;
     const Request& request = *request_of(cookie);
     work.rkey = request.advertisement.rkeys[member];
@@ -109,7 +109,7 @@ void Renewals::on(Peer& peer, const handshake::NewQp& frame) {
   }
   // Requests for different members cross. An rkey holds on one member, so both QPs must be on members of one index: the
   // connecting side's request counts, and it still waits for the answer.
-  std::uint16_t port = lane->heading();
+  std::uint16_t port = lane->next_port();
   if (asked) {
     if (std::exchange(lane->renewal->crossed, true)) {
       events_.fail_peer(peer, Failure::kTransport, kOutOfSequence);
@@ -183,7 +183,7 @@ void Renewals::on(Peer& peer, const handshake::QpReady& frame) {
   renewal->unfinished = lane.unfinished;
   lane.timeouts_seen = 0;
   lane.changing_to.reset();
-  lane.rested = shard_.backend().estimate(lane.qp.qpn);
+  lane.last_estimate = shard_.backend().estimate(lane.qp.qpn);
   lane.shunned = peer.fusion && !peer.fusion->members[member_of(lane.qp.qpn)].up;
   if (renewal->port != std::exchange(lane.port, renewal->port)) ++lane.moves;
   if (std::exchange(lane.broken, false)) stop_old_qp(lane);
@@ -283,7 +283,7 @@ unsigned Renewals::other_member(const Peer& peer, unsigned index) {
 
 void Renewals::replace_qp(Peer& peer, unsigned index, unsigned member) {
   Lane& lane = peer.lanes[index];
-  renew(peer, index, std::exchange(lane.moving_to, std::nullopt).value_or(lane.heading()), member);
+  renew(peer, index, std::exchange(lane.moving_to, std::nullopt).value_or(lane.next_port()), member);
 }
 
 void Renewals::replace_broken_qp(Peer& peer, unsigned index) { replace_qp(peer, index, other_member(peer, index)); }

@@ -122,7 +122,7 @@ void Sends::post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) {
   const std::uint32_t index = request.next_flowlet++;
   const auto cookie = cookie_of(request);
   const auto length = static_cast<std::uint32_t>(flowlets.length(index));
-  const bool apart = shard_.backend().ends_apart(length, path_mtu);
+  const bool separately = shard_.backend().ends_separately(length, path_mtu);
   ++request.posted;
   if (request.trace) {
     const auto lane_index = static_cast<unsigned>(&lane - request.connection->peer->lanes.data());
@@ -130,15 +130,15 @@ void Sends::post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) {
   }
   ++lane.outstanding;
   lane.outstanding_bytes += length;
-  shard_.post(lane, {.kind = apart ? WorkKind::kWrite : WorkKind::kWriteImm,
-                     .cookie = apart ? 0 : cookie,
+  shard_.post(lane, {.kind = separately ? WorkKind::kWrite : WorkKind::kWriteImm,
+                     .cookie = separately ? 0 : cookie,
                      .data = request.data + flowlets.offset(index),
                      .length = length,
                      .remote_address = request.advertisement.address + flowlets.offset(index),
                      .rkey = request.advertisement.rkeys[member_of(lane.qp.qpn)],
                      .imm = handshake::immediate(request.advertisement.slot, flowlets.count),
                      .memory = request.registration()});
-  if (!apart) return;
+  if (!separately) return;
   const bool last = index + 1 == flowlets.count;
   auto& end = request.ends[last ? 1 : 0];
   end = handshake::encode(handshake::FlowletEnd{
@@ -181,7 +181,7 @@ void Sends::on_sent(Peer& peer, unsigned index, const Completion& completion) {
   }
   Lane& lane = peer.lanes[index];
   lane.breaks = 0;
-  if (--lane.unfinished == 0) lane.rested = shard_.backend().estimate(lane.qp.qpn);
+  if (--lane.unfinished == 0) lane.last_estimate = shard_.backend().estimate(lane.qp.qpn);
   if (lane.renewal && lane.renewal->switched() && lane.renewal->qp.qpn == completion.qpn &&
       --lane.renewal->unfinished == 0) {
     // Renewals::advance runs after this round's completions, which may belong to that QP.

@@ -63,8 +63,8 @@ class FusedBackend final : public Backend {
   [[nodiscard]] Discards discards() const override;
   [[nodiscard]] std::string port_trouble(Nanos now) const override;
   [[nodiscard]] bool wants_work(Nanos now) const override;
-  [[nodiscard]] bool ends_apart(std::uint64_t bytes, std::uint32_t path_mtu) const override {
-    return members_.front()->ends_apart(bytes, path_mtu);
+  [[nodiscard]] bool ends_separately(std::uint64_t bytes, std::uint32_t path_mtu) const override {
+    return members_.front()->ends_separately(bytes, path_mtu);
   }
   bool progress(Nanos now, std::vector<Completion>& completions) override;
   bool take_arrived(Nanos now, std::vector<Completion>& completions) override;

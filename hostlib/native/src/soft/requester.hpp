@@ -85,7 +85,7 @@ class Requester {
 
   [[nodiscard]] bool failed() const { return failed_; }
   /// Whether everything posted has been sent and the window has room for more.
-  [[nodiscard]] bool hungry() const {
+  [[nodiscard]] bool app_limited() const {
     return !failed_ && state_.flight.next == state_.flight.posted && state_.flight.board.lost() == 0 &&
            static_cast<double>(state_.flight.in_network()) < state_.control->window();
   }

@@ -537,7 +537,7 @@ bool SoftBackend::wants_work(Nanos now) const {
 
 /// A last packet that immediate data makes longer than the others cannot join their batch. A short SEND can, as the
 /// last packet of the batch.
-bool SoftBackend::ends_apart(std::uint64_t bytes, std::uint32_t path_mtu) const {
+bool SoftBackend::ends_separately(std::uint64_t bytes, std::uint32_t path_mtu) const {
   if (!pacer_.unlimited() || bytes <= std::uint64_t{2} * path_mtu) return false;
   return (bytes - 1) % path_mtu + 1 + wire::kImmBytes > path_mtu;
 }

@@ -77,7 +77,7 @@ class SoftBackend : public Backend {
   [[nodiscard]] QpStatistics statistics(std::uint32_t qpn) const override;
   [[nodiscard]] Discards discards() const override;
   [[nodiscard]] bool wants_work(Nanos now) const override;
-  [[nodiscard]] bool ends_apart(std::uint64_t bytes, std::uint32_t path_mtu) const override;
+  [[nodiscard]] bool ends_separately(std::uint64_t bytes, std::uint32_t path_mtu) const override;
   bool progress(Nanos now, std::vector<Completion>& completions) override;
   bool flush(Nanos now) override;
   void settle(Nanos now) override;

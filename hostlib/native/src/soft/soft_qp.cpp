@@ -30,7 +30,7 @@ PathEstimate estimate_of(const SoftQp& qp, Nanos now) {
   return {.smoothed_rtt = unknown ? 0 : std::max(round_trip.smoothed(), requester.silence(now)),
           .fresh_until = round_trip.sampled_at() + kFresh,
           .window = requester.control().window(),
-          .hungry = requester.hungry()};
+          .app_limited = requester.app_limited()};
 }
 
 QpStatistics statistics_of(const SoftQp& qp) {

@@ -40,9 +40,9 @@ struct SoftQp {
   std::optional<RcQp> machine;  ///< once connected
   int send_error = 0;           ///< errno of the last batch, 0: the kernel took it
   bool active = false;          ///< has work: listed as active
-  bool rested = false;          ///< idle: listed in SpareMemory
+  bool idle = false;            ///< listed in SpareMemory
   bool acknowledge = false;     ///< listed as one to acknowledge
-  Nanos rested_at = 0;
+  Nanos idle_since = 0;
   Nanos acknowledge_by = 0;
   Nanos notify_from = 0;      ///< no earlier is the peer told of a mark by a packet of its own
   Nanos acknowledged_at = 0;  ///< when the newest packets were first acknowledged

@@ -17,10 +17,10 @@ class SpareMemory {
   /// Frees what QPs keep that have been idle for a second. Looks once a second.
   void release(Nanos now);
   /// The QP is about to be destroyed.
-  void forget(SoftQp& qp) { std::erase(rested_, &qp); }
+  void forget(SoftQp& qp) { std::erase(idle_, &qp); }
 
  private:
-  std::vector<SoftQp*> rested_;
+  std::vector<SoftQp*> idle_;
   Nanos next_release_ = 0;
 };
 

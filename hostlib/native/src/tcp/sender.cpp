@@ -342,7 +342,7 @@ PathEstimate Sender::estimate(Nanos now) const {
   return {.smoothed_rtt = unknown ? 0 : std::max(state_.smoothed_rtt, silence(now)),
           .fresh_until = sampled_at_ + kFresh,
           .window = std::max(1.0, state_.window_bytes / std::max(1U, remote_.path_mtu)),
-          .hungry = current_ && writable_ && queue_.all_handed_over()};
+          .app_limited = current_ && writable_ && queue_.all_handed_over()};
 }
 
 void Sender::add_to(QpStatistics& statistics, Nanos now) const {

@@ -327,7 +327,7 @@ PathEstimate SendQueue::estimate() const {
   return {.smoothed_rtt = unknown ? 0 : std::max(latency_, overdue()),
           .fresh_until = progressed_at_ + kFresh,
           .window = std::clamp(window, 1.0, static_cast<double>(kSendDepth)),
-          .hungry = false};
+          .app_limited = false};
 }
 
 }  // namespace paralet::verbs

@@ -84,7 +84,7 @@ class OneFlowletBackend final : public SoftBackend {
   [[nodiscard]] bool wants_work(Nanos /*t*/) const override { return advertised_.size() >= log_.awaited && !full_; }
   [[nodiscard]] PathEstimate estimate(std::uint32_t qpn) const override {
     PathEstimate out = SoftBackend::estimate(qpn);
-    out.hungry = true;
+    out.app_limited = true;
     return out;
   }
 

@@ -55,7 +55,7 @@ struct LaneScene {
   void finish(std::size_t i, std::uint64_t bytes = 4 * kLaneMtu) {
     --lanes[i].outstanding;
     lanes[i].outstanding_bytes -= bytes;
-    if (--lanes[i].unfinished == 0) lanes[i].rested = measured.estimate(lanes[i]);
+    if (--lanes[i].unfinished == 0) lanes[$1].last_estimate = measured.estimate(lanes[i]);
   }
   PathEstimate& path(std::size_t i) { return measured.paths[static_cast<std::uint32_t>(i)]; }
 
@@ -97,7 +97,7 @@ TEST_CASE("lane choice: a full lane that has sent everything takes more") {
   LaneScene scene(2);
   for (const std::size_t i : {0U, 0U, 1U, 1U}) scene.post(i);
   REQUIRE(scene.flowlet() == -1);
-  scene.path(1).hungry = true;
+  scene.path(1).app_limited = true;
   CHECK(scene.flowlet() == 1);
 }
 
@@ -167,7 +167,7 @@ TEST_CASE("lane choice: a failed search does not change whose turn it is") {
 
 TEST_CASE("lane choice: idle lanes cost no look at the back end") {
   LaneScene scene(64);
-  for (Lane& lane : scene.lanes) lane.rested = {.smoothed_rtt = kLaneRtt, .window = 10};
+  for (Lane& lane : scene.lanes) lane.last_estimate = {.smoothed_rtt = kLaneRtt, .window = 10};
   scene.post(5);
   scene.flowlet();
   CHECK(scene.measured.asked == 1);
@@ -175,10 +175,10 @@ TEST_CASE("lane choice: idle lanes cost no look at the back end") {
 
 TEST_CASE("lane choice: an idle lane has the estimate of its last work until that is stale") {
   LaneScene scene(2);
-  scene.lanes[0].rested = {.smoothed_rtt = kLaneRtt, .fresh_until = kChoiceTime + 1, .window = 10};
-  scene.lanes[1].rested = {.smoothed_rtt = 2 * kLaneRtt, .fresh_until = kChoiceTime + 10, .window = 10};
+  scene.lanes[$1].last_estimate = {.smoothed_rtt = kLaneRtt, .fresh_until = kChoiceTime + 1, .window = 10};
+  scene.lanes[$1].last_estimate = {.smoothed_rtt = 2 * kLaneRtt, .fresh_until = kChoiceTime + 10, .window = 10};
   CHECK(scene.flowlet() == 0);
-  scene.lanes[1].rested.smoothed_rtt = kLaneRtt / 2;
+  scene.lanes[$1].last_estimate.smoothed_rtt = kLaneRtt / 2;
   CHECK(scene.flowlet() == 1);
   scene.measured.time = kChoiceTime + 1;  // lane 0 counts as one without a sample, which costs nothing
   CHECK(scene.flowlet() == 0);
@@ -189,7 +189,7 @@ TEST_CASE("lane choice: a busy lane whose round trip grew is left for others") {
   for (const std::size_t i : {0U, 1U, 2U, 3U}) scene.path(i) = {.smoothed_rtt = kLaneRtt, .window = 8};
   scene.post(2);
   scene.path(2).smoothed_rtt = 50 * kLaneRtt;
-  for (Lane& lane : scene.lanes) lane.rested = {.smoothed_rtt = kLaneRtt, .window = 8};
+  for (Lane& lane : scene.lanes) lane.last_estimate = {.smoothed_rtt = kLaneRtt, .window = 8};
   for (unsigned i = 0; i < 6; ++i) {
     const int lane = scene.flowlet();
     REQUIRE(lane >= 0);
@@ -268,8 +268,8 @@ LaneScene random_lanes(SplitMix64& random) {
     PathEstimate path{.smoothed_rtt = static_cast<Nanos>(random.below(4)) * kLaneRtt,
                       .fresh_until = kChoiceTime - 1 + static_cast<Nanos>(random.below(3)),
                       .window = 1.0 + static_cast<double>(random.below(8)),
-                      .hungry = random.below(8) == 0};
-    lane.rested = path;
+                      .app_limited = random.below(8) == 0};
+    lane.last_estimate = path;
     scene.path(i) = path;
     for (std::uint64_t n = random.below(4); n > 0; --n) scene.post(i, random.below(9) * kLaneMtu);
     if (random.below(8) == 0) lane.moving_to = 50000;
@@ -283,7 +283,7 @@ LaneScene random_lanes(SplitMix64& random) {
 /// arrived.
 std::pair<double, std::uint64_t> lane_cost(const LaneScene& scene, const Lane& lane) {
   const bool idle = lane.unfinished == 0;
-  const PathEstimate path = idle ? lane.rested : scene.measured.paths.at(lane.qp.qpn);
+  const PathEstimate path = idle ? lane.last_estimate : scene.measured.paths.at(lane.qp.qpn);
   const bool stale = idle && path.fresh_until <= scene.measured.time;
   const double round_trips =
       std::max(1.0, (static_cast<double>(lane.outstanding_bytes) + kLaneMtu) / (path.window * kLaneMtu));
@@ -291,8 +291,10 @@ std::pair<double, std::uint64_t> lane_cost(const LaneScene& scene, const Lane& l
 }
 
 bool takes_flowlets(const LaneScene& scene, const Lane& lane) {
-  const bool hungry = lane.unfinished == 0 ? lane.rested.hungry : scene.measured.paths.at(lane.qp.qpn).hungry;
-  return !lane.moving_to && !lane.changing_to && !lane.shunned && (lane.outstanding < LaneChoice::kDepth || hungry);
+  const bool app_limited =
+      lane.unfinished == 0 ? lane.last_estimate.app_limited : scene.measured.paths.at(lane.qp.qpn).app_limited;
+  return !lane.moving_to && !lane.changing_to && !lane.shunned &&
+         (lane.outstanding < LaneChoice::kDepth || app_limited);
 }
 
 TEST_CASE("lane choice: random lanes: the cheapest that takes flowlets, none only where none does") {

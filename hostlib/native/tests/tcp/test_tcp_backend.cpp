@@ -98,7 +98,8 @@ struct TcpPair {
   void connect() {
     connect_a();
     connect_b();
-    REQUIRE(eventually([&] { return a.backend.estimate(qa.qpn).hungry && b.backend.estimate(qb.qpn).hungry; }));
+    REQUIRE(
+        eventually([&] { return a.backend.estimate(qa.qpn).app_limited && b.backend.estimate(qb.qpn).app_limited; }));
   }
   bool connect_a(std::uint16_t port = 0) { return connect(a, qa, b.remote(qb), port); }
   bool connect_b() { return connect(b, qb, a.remote(qa), 0); }
@@ -234,7 +235,7 @@ TEST_CASE("a lane changes its port while it sends, and nothing is lost") {
   for (std::size_t i = 0; i < sent.size(); ++i) {
     pair.send(sent[i]);
     if (i % 100 != 50) continue;
-    REQUIRE(pair.eventually([&] { return pair.a.backend.estimate(pair.qa.qpn).hungry; }));
+    REQUIRE(pair.eventually([&] { return pair.a.backend.estimate(pair.qa.qpn).app_limited; }));
     const std::size_t before = pair.a.count(Completion::Kind::kPortChanged);
     PortChange change = PortChange::kRefused;
     std::uint16_t port = 0;

@@ -4,7 +4,7 @@
 from netmodel import LocatedError
 
 
-class Misfit(LocatedError):
+class Conflict(LocatedError):
     """A spec asks for something impossible, in one sentence; `where` is the place in the spec."""
 
     def __init__(self, what: str, *where: str | int) -> None:
