@@ -7,7 +7,8 @@
 | `philly` | `cluster_job_log` of the Philly cluster, JSON; a job runs from its first start to its last end |
 | `sacct` | Slurm: `sacct --allocations --parsable2 --format=JobID,Submit,ElapsedRaw,AllocTRES` |
 
-Jobs without GPUs, and jobs that never ran, are left out.
+Jobs without GPUs, and jobs that never ran, are left out. A job on a part of a GPU takes a whole one, since that is
+what jobs take in the simulation.
 """
 
 import csv
@@ -16,6 +17,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from math import ceil
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -28,8 +30,10 @@ TraceFormat = Literal["helios", "philly", "sacct"]
 
 TRACE_FORMATS: tuple[TraceFormat, ...] = get_args(TraceFormat)
 
-_GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)")
-"""The total in AllocTRES; entries such as gres/gpu:a100=8 are parts of it."""
+_GPUS = re.compile(r"(?:^|,)gres/gpu(:[^=,]+)?=(\d+)")
+"""Entries of AllocTRES: gres/gpu=8 is the total, and gres/gpu:a100=8 the part of one type.
+
+A site that tracks types only (AccountingStorageTRES in slurm.conf) has no total."""
 
 
 _LARGEST_FILE = 256 << 20
@@ -85,15 +89,17 @@ def _helios(path: Path) -> Iterator[_Row]:
     for where, row in _table(path, ",", ("job_id", "gpu_num", "submit_time", "duration")):
         gpus, run_s = (_number(where, row, key) for key in ("gpu_num", "duration"))
         if gpus and run_s:
-            yield _Row(row["job_id"], _time(where, row, "submit_time"), int(gpus), run_s)
+            yield _Row(row["job_id"], _time(where, row, "submit_time"), ceil(gpus), run_s)
 
 
 def _sacct(path: Path) -> Iterator[_Row]:
     for where, row in _table(path, "|", ("JobID", "Submit", "ElapsedRaw", "AllocTRES")):
-        gpus = _GPUS.search(row["AllocTRES"])
-        if gpus and "." not in row["JobID"]:  # steps of a job have names such as 7.batch
+        counts = _GPUS.findall(row["AllocTRES"])
+        if counts and "." not in row["JobID"]:  # steps of a job have names such as 7.batch
+            totals = [int(count) for of_type, count in counts if not of_type]
+            gpus = totals[0] if totals else sum(int(count) for _, count in counts)
             elapsed_s = _number(where, row, "ElapsedRaw")
-            yield _Row(row["JobID"], _time(where, row, "Submit"), int(gpus[1]), elapsed_s)
+            yield _Row(row["JobID"], _time(where, row, "Submit"), gpus, elapsed_s)
 
 
 def _philly(path: Path) -> Iterator[_Row]:

@@ -24,6 +24,12 @@ SACCT = """JobID|Submit|ElapsedRaw|AllocTRES
 7|2024-01-01T00:01:40|60|cpu=64,gres/gpu=8,node=1
 8|2024-01-01T00:02:00|0|
 """
+# A site that tracks GPUs by type has no total; a job may have several types.
+SACCT_TYPED = """JobID|Submit|ElapsedRaw|AllocTRES
+5|2024-01-01T00:00:00|3600|billing=64,cpu=64,gres/gpu:a100=12,gres/gpu:h100=4,mem=1T,node=2
+5.batch|2024-01-01T00:00:00|3600|cpu=64,gres/gpu:a100=8,mem=1T,node=1
+7|2024-01-01T00:01:40|60|cpu=64,gres/gpu:a100=8,gres/gpumem=80G,node=1
+"""
 PHILLY = """[
 {"jobid": "x", "submitted_time": "2017-10-03 00:01:40", "attempts": [
   {"start_time": "2017-10-03 00:01:45", "end_time": "2017-10-03 00:02:15", "detail": [{"ip": "m1", "gpus": ["gpu0"]}]},
@@ -46,7 +52,13 @@ def read(folder: Path, text: str, trace_format: TraceFormat, most: int | None = 
 
 @pytest.mark.parametrize(
     ("text", "trace_format", "names"),
-    [(HELIOS, "helios", "57"), (ACME, "helios", "ab"), (SACCT, "sacct", "57"), (PHILLY, "philly", "yx")],
+    [
+        (HELIOS, "helios", "57"),
+        (ACME, "helios", "ab"),
+        (SACCT, "sacct", "57"),
+        (SACCT_TYPED, "sacct", "57"),
+        (PHILLY, "philly", "yx"),
+    ],
 )
 def test_each_format_gives_sizes_arrivals_and_durations(
     tmp_path: Path, text: str, trace_format: TraceFormat, names: str
@@ -60,6 +72,11 @@ def test_each_format_gives_sizes_arrivals_and_durations(
     assert all(job.pattern in PATTERNS and 0 < job.communication < 1 for job in jobs)
     assert [job.deadline_s for job in jobs] == [7200.0, 220.0]
     assert read(tmp_path, text, trace_format, most=1) == jobs[:1]
+
+
+def test_a_job_on_a_part_of_a_gpu_takes_a_whole_one(tmp_path: Path) -> None:
+    jobs = read(tmp_path, HELIOS.replace(",8,64,", ",0.5,64,"), "helios")
+    assert [(job.name, job.gpus) for job in jobs] == [("5", 16), ("7", 1)]
 
 
 @pytest.mark.parametrize(
