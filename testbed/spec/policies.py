@@ -13,6 +13,7 @@ from sim.packet import Receiver
 from testbed.allocation.demands import Pair, Within
 from testbed.conflict import Conflict
 from testbed.policies import Placed, PolicyKind, option_owners, policy_kind, policy_names
+from testbed.quantities import Bytes
 from testbed.spec.section import NAME, Section
 from testbed.workloads import Transfer
 
@@ -55,12 +56,12 @@ class Policy(Section):
     policy: Annotated[str, AfterValidator(_known)]
     transport: TransportName = "paralet"
     m: int = Field(default=1, ge=1, le=256)
-    flowlet_bytes: int | None = Field(default=None, gt=0)
-    mice_bytes: int | None = Field(default=None, ge=0)
+    flowlet_bytes: Bytes | None = Field(default=None, gt=0)
+    mice_bytes: Bytes | None = Field(default=None, ge=0)
     congestion_control: CongestionControl | None = None
     window_packets: int | None = Field(default=None, ge=1, le=512)
     planner: Annotated[str, AfterValidator(_known_planner)] | None = None
-    elephant_bytes: int | None = Field(default=None, gt=0)
+    elephant_bytes: Bytes | None = Field(default=None, gt=0)
     assign_wait_s: float | None = Field(default=None, ge=0, le=60)
     uplinks: dict[str, dict[int, int]] | None = None
     alone: bool = False

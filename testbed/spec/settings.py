@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from sim.packet import Congestion, Receiver
 from testbed.conflict import Conflict
+from testbed.quantities import Bytes
 from testbed.spec.section import Section
 
 
@@ -62,9 +63,9 @@ class PacketSettings(Section):
     """Properties of the switches and NICs of fabric `packet`. docs/packet.md explains them."""
 
     link_delay_s: float = Field(default=1e-6, ge=0, le=1)
-    switch_buffer_bytes: int = Field(default=9_000_000, ge=10_000)
-    port_buffer_bytes: int | None = Field(default=None, ge=10_000)
-    ecn_bytes: int | None = Field(default=None, ge=1)
+    switch_buffer_bytes: Bytes = Field(default=9_000_000, ge=10_000)
+    port_buffer_bytes: Bytes | None = Field(default=None, ge=10_000)
+    ecn_bytes: Bytes | None = Field(default=None, ge=1)
     pfc: bool = False
     receiver: Receiver | None = None
     """By default `selective_repeat` where `links` lose, as `soft` repeats there, else `go_back_n`."""

@@ -9,9 +9,9 @@ from netmodel import TopologySpec, raise_all
 from sdn.openflow.source_rules import Pinning
 from testbed.allocation.placement import Rule
 from testbed.conflict import Conflict
+from testbed.quantities import Bytes, Seconds, Share
 from testbed.spec.fabrics import FABRICS, FabricKind, FabricName
 from testbed.spec.policies import Policy
-from testbed.spec.quantities import Bytes, Seconds, Share
 from testbed.spec.section import NAME, Section
 from testbed.spec.settings import FluidSettings, Optical, PacketSettings, Timeouts
 from testbed.workloads import AnyWorkload

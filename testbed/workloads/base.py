@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from testbed.conflict import Conflict
+from testbed.quantities import Bytes
 
 Elements = NDArray[np.int64] | NDArray[np.float32]
 
@@ -102,7 +103,7 @@ class Workload(BaseModel, ABC):
     """Keys for the contents of files, which people need not see."""
 
     kind: str
-    bytes: int = Field(gt=0)
+    bytes: Bytes = Field(gt=0)
     slices: int = Field(default=4, ge=1, le=1024)
     dtype: Literal["int64", "float32"] = "int64"
 

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from testbed.conflict import Conflict
+from testbed.quantities import Bytes
 from testbed.traces.formats import Format, pack, read_trace, unpack
 from testbed.training.tasks import TaskGraph
 from testbed.workloads.task_graph import ITEM_BYTES, TaskGraphWorkload, largest_bytes
@@ -30,7 +31,7 @@ class Trace(TaskGraphWorkload):
     iterations: int = Field(default=1, ge=1, le=1000)
     first: int | None = Field(default=None, ge=0)
     packed: str | None = None
-    bytes: int = Field(default=ITEM_BYTES, gt=0)
+    bytes: Bytes = Field(default=ITEM_BYTES, gt=0)
 
     @model_validator(mode="after")
     def _options_of_its_format(self) -> "Trace":

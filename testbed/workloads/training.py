@@ -34,6 +34,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from testbed.conflict import Conflict
+from testbed.quantities import Bytes
 from testbed.training.phased import PhasedModel, phased
 from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload
 from testbed.workloads.training_blocks import Block, Layout, blocks, pieces
@@ -65,10 +66,10 @@ class TrainedModel(BaseModel):
     recomputed: bool = False
     gpu: Gpu = "a100"
     compute_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    part_bytes: int | None = Field(default=None, ge=8)
-    activation_bytes: int | None = Field(default=None, ge=8)
-    expert_bytes: int = Field(default=0, ge=0)
-    routed_bytes: int = Field(default=0, ge=0)
+    part_bytes: Bytes | None = Field(default=None, ge=8)
+    activation_bytes: Bytes | None = Field(default=None, ge=8)
+    expert_bytes: Bytes = Field(default=0, ge=0)
+    routed_bytes: Bytes = Field(default=0, ge=0)
 
     @model_validator(mode="after")
     def _has_experts(self) -> "TrainedModel":

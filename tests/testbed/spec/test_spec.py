@@ -180,7 +180,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"links": {"leaf1:3": {"loss": "101 %"}}}, "links.leaf1:3.loss: must be less than or equal to 1"),
     (
         {"links": {"leaf1:3": {"mark_above": "40 Kbit"}}},
-        "'40 Kbit' is not a size: write it like '40 KB', '64 KiB' or 40000",
+        "'40 Kbit' is not a size: write it like '4 MiB', '40 KB' or 40000",
+    ),
+    ({"links": {"leaf1:3": {"mark_above": "0.5 B"}}}, "'0.5 B' is not a whole number of bytes"),
+    (
+        {"workload": {"kind": "permutation", "shift": 1, "bytes": "4 MiB/s"}},
+        "workload.bytes: '4 MiB/s' is not a size: write it like '4 MiB', '40 KB' or 40000",
     ),
     ({"links": {"leaf1:3": {"delay": "50"}}}, "'50' is not a time: write it like '50 us', '2 ms' or 0.002"),
     ({"links": {"leaf1:3": {"delay": "101 ms"}}}, "links.leaf1:3.delay: must be less than or equal to 0.1"),
@@ -294,7 +299,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     ({"workload": {"kind": "ring_allreduce", "bytes": 81}}, "workload.bytes: 81 bytes are not a whole number of int64"),
     ({"workload": {"kind": "ring_allreduce", "bytes": 8}}, "workload.bytes: 8 bytes are less than one element"),
-    ({"workload": {"kind": "ring_allreduce", "bytes": "80 kB"}}, "workload.bytes: "),
+    ({"workload": {"kind": "ring_allreduce", "bytes": "80 kbit"}}, "workload.bytes: '80 kbit' is not a size"),
 ]
 
 
@@ -404,6 +409,20 @@ def test_probabilities_are_written_as_shares_or_percent(tmp_path: Path, written:
     made = experiment(tmp_path, links={"leaf1:3": {"loss": written, "corruption": written}})
     (settings,) = made.spec.links.values()
     assert (settings.loss, settings.corruption) == (pytest.approx(part), pytest.approx(part))
+
+
+def test_sizes_are_written_with_units_wherever_bytes_are(tmp_path: Path) -> None:
+    made = experiment(
+        tmp_path,
+        fabric="packet",
+        workload={"kind": "permutation", "shift": 1, "bytes": "64KiB"},
+        policies=[{"name": "p", "policy": "ecmp", "m": 2, "flowlet_bytes": "16 KiB", "mice_bytes": "1.5 KB"}],
+        packet={"switch_buffer_bytes": "9 MB", "port_buffer_bytes": "1 MiB", "ecn_bytes": "200 KB"},
+    )
+    (policy,), packet = made.spec.policies, made.spec.packet
+    assert made.spec.workload.bytes == 65_536
+    assert (policy.flowlet_bytes, policy.mice_bytes) == (16_384, 1500)
+    assert (packet.switch_buffer_bytes, packet.port_buffer_bytes, packet.ecn_bytes) == (9_000_000, 2**20, 200_000)
 
 
 def test_settings_of_links_are_written_with_units(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 _WRITTEN = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-zµ%]+)")
-_SIZES = {"B": 1, "KB": 10**3, "kB": 10**3, "MB": 10**6, "KiB": 2**10, "MiB": 2**20}
+_SIZES = {"B": 1, "KB": 10**3, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _TIMES = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "ns": Decimal("1e-9")}
 
 
@@ -25,7 +25,10 @@ def _reader(units: Mapping[str, int | Decimal], kind: type[int] | type[float], s
         match = _WRITTEN.fullmatch(value.strip())
         if match is None or match["unit"] not in units:
             raise ValueError(f"{value!r} is {said}")
-        return kind(Decimal(match["number"]) * units[match["unit"]])
+        quantity = Decimal(match["number"]) * units[match["unit"]]
+        if kind is int and quantity != quantity.to_integral_value():
+            raise ValueError(f"{value!r} is not a whole number of bytes")
+        return kind(quantity)
 
     return read
 
@@ -39,10 +42,10 @@ Share = Annotated[
 
 Bytes = Annotated[
     int,
-    BeforeValidator(_reader(_SIZES, int, "not a size: write it like '40 KB', '64 KiB' or 40000 (bytes)")),
+    BeforeValidator(_reader(_SIZES, int, "not a size: write it like '4 MiB', '40 KB' or 40000 (bytes)")),
     Field(ge=0),
 ]
-"""A size in bytes; KB and MB are decimal."""
+"""A size in bytes; KB, MB and GB are decimal, KiB, MiB and GiB powers of two."""
 
 Seconds = Annotated[
     float,
