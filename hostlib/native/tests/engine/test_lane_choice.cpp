@@ -55,7 +55,7 @@ struct LaneScene {
   void finish(std::size_t i, std::uint64_t bytes = 4 * kLaneMtu) {
     --lanes[i].outstanding;
     lanes[i].outstanding_bytes -= bytes;
-    if (--lanes[i].unfinished == 0) lanes[$1].last_estimate = measured.estimate(lanes[i]);
+    if (--lanes[i].unfinished == 0) lanes[i].last_estimate = measured.estimate(lanes[i]);
   }
   PathEstimate& path(std::size_t i) { return measured.paths[static_cast<std::uint32_t>(i)]; }
 
@@ -175,10 +175,10 @@ TEST_CASE("lane choice: idle lanes cost no look at the back end") {
 
 TEST_CASE("lane choice: an idle lane has the estimate of its last work until that is stale") {
   LaneScene scene(2);
-  scene.lanes[$1].last_estimate = {.smoothed_rtt = kLaneRtt, .fresh_until = kChoiceTime + 1, .window = 10};
-  scene.lanes[$1].last_estimate = {.smoothed_rtt = 2 * kLaneRtt, .fresh_until = kChoiceTime + 10, .window = 10};
+  scene.lanes[0].last_estimate = {.smoothed_rtt = kLaneRtt, .fresh_until = kChoiceTime + 1, .window = 10};
+  scene.lanes[1].last_estimate = {.smoothed_rtt = 2 * kLaneRtt, .fresh_until = kChoiceTime + 10, .window = 10};
   CHECK(scene.flowlet() == 0);
-  scene.lanes[$1].last_estimate.smoothed_rtt = kLaneRtt / 2;
+  scene.lanes[1].last_estimate.smoothed_rtt = kLaneRtt / 2;
   CHECK(scene.flowlet() == 1);
   scene.measured.time = kChoiceTime + 1;  // lane 0 counts as one without a sample, which costs nothing
   CHECK(scene.flowlet() == 0);
