@@ -5,10 +5,13 @@ import csv
 import json
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from testbed.analysis import metrics
 from testbed.analysis.arranged import traffic_of
@@ -17,10 +20,12 @@ from testbed.analysis.jobs import fairness
 from testbed.analysis.metrics import PolicyResult, Uplink
 from testbed.analysis.recovery import paces_bps, recovery_s
 from testbed.analysis.training_steps import StepTimes, step_times
+from testbed.provenance import Provenance
 from testbed.spec import Experiment, Instance
 
 OBSERVATIONS = "observations.json"
 SUMMARY = "summary.json"
+PROVENANCE = "provenance.json"
 SPEC = "spec.yaml"
 LOGS = "logs"
 JOURNAL = f"{LOGS}/journal.jsonl"
@@ -31,13 +36,19 @@ def ideal_of(experiment: Experiment) -> float:
     return min(Instance(experiment, seed).ideal_s() for seed in experiment.seeds)
 
 
-def summary(experiment: Experiment, results: Sequence[PolicyResult], checks: Iterable[FlowCheck]) -> dict[str, Any]:
+def summary(
+    experiment: Experiment,
+    results: Sequence[PolicyResult],
+    checks: Iterable[FlowCheck],
+    provenance: Provenance | None,
+) -> dict[str, Any]:
     """The contents of `summary.json`. Its keys are a stable interface; details belong in other files."""
     checked = [check for check in checks if check.checked]
     instances = dict.fromkeys(one.instance for result in results for one in result.flows)
     times = {entry.name: entry for entry in step_times(experiment, results)}
     return {
         "spec": experiment.spec.model_dump(mode="json", exclude_unset=True),
+        "provenance": None if provenance is None else asdict(provenance),
         "fabric": experiment.spec.fabric,
         "placement": list(experiment.first_hosts),
         "seeds": list(experiment.seeds),
@@ -227,6 +238,20 @@ def write_tables(
             for check in checks
         ),
     )
+
+
+def write_provenance(folder: Path, provenance: Provenance) -> None:
+    """Write `provenance.json` into the result folder of a run that begins."""
+    (folder / PROVENANCE).write_text(json.dumps(asdict(provenance), indent=2) + "\n")
+
+
+def read_provenance(folder: Path) -> Provenance | None:
+    """What `write_provenance` wrote. None: the folder has no such file. Raises ValueError for a damaged file."""
+    try:
+        written = (folder / PROVENANCE).read_bytes()
+    except FileNotFoundError:
+        return None
+    return TypeAdapter(Provenance).validate_json(written, strict=True)
 
 
 def write_summary(folder: Path, contents: dict[str, Any]) -> None:

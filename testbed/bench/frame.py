@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results of benchmarks: single measurements, and rows with their medians."""
 
-import os
-import platform
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from statistics import median
 from typing import Any
+
+from testbed.machine import this_machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +61,4 @@ def result(bench: str, measurements: Iterable[Measurement]) -> Result:
     for (metric, case, unit, peer_name), group in groups.items():
         ours, peer = median(one.ours for one in group), median(one.peer for one in group)
         rows.append(Row(metric, case, unit, ours, peer, peer_name, ours / peer))
-    return Result(bench, datetime.now(UTC).isoformat(timespec="seconds"), machine(), tuple(rows))
-
-
-def machine() -> str:
-    """Description of the machine: processor, cores available to this process, kernel."""
-    model = platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-                break
-    except OSError:
-        pass  # keep the architecture's name
-    return f"{model}, {len(os.sched_getaffinity(0))} cores, Linux {platform.release()}"
+    return Result(bench, datetime.now(UTC).isoformat(timespec="seconds"), str(this_machine()), tuple(rows))

@@ -21,7 +21,7 @@ from emul import FabricError, LinkFault, RoutedFabric, namespaces, sandbox
 from netmodel import ROCE_PORT, Link, LinuxL4Hash, PortRef, Topology, clos, paths_of_ports
 from netmodel import Path as Way
 from netmodel.printable import printable
-from testbed.bench.frame import machine
+from testbed.machine import this_machine
 
 PORTS = range(50_000, 50_400)
 _RATE = 2_000
@@ -185,7 +185,7 @@ def main() -> int:
     """Print the table, from inside a sandbox that it makes. Returns the exit status."""
     if not sandbox.inside():
         return sandbox.run([sys.executable, "-m", "testbed.bench.route_changes"])
-    print(printable(f"{machine()}; {_RATE:,} packets a second from {len(PORTS)} ports") + "\n")
+    print(printable(f"{this_machine()}; {_RATE:,} packets a second from {len(PORTS)} ports") + "\n")
     print("| what | lost for | packets lost | other ports that move | lost when it ends | ports back |")
     print("|---|---|---|---|---|---|")
     try:

@@ -12,15 +12,10 @@ __all__ = ["main"]
 def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     if not asked or context.resilient_parsing:
         return
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        number = version("paralet")
-    except PackageNotFoundError:  # a checkout that is not installed
-        number = "unknown"
     from netmodel.printable import printable
+    from testbed.provenance import installed_version
 
-    click.echo(printable(f"paralet {number}"))
+    click.echo(printable(f"paralet {installed_version()}"))
     context.exit()
 
 

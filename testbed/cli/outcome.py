@@ -17,6 +17,7 @@ from testbed.analysis.metrics import PolicyResult
 from testbed.analysis.observations import Observations
 from testbed.analysis.recorded import check_recorded
 from testbed.errors import InputError, sentence_of
+from testbed.provenance import Provenance
 from testbed.spec import Experiment
 
 
@@ -46,6 +47,14 @@ def _damaged(path: Path, where: Location, why: str) -> InputError:
     )
 
 
+def _provenance_of(folder: Path) -> Provenance | None:
+    try:
+        return results.read_provenance(folder)
+    except ValueError as error:
+        said = f"{folder / results.PROVENANCE} is damaged, or is of another version of paralet"
+        raise InputError(f"{said}; remove it, or run the experiment again") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The evaluated results of an experiment, as written to its result folder."""
@@ -66,7 +75,10 @@ class Outcome:
 
 
 def evaluate(experiment: Experiment, observations: Observations, folder: Path) -> Outcome:
-    """Compute metrics from the observations, and write results and report into `folder`."""
+    """Compute metrics from the observations, and write results and report into `folder`.
+
+    Raises InputError if the folder's provenance is damaged.
+    """
     from testbed import report
     from testbed.analysis import metrics
     from testbed.analysis.flows import check_flows, flows_of
@@ -76,9 +88,10 @@ def evaluate(experiment: Experiment, observations: Observations, folder: Path) -
         runs = flows_of(experiment, observations)
         policy_results = metrics.by_policy(experiment, runs)
         checks = check_flows(experiment, runs)
-        summary = results.summary(experiment, policy_results, checks)
+        provenance = _provenance_of(folder)
+        summary = results.summary(experiment, policy_results, checks, provenance)
         results.write_tables(folder, experiment, policy_results, checks)
-        page = report.write(folder, experiment, policy_results, checks, summary["ideal_s"])
+        page = report.write(folder, experiment, policy_results, checks, summary["ideal_s"], provenance)
         results.write_summary(folder, summary)
     finally:
         gc.unfreeze()

@@ -72,6 +72,7 @@ def run(
     from testbed import spec
     from testbed.analysis import results
     from testbed.cli.outcome import evaluate, observations_of
+    from testbed.provenance import provenance
 
     experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric, run_code=True)
     modelled = experiment.spec.fabric_kind.modelled
@@ -93,6 +94,7 @@ def run(
     _make(folder)
     written = spec.dump(experiment.spec)
     (folder / results.SPEC).write_text(written)
+    results.write_provenance(folder, provenance(sys.argv))
     if modelled:
         observations = _model(experiment, folder)
     else:

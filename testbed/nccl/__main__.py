@@ -13,7 +13,7 @@ from typing import NoReturn, TypeVar
 
 from netmodel.printable import printable, printable_lines
 from testbed.errors import InputError, TestbedError
-from testbed.nccl import back_ends, bundle, devices, environment, machine, mps, probe, sizes
+from testbed.nccl import back_ends, bundle, cores, devices, environment, mps, probe, sizes
 from testbed.nccl.collectives import COLLECTIVES
 from testbed.nccl.devices import Kind
 from testbed.nccl.elements import REDUCTIONS, TYPES
@@ -208,7 +208,7 @@ def _run(options: argparse.Namespace) -> None:
 def _check(options: argparse.Namespace, kind: Kind) -> None:
     """Raises InputError for options that do not go together."""
     if options.cores_per_rank is not None:
-        machine.cores_of(options.ranks, options.cores_per_rank)
+        cores.cores_of(options.ranks, options.cores_per_rank)
     if kind == "cpu" and options.mps:
         raise InputError("--mps is for a GPU; this run is on the CPU device")
     if options.algorithms == ("Tree",) and "all_reduce" not in options.collectives:

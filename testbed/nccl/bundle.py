@@ -48,7 +48,8 @@ def write(archive: Path, plugin: Path) -> list[str]:
     if (table := plugin.with_name(back_ends.TABLE)).is_file():
         files[f"{LIBRARIES}/{table.name}"] = table.read_bytes()
     package = Path(testbed.__file__).parent
-    alone = [package / name for name in ("__init__.py", "errors.py", "process_group.py", "result_folder.py")]
+    names = ("__init__.py", "errors.py", "machine.py", "process_group.py", "result_folder.py")
+    alone = [package / name for name in names]
     for source in (*alone, *sorted((package / "nccl").glob("*.py"))):
         files[f"testbed/{source.relative_to(package)}"] = source.read_bytes()
     files["netmodel/__init__.py"] = b""  # of netmodel, the archive has this one module

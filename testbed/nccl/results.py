@@ -8,9 +8,9 @@ from math import ceil
 from statistics import median
 from typing import Any
 
+from testbed.machine import Machine
 from testbed.nccl import sizes
 from testbed.nccl.collectives import Operation
-from testbed.nccl.machine import Machine
 from testbed.nccl.probe import Found
 
 AUTO = "auto"
@@ -198,7 +198,7 @@ def _facts(results: Results) -> str:
         runtime = f", CUDA runtime {found.cuda_runtime}, driver {machine.nvidia_driver} (CUDA {found.cuda_driver})"
     else:
         turns, runtime = "whose kernels run on the processor", ""
-    host = f"{machine.processor}, {machine.cores} cores, {machine.kernel}"
+    host = f"{machine}"
     banners = "".join(f" {name} is {banner}." for name, banner in results.banners.items())
     interfaces = "".join(f" NCCL uses {name} by interface {version}." for name, version in results.interfaces.items())
     return (

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import TestbedError
-from testbed.nccl import environment, machine, netlog, sizes
+from testbed.machine import this_machine
+from testbed.nccl import cores, environment, netlog, sizes
 from testbed.nccl.collectives import COLLECTIVES, Operation, fit
 from testbed.nccl.devices import Libraries
 from testbed.nccl.elements import COPY, TYPES
@@ -79,7 +80,7 @@ def run(
     """
     results = Results(
         when=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine=machine.this(),
+        machine=this_machine(),
         found=found,
         ranks=plan.ranks,
         gpus=plan.gpus,
@@ -141,7 +142,7 @@ def _start(plan: Plan, setup: Setup, transport: str, inherited: Mapping[str, str
         [[*plan.libraries.words(), str(number % max(1, plan.gpus))] for number in numbers],
         [_environment(plan, setup, transport, number, inherited) for number in numbers],
         plan.log_dir,
-        cores=None if plan.cores_per_rank is None else machine.cores_of(plan.ranks, plan.cores_per_rank),
+        cores=None if plan.cores_per_rank is None else cores.cores_of(plan.ranks, plan.cores_per_rank),
     )
 
 

@@ -29,6 +29,7 @@ from testbed.analysis.metrics import PolicyResult
 from testbed.analysis.recovery import paces_bps, recovery_s
 from testbed.analysis.training_steps import step_times
 from testbed.arrangements import Section
+from testbed.provenance import Provenance
 from testbed.report.plots import LOSSES, PLOTS, STYLE, Plot
 from testbed.report.replay import replay
 from testbed.spec import Experiment, Instance, dump
@@ -37,7 +38,12 @@ _PNG_DPI = 144
 
 
 def write(
-    folder: Path, experiment: Experiment, results: Sequence[PolicyResult], checks: Sequence[FlowCheck], ideal_s: float
+    folder: Path,
+    experiment: Experiment,
+    results: Sequence[PolicyResult],
+    checks: Sequence[FlowCheck],
+    ideal_s: float,
+    provenance: Provenance | None,
 ) -> Path:
     """Write `report.html` and the plots into `folder`. Returns the path of the report."""
     trained, first = step_times(experiment, results), Instance(experiment, experiment.seeds[0])
@@ -48,6 +54,7 @@ def write(
         spec=experiment.spec,
         spec_text=dump(experiment.spec, whole=False),
         ideal_s=ideal_s,
+        provenance=provenance,
         policies=[_policy_row(experiment, result, ideal_s) for result in results],
         jobs=[_jobs_row(experiment, result) for result in results] if len(experiment.jobs) > 1 else [],
         recoveries=[_recovery_row(result) for result in results] if experiment.spec.events else [],

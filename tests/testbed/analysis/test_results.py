@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,19 +21,22 @@ from testbed.analysis.flows import RunFlows, check_flows, flows_of
 from testbed.analysis.jobs import fairness
 from testbed.analysis.observations import HappenedEvent, Observations
 from testbed.progress import Silent
+from testbed.provenance import Provenance
 from testbed.simulate import fluid
 from testbed.spec import Experiment
 from tests.testbed.experiments import experiment, first_of
 from tests.testbed.run.fake_fabric import made_up
 
+PROVENANCE = Provenance("1.0", "abc", "2026-11-26T21:00:00+00:00", "paralet run <b>.yaml", "CPU", 2, "Linux 6.1", 0.5)
+
 
 def judged(made: Experiment, seen: Observations, folder: Path) -> dict[str, object]:
     runs = flows_of(made, seen)
     policies, checks = metrics.by_policy(made, runs), check_flows(made, runs)
-    summary = results.summary(made, policies, checks)
+    summary = results.summary(made, policies, checks, PROVENANCE)
     results.write_tables(folder, made, policies, checks)
     results.write_summary(folder, summary)
-    report.write(folder, made, policies, checks, summary["ideal_s"])
+    report.write(folder, made, policies, checks, summary["ideal_s"], PROVENANCE)
     return summary
 
 
@@ -40,8 +44,9 @@ def test_summary_has_exactly_the_promised_shape(tmp_path: Path) -> None:
     made = experiment(tmp_path)
     judged(made, made_up(made), tmp_path)
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert list(summary) == ["spec", "fabric", "placement", "seeds", "ideal_s", "policies", "predictions"]
+    assert list(summary) == ["spec", "provenance", "fabric", "placement", "seeds", "ideal_s", "policies", "predictions"]
     assert summary["spec"]["name"] == "small"
+    assert summary["provenance"] == asdict(PROVENANCE)
     assert summary["fabric"] == "mininet"
     assert summary["placement"] == ["h1", "h3", "h2", "h4"]
     assert summary["seeds"] == [1, 2]
@@ -88,7 +93,7 @@ def test_the_cost_of_a_report_does_not_grow_with_runs_times_links(
 
 def test_wrong_bytes_are_not_verified(tmp_path: Path) -> None:
     made = experiment(tmp_path)
-    summary = results.summary(made, metrics.by_policy(made, flows_of(made, made_up(made, wrong_bytes=3))), [])
+    summary = results.summary(made, metrics.by_policy(made, flows_of(made, made_up(made, wrong_bytes=3))), [], None)
     assert [policy["verified"] for policy in summary["policies"]] == [False, False]
 
 

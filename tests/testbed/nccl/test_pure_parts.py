@@ -15,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import InputError
+from testbed.machine import Machine
 from testbed.nccl import (
     back_ends,
     bundle,
+    cores,
     devices,
     environment,
     libraries,
-    machine,
     mps,
     netlog,
     results,
@@ -30,7 +31,6 @@ from testbed.nccl import (
 )
 from testbed.nccl.collectives import COLLECTIVES, Operation
 from testbed.nccl.elements import TYPES
-from testbed.nccl.machine import Machine
 from testbed.nccl.probe import Found
 from testbed.nccl.results import Case, Results, Setup, Timing
 from testbed.nccl.runner import Plan
@@ -155,9 +155,9 @@ def test_the_back_ends_of_a_plugin_are_those_of_its_table(tmp_path: Path) -> Non
 
 def test_ranks_have_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 3, 5, 7, 9})
-    assert machine.cores_of(2, 2) == [{1, 3}, {5, 7}]
+    assert cores.cores_of(2, 2) == [{1, 3}, {5, 7}]
     with pytest.raises(InputError, match=r"--cores-per-rank 3: 2 ranks need 6 cores; 5 are usable"):
-        machine.cores_of(2, 3)
+        cores.cores_of(2, 3)
 
 
 class Recorder:

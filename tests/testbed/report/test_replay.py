@@ -73,7 +73,7 @@ def test_results_without_a_history_have_no_replay(tmp_path: Path) -> None:
         for one in judged
     ]
     assert replay(made, bare) is None
-    page = report.write(tmp_path, made, bare, [], results.ideal_of(made)).read_text()
+    page = report.write(tmp_path, made, bare, [], results.ideal_of(made), None).read_text()
     assert "replay-data" not in page
 
 
@@ -82,7 +82,7 @@ def test_results_without_a_history_have_no_replay(tmp_path: Path) -> None:
 def test_a_browser_shows_the_load_at_the_time_asked_for(tmp_path: Path, leaves: int) -> None:
     clos = {"leaves": leaves, "spines": leaves, "hosts_per_leaf": 2, "host_rate": "100 Mbit/s"}
     made, judged = simulated(tmp_path, topology={"leaf_spine": clos}, seeds=1)
-    page = report.write(tmp_path, made, judged, [], results.ideal_of(made))
+    page = report.write(tmp_path, made, judged, [], results.ideal_of(made), None)
     data = replay(made, judged)
     assert data is not None
     at_s = data["runs"][0]["until_s"][5] * 0.999

@@ -40,7 +40,7 @@ def test_a_figure_is_laid_out_once_and_drawn_once_for_each_of_its_formats(
     observations = observe(experiment)
     runs = flows_of(experiment, observations)
     results = metrics.by_policy(experiment, runs)
-    report.write(tmp_path, experiment, results, check_flows(experiment, runs), ideal_of(experiment))
+    report.write(tmp_path, experiment, results, check_flows(experiment, runs), ideal_of(experiment), None)
     assert done == {"draw": 2 * len(PLOTS), "execute": len(PLOTS)}
 
 

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where results come from: version and commit of paralet, the command, the date and the machine."""
+
+import os
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from testbed.machine import this_machine
+
+_GIT_S = 5.0
+"""Seconds that git may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What produced a result folder; unknown values are "unknown"."""
+
+    version: str
+    commit: str
+    """Of the checkout that ran, with "-dirty" where files differ from it; "unknown" for an installed package."""
+    date: str
+    """When the command began, RFC 3339, UTC."""
+    command: str
+    """As typed, quoted for a shell."""
+    processor: str
+    cores: int
+    """Cores that the command could use."""
+    kernel: str
+    load: float
+    """Processes that ran or waited to run, averaged over the minute before the command began."""
+
+    def __str__(self) -> str:
+        machine = f"{self.processor}, {self.cores} cores, {self.kernel}, load {self.load:.1f}"
+        return f"{self.command} ({self.date}, paralet {self.version}, commit {self.commit}) on {machine}"
+
+
+def provenance(argv: Sequence[str]) -> Provenance:
+    """The provenance of what the command `argv` writes from now on."""
+    machine = this_machine()
+    return Provenance(
+        version=installed_version(),
+        commit=_commit(Path(__file__).parent.parent),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=shlex.join([Path(argv[0]).name, *argv[1:]]),
+        processor=machine.processor,
+        cores=machine.cores,
+        kernel=machine.kernel,
+        load=os.getloadavg()[0],
+    )
+
+
+def installed_version() -> str:
+    """The version of paralet; "unknown" in a checkout that is not installed."""
+    try:
+        return version("paralet")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _commit(root: Path) -> str:
+    """The commit of the checkout in `root`; "unknown" if it is none, or git is missing."""
+    if not (root / ".git").exists():
+        return "unknown"
+    # The checkout may belong to another user: experiments run as root.
+    git = ["git", "-c", f"safe.directory={root}", "-C", str(root)]
+    try:
+        described = subprocess.run(
+            [*git, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=_GIT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return described.stdout.strip() or "unknown"
