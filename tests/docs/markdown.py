@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+SHELL = ("sh", "bash")
+"""Languages of blocks that a reader pastes into a shell."""
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 _BLOCK = re.compile(
     r"(?:^<!-- not run: (?P<reason>.+?) -->\n+)?^```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+_OUTPUT = re.compile(r"\n\n```text\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 
 
@@ -28,6 +31,8 @@ class Block:
     language: str
     text: str
     not_run: str | None
+    output: str = ""
+    """The text block right below, which a page shows as what the block prints."""
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
@@ -35,7 +40,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """A ``$ command`` of a console block, and the output shown below it."""
+    """A command of a shell block, and the output shown in a text block right below the block that it ends."""
 
     block: Block
     text: str
@@ -45,9 +50,14 @@ class Command:
         return f"{self.block}: {self.text}"
 
     def shows(self, printed: str) -> bool:
-        """Whether the page shows nothing below the command, or what it ``printed``; ``...`` stands for anything."""
-        options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-        return not self.output.strip() or doctest.OutputChecker().check_output(self.output, printed, options)
+        """Whether the page shows nothing below the command, or what it ``printed``."""
+        return not self.output.strip() or shows(self.output, printed)
+
+
+def shows(output: str, printed: str) -> bool:
+    """Whether ``output`` of a page is what was ``printed``; ``...`` stands for anything."""
+    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    return doctest.OutputChecker().check_output(output, printed, options)
 
 
 def blocks(*languages: str) -> Iterator[Block]:
@@ -56,15 +66,18 @@ def blocks(*languages: str) -> Iterator[Block]:
         for match in _BLOCK.finditer(text):
             if match["language"] in languages:
                 line = text.count("\n", 0, match.start("language")) + 1
-                yield Block(page, line, match["language"], match["text"], match["reason"])
+                printed = _OUTPUT.match(text, match.end())
+                output = printed["text"] if printed else ""
+                yield Block(page, line, match["language"], match["text"], match["reason"], output)
 
 
 def commands() -> Iterator[Command]:
-    for block in blocks("console"):
-        text = block.text.replace("\\\n", "")
-        for entry in re.split(r"^[$#] ", text, flags=re.MULTILINE)[1:]:
-            command, _, output = entry.partition("\n")
-            yield Command(block, re.sub(r"\s+", " ", command).strip(), output)
+    for block in blocks(*SHELL):
+        lines = block.text.replace("\\\n", "").splitlines()
+        written = [re.sub(r"\s+", " ", line).strip() for line in lines if line.strip()]
+        for command in written[:-1]:
+            yield Command(block, command, "")
+        yield Command(block, written[-1], block.output)
 
 
 def links(page: Path) -> Iterator[str]:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.markdown import ROOT, commands
+from tests.docs.markdown import ROOT, SHELL, blocks, shows
 
-INSTALL = "pip install '.[models]'"
+PAGE = ROOT / "README.md"
+README = PAGE.read_text()
 END = "\0"
-"""What the shell prints after each command, to tell their outputs apart."""
+"""What the shell prints after each block, to tell their outputs apart."""
 
 
 @pytest.fixture
@@ -37,7 +38,9 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.mark.timeout(1800)  # compiles the native engine
 def test_the_start_without_root_works_as_written(checkout: Path, tmp_path: Path) -> None:
-    shown = [each for each in commands() if each.block.page == ROOT / "README.md" and INSTALL in each.block.text]
+    start, end = (README.index(heading) for heading in ("## Start without root", "## Start with real packets"))
+    pasted = [block for block in blocks(*SHELL) if block.page == PAGE and start < README.index(block.text) < end]
+    assert any("pip install" in block.text for block in pasted)
     home = tmp_path / "home"  # where the README makes the environment
     home.mkdir()
     # Without the environment of this test, in which everything is installed already.
@@ -49,7 +52,8 @@ def test_the_start_without_root_works_as_written(checkout: Path, tmp_path: Path)
         "PIP_REQUIRE_VIRTUALENV": "1",  # whatever the README says, this machine's own Python stays as it is
     }
     done = subprocess.run(
-        ["bash", "-c", "".join(f"{each.text} || exit\nprintf '\\0'\n" for each in shown)],
+        ["bash", "-e"],
+        input="".join(f"{block.text}printf '\\0'\n" for block in pasted),
         cwd=checkout,
         env=environment,
         capture_output=True,
@@ -62,9 +66,9 @@ def test_the_start_without_root_works_as_written(checkout: Path, tmp_path: Path)
             pytest.skip(f"pip cannot reach PyPI: {unreachable[1]}")
     assert done.returncode == 0, done.stdout + done.stderr
 
-    printed = dict(zip((each.text for each in shown), done.stdout.split(END), strict=False))
-    for command in shown:
-        assert command.shows(printed[command.text]), printed[command.text]
+    for block, printed in zip(pasted, done.stdout.split(END), strict=False):
+        if block.output:
+            assert shows(block.output, printed[printed.index(block.output.split()[0]) :]), printed
     (report,) = re.findall(r"^Report: (.+)$", done.stdout, re.MULTILINE)
     assert (checkout / report).is_file()
     assert (checkout / report).with_name("summary.json").is_file()
