@@ -168,7 +168,7 @@ class MininetFabric:
         return {port: packet_sockets.receive_drops(receiver) for port, receiver in self._receivers.items()}
 
     def fault_counts(self) -> Mapping[PortRef, FaultCounts]:
-        """By port that has or had faults: the packets that they concerned. Raises FabricError."""
+        """By port that has or had faults, or a delay of its link: the packets concerned. Raises FabricError."""
         return self._settings.fault_counts()
 
     def observed_ports(self, switch_name: str) -> dict[Flow, int]:
@@ -236,7 +236,7 @@ class MininetFabric:
         self._settings.set_rate(link, part)
 
     def set_faults(self, port: PortRef, fault: LinkFault) -> None:
-        """Give the packets that leave by a port of a switch or host exactly these faults.
+        """Give the packets that leave by a port of a switch or host exactly these faults, beside its link's delay.
 
         Raises KeyError for what is not a linked port, and FabricError.
         """
@@ -361,6 +361,7 @@ class MininetFabric:
         self._counters = PortCounters(self._interfaces)
         self._settings = PortSettings(self._layout, self._namespace_pid, sandbox.SCRATCH_DIR / "bpf")
         stack.callback(self._settings.remove_faults)
+        self._settings.delay_links()
         for port, fault in self._faulty.items():
             self.set_faults(port, fault)
         _log.info(

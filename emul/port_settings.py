@@ -2,6 +2,7 @@
 """Rates of links and faults of ports, which change while a fabric is up."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from emul import commands
@@ -13,6 +14,8 @@ from netmodel import Link, PortRef
 
 class PortSettings:
     """The rates and faults of a fabric's ports; at the start the rates of the topology, and no faults.
+
+    `delay_links` gives ports the delays of the topology too.
 
     pid: the id of a process in the network namespace of a port, None for the namespace of this process. bpffs:
     directory for a bpffs, which is mounted when marks are first asked for. switch_queue: the kind of switches' queues.
@@ -49,12 +52,20 @@ class PortSettings:
             if (faults := self._faults.get(self._pid(end))) is not None:
                 faults.set_rate(interface, rate_bps)
 
+    def delay_links(self) -> None:
+        """Give the packets that leave by a port the delay of its link, where that has one. Raises FabricError."""
+        for port in self._topology.linked_ports():
+            if self._topology.link_at(port).delay_s:
+                self.set_faults(port, LinkFault())
+
     def set_faults(self, port: PortRef, fault: LinkFault) -> None:
-        """Give the packets that leave by a port of a switch or host exactly these faults.
+        """Give the packets that leave by a port of a switch or host exactly these faults, beside the link's own delay.
 
         Raises KeyError for what is not a linked port, and FabricError.
         """
-        rate_bps = self._rate_bps(self._topology.link_at(port))
+        link = self._topology.link_at(port)
+        fault = replace(fault, delay_s=fault.delay_s + (link.delay_s or 0.0))
+        rate_bps = self._rate_bps(link)
         pid = self._pid(port)
         if pid not in self._faults:
             host = not self._layout.shared and not self._layout.is_switch(port)
@@ -65,7 +76,7 @@ class PortSettings:
         self._faulty[port] = None
 
     def fault_counts(self) -> Mapping[PortRef, FaultCounts]:
-        """By port that has or had faults: the packets that they concerned. Raises FabricError."""
+        """By port that has or had faults, or a delay of its link: the packets concerned. Raises FabricError."""
         counts = {pid: faults.counts() for pid, faults in self._faults.items()}
         return {port: counts[self._pid(port)][self._layout.interface(port)] for port in self._faulty}
 

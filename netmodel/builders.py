@@ -28,6 +28,8 @@ def leaf_spine(
     parallel_links: int = 1,
     mtu_bytes: int = 9000,
     *,
+    host_delay_s: float | None = None,
+    fabric_delay_s: float | None = None,
     optical_switches: int = 0,
     ipv6: bool = False,
     name: str | None = None,
@@ -41,7 +43,8 @@ def leaf_spine(
     Datapath identifiers count from 1, leaves first; each switch's hash seed is `derived_hash_seed` of it.
 
     `host_rate_bps` is the rate of host links and, where `fabric_rate_bps` is None, of leaf-to-spine links too, each
-    way, in bit/s.
+    way, in bit/s. `host_delay_s` and `fabric_delay_s` are the delays of these links in seconds; None:
+    not given.
 
     With `optical_switches`, the cables between leaf n and spine m pass through optical switch ocs<k>, where
     k = (n + m) mod `optical_switches` + 1 with n and m from 0. The ports of each leaf and spine are thus spread over
@@ -85,7 +88,7 @@ def leaf_spine(
             address = host_address(leaf, j, ipv6=ipv6)
             host = Host(f"h{len(hosts) + 1}", (Nic("nic0", address, derived_mac(address)),))
             hosts.append(host)
-            links.append(Link(PortRef(host.name, 1), PortRef(f"leaf{leaf + 1}", j), host_rate_bps))
+            links.append(Link(PortRef(host.name, 1), PortRef(f"leaf{leaf + 1}", j), host_rate_bps, host_delay_s))
     taken: Counter[int] = Counter()  # ports of each optical switch
     for leaf in range(leaves):
         for spine in range(spines):
@@ -93,12 +96,12 @@ def leaf_spine(
                 up = PortRef(f"leaf{leaf + 1}", hosts_per_leaf + spine * parallel_links + k)
                 down = PortRef(f"spine{spine + 1}", leaf * parallel_links + k)
                 if not optical_switches:
-                    links.append(Link(up, down, fabric_rate))
+                    links.append(Link(up, down, fabric_rate, fabric_delay_s))
                     continue
                 number = (leaf + spine) % optical_switches + 1
                 taken[number] += 2
                 for end, port in ((up, taken[number] - 1), (down, taken[number])):
-                    links.append(Link(end, PortRef(f"ocs{number}", port), fabric_rate))
+                    links.append(Link(end, PortRef(f"ocs{number}", port), fabric_rate, fabric_delay_s))
     optical = range(leaves + spines + 1, leaves + spines + optical_switches + 1)
     switches = [
         *(Switch(f"leaf{i}", "leaf", i, derived_hash_seed(i)) for i in range(1, leaves + 1)),

@@ -73,9 +73,10 @@ def far_end(topology: Topology, circuits: Circuits, port: PortRef) -> PortRef | 
 def with_circuits(topology: Topology, circuits: Circuits) -> Topology:
     """The fabric without its optical switches: cables that circuits join become one link.
 
-    Two ports are linked where light passes from each to the other. The link has the lowest rate on the way. A
-    connection is left out if it is one-way, lacks a circuit, or joins two hosts or two ports of one node. A topology
-    without optical switches is returned unchanged. Raises TopologyError as `check_circuits` does.
+    Two ports are linked where light passes from each to the other. The link has the lowest rate on the way, and the sum
+    of the delays that cables on the way have. A connection is left out if it is one-way, lacks a circuit, or joins two
+    hosts or two ports of one node. A topology without optical switches is returned unchanged. Raises TopologyError as
+    `check_circuits` does.
     """
     optical = _optical(topology)
     if not optical:
@@ -111,7 +112,9 @@ def _links_with_circuits(topology: Topology, circuits: Circuits) -> Iterator[tup
             done.add(far)
             if near.node != far.node and not (topology.has_host(near.node) and topology.has_host(far.node)):
                 through = [topology.link_at(port) for port in ports]
-                yield Link(near, far, min(part.rate_bps for part in through)), through
+                delays_s = [part.delay_s for part in through if part.delay_s is not None]
+                rate_bps = min(part.rate_bps for part in through)
+                yield Link(near, far, rate_bps, sum(delays_s) if delays_s else None), through
 
 
 def _followed(topology: Topology, circuits: Circuits, port: PortRef) -> tuple[list[PortRef], PortRef | None]:

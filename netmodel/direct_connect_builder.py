@@ -30,6 +30,7 @@ def direct_connect(
     rate_bps: int | Sequence[int],
     mtu_bytes: int = 9000,
     *,
+    delay_s: float | None = None,
     look_ahead: bool = False,
     name: str | None = None,
 ) -> Topology:
@@ -38,6 +39,7 @@ def direct_connect(
     A switch can thus join any two hosts, by the same NIC of both; a degree above the number of other hosts makes
     parallel circuits. NIC j of host i has the address 10.<j>.<a>.<b> with a = (i - 1) // 254 and
     b = (i - 1) % 254 + 1. `rate_bps` is the rate of all links, each way, in bit/s, or has one for each NIC of a host.
+    `delay_s` is the delay of every cable in seconds, of which a circuit has two or more; None: not given.
 
     look_ahead: two patch panels per NIC; one is set up for the next job while the other carries the current one
     (TopoOpt, appendix C). ocs1..ocs<d> are the first bank and ocs<d+1>..ocs<2d> the second. Switch flip<j+1> holds the
@@ -69,12 +71,12 @@ def direct_connect(
     links = []
     for j in range(degree):
         first = f"flip{j + 1}" if look_ahead else f"ocs{j + 1}"
-        links += [Link(PortRef(f"h{i}", j + 1), PortRef(first, i), rates[j]) for i in range(1, hosts + 1)]
+        links += [Link(PortRef(f"h{i}", j + 1), PortRef(first, i), rates[j], delay_s) for i in range(1, hosts + 1)]
     for j in range(degree if look_ahead else 0):
         for bank in (0, 1):
             panel = f"ocs{bank * degree + j + 1}"
             links += [
-                Link(PortRef(f"flip{j + 1}", (bank + 1) * hosts + i), PortRef(panel, i), rates[j])
+                Link(PortRef(f"flip{j + 1}", (bank + 1) * hosts + i), PortRef(panel, i), rates[j], delay_s)
                 for i in range(1, hosts + 1)
             ]
     return Topology(

@@ -14,7 +14,7 @@ from typing import NoReturn
 from netmodel.builders import leaf_spine
 from netmodel.fabric_tiers import CORE, LEAF, MIDDLE, pods, tiers
 from netmodel.three_tiers import clos
-from netmodel.topology import Topology, TopologyError
+from netmodel.topology import DELAY_S_MAX, Topology, TopologyError
 
 _HEAD = ("Nodes", "Tiers", "Podsize")
 _KEYS = (
@@ -30,6 +30,8 @@ _KEYS = (
 )
 _NAMES = {key.lower(): key for key in (*_HEAD, "Tier", *_KEYS)}
 _BOTH, _DOWN = ("Downlink_speed_Gbps", "Radix_Down", "Radix_Up"), ("Downlink_speed_Gbps", "Radix_Down")
+_MOST_DIGITS = 18
+_NS = 10**9
 _NEEDED = {2: (_BOTH, _DOWN), 3: (_BOTH, _BOTH, _DOWN)}
 """By number of tiers: the keys that each must have."""
 
@@ -37,8 +39,8 @@ _NEEDED = {2: (_BOTH, _DOWN), 3: (_BOTH, _BOTH, _DOWN)}
 def read_topo(text: str, file: str = "<text>") -> Topology:
     """The fabric of a .topo file: a leaf-spine, or a Clos of three tiers.
 
-    Latencies and queues are not part of a Topology and are dropped. Raises ValueError, one sentence with file and line,
-    for a bad file.
+    The delay of links below a tier is its `Downlink_Latency_ns`. Queues and the latencies of switches are not part of a
+    Topology and are dropped. Raises ValueError, one sentence with file and line, for a bad file.
     """
     read = _Read(file, {}, [], {})
     for number, line in enumerate(text.splitlines(), start=1):
@@ -46,9 +48,11 @@ def read_topo(text: str, file: str = "<text>") -> Topology:
         if not words or words[0].startswith("#"):
             continue
         key, where = _NAMES.get(words[0].lower(), words[0]), f"{file}:{number}"
-        if len(words) != 2 or not words[1].isdigit():
-            raise ValueError(f"{where}: {key} needs one whole number")
+        if len(words) != 2 or not words[1].isascii() or not words[1].isdigit() or len(words[1]) > _MOST_DIGITS:
+            raise ValueError(f"{where}: {key} needs one whole number of at most {_MOST_DIGITS} digits")
         value = int(words[1])
+        if key == "Downlink_Latency_ns" and value > DELAY_S_MAX * _NS:
+            raise ValueError(f"{where}: {key} is {value}, and {DELAY_S_MAX:g} s is the longest delay of a link")
         if key in _HEAD:
             read.head[key] = value
             if key == "Tiers" and value not in _NEEDED:
@@ -114,7 +118,17 @@ class _Read:
             need = leaves * bundle
             self.refuse(f"spines have {have} ports down, and {leaves} leaves need {need}", "Radix_Down", 1)
         host_rate, fabric_rate = (tier["Downlink_speed_Gbps"] * 10**9 for tier in self.tiers)
-        return leaf_spine(leaves, low["Radix_Up"] // bundle, hosts, host_rate, fabric_rate, bundle)
+        host_delay_s, fabric_delay_s = self._delays_s()
+        return leaf_spine(
+            leaves,
+            low["Radix_Up"] // bundle,
+            hosts,
+            host_rate,
+            fabric_rate,
+            bundle,
+            host_delay_s=host_delay_s,
+            fabric_delay_s=fabric_delay_s,
+        )
 
     def _clos(self) -> Topology:
         low, middle, high = self.tiers
@@ -137,6 +151,7 @@ class _Read:
                 have = tier["Radix_Down"]
                 self.refuse(f"{name} have {have} ports down, and {what} need {need}", "Radix_Down", number)
         host_rate, agg_rate, core_rate = (tier["Downlink_speed_Gbps"] * 10**9 for tier in self.tiers)
+        host_delay_s, agg_delay_s, core_delay_s = self._delays_s()
         return clos(
             count,
             leaves,
@@ -148,14 +163,22 @@ class _Read:
             core_rate,
             bundle,
             core_parallel_links=core_bundle,
+            host_delay_s=host_delay_s,
+            agg_delay_s=agg_delay_s,
+            core_delay_s=core_delay_s,
         )
+
+    def _delays_s(self) -> list[float | None]:
+        """The delay of the links below each tier; None where the file has none."""
+        return [tier["Downlink_Latency_ns"] / _NS if "Downlink_Latency_ns" in tier else None for tier in self.tiers]
 
 
 def write_topo(topology: Topology, latency_ns: int = 1000) -> str:
-    """A leaf-spine, or a Clos of three tiers as `clos` wires it, as a .topo file, with that latency on every link.
+    """A leaf-spine, or a Clos of three tiers as `clos` wires it, as a .topo file.
 
-    Raises ValueError for any other topology, and for what htsim refuses: a leaf-spine with links of several rates, and
-    a tier whose capacity down is not that up or a multiple of it (`set_custom_params`).
+    Links without a delay get `latency_ns`. Raises ValueError for any other topology, for delays that differ within a
+    tier or are not whole nanoseconds, and for what htsim refuses: a leaf-spine with links of several rates, and a tier
+    whose capacity down is not that up or a multiple of it (`set_custom_params`).
     """
     if CORE in tiers(topology).values():
         return _three_tiers(topology, latency_ns)
@@ -165,9 +188,11 @@ def write_topo(topology: Topology, latency_ns: int = 1000) -> str:
     down: Counter[str] = Counter()
     up: Counter[tuple[str, str]] = Counter()
     rates: dict[bool, set[int]] = {True: set(), False: set()}
+    delays: dict[bool, set[float | None]] = {True: set(), False: set()}
     for link in topology.links:
         ends = sorted((link.a.node, link.b.node), key=lambda node: (node not in hosts, node in spines))
         rates[ends[0] in hosts].add(link.rate_bps)
+        delays[ends[0] in hosts].add(link.delay_s)
         if ends[0] in hosts:
             down[ends[1]] += 1
         else:
@@ -186,11 +211,15 @@ def write_topo(topology: Topology, latency_ns: int = 1000) -> str:
             f"{topology.name} has {per_leaf} hosts and {radix_up} uplinks on a leaf; htsim takes as many hosts as "
             "uplinks or a multiple of them, and links of one rate"
         )
-    shared = f"Downlink_speed_Gbps {gbps}\nDownlink_Latency_ns {latency_ns}\nSwitch_Latency_ns 0\n"
+    low, high = (
+        f"Downlink_speed_Gbps {gbps}\nDownlink_Latency_ns {_ns(topology, delays[of_hosts], latency_ns)}\n"
+        "Switch_Latency_ns 0\n"
+        for of_hosts in (True, False)
+    )
     return (
         f"Nodes {nodes}\nTiers 2\nPodsize {nodes}\n\n"
-        f"Tier 0\n{shared}Radix_Down {per_leaf}\nRadix_Up {radix_up}\nOversubscribed {per_leaf // radix_up}\n\n"
-        f"Tier 1\n{shared}Radix_Down {bundle * len(leaves)}\nBundle {bundle}\n"
+        f"Tier 0\n{low}Radix_Down {per_leaf}\nRadix_Up {radix_up}\nOversubscribed {per_leaf // radix_up}\n\n"
+        f"Tier 1\n{high}Radix_Down {bundle * len(leaves)}\nBundle {bundle}\n"
     )
 
 
@@ -199,11 +228,13 @@ def _three_tiers(topology: Topology, latency_ns: int) -> str:
     hosts_of: Counter[str] = Counter()
     uppers: defaultdict[str, Counter[str]] = defaultdict(Counter)  # per switch: its links to each of the tier above
     rates: tuple[set[int], ...] = (set(), set(), set())  # below each tier
+    delays: tuple[set[float | None], ...] = (set(), set(), set())
     for link in topology.links:
         low, high = sorted((link.a.node, link.b.node), key=lambda node: tier.get(node, 0))
         if tier.get(high, 0) != tier.get(low, 0) + 1:
             raise _not_regular(topology)
         rates[tier[high] - 1].add(link.rate_bps)
+        delays[tier[high] - 1].add(link.delay_s)
         if low in tier:
             uppers[low][high] += 1
         else:
@@ -231,7 +262,8 @@ def _three_tiers(topology: Topology, latency_ns: int) -> str:
     radix_down = (hosts, bundle * per_pod, core_bundle * len(members))
     text = f"Nodes {len(topology.hosts)}\nTiers 3\nPodsize {hosts * per_pod}\n"
     for at in range(3):
-        text += f"\nTier {at}\nDownlink_speed_Gbps {gbps[at]}\nDownlink_Latency_ns {latency_ns}\nSwitch_Latency_ns 0\n"
+        text += f"\nTier {at}\nDownlink_speed_Gbps {gbps[at]}\n"
+        text += f"Downlink_Latency_ns {_ns(topology, delays[at], latency_ns)}\nSwitch_Latency_ns 0\n"
         text += f"Radix_Down {radix_down[at]}\n"
         if at < 2:
             times, rest = divmod(radix_down[at] * gbps[at], radix_up[at] * gbps[at + 1])
@@ -251,6 +283,18 @@ def _gbps(topology: Topology, rate_bps: int) -> int:
     if rest:
         raise ValueError(f"{topology.name} has rates that are not whole numbers of Gbit/s, which .topo needs")
     return gbps
+
+
+def _ns(topology: Topology, delays_s: set[float | None], default_ns: int) -> int:
+    """The one delay of the links of a tier."""
+    if len(delays_s) != 1:
+        raise ValueError(f"{topology.name} has links of different delay on a tier, for which .topo has one")
+    (delay_s,) = delays_s
+    if delay_s is None:
+        return default_ns
+    if (delay_ns := round(delay_s * _NS)) / _NS != delay_s:
+        raise ValueError(f"{topology.name} has delays that are not whole nanoseconds, which .topo needs")
+    return delay_ns
 
 
 def _not_regular(topology: Topology) -> ValueError:

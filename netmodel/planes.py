@@ -8,7 +8,6 @@ from netmodel.fabric_addresses import LEAVES_MAX
 from netmodel.flow import Address
 from netmodel.topology import (
     Host,
-    Link,
     Nic,
     PortRef,
     Switch,
@@ -68,7 +67,7 @@ def in_planes(topology: Topology, planes: int, *, name: str | None = None) -> To
         ),
         switches=tuple(switch(one, plane) for plane in range(planes) for one in topology.switches),
         links=tuple(
-            Link(end(link.a, plane), end(link.b, plane), link.rate_bps)
+            replace(link, a=end(link.a, plane), b=end(link.b, plane))
             for plane in range(planes)
             for link in topology.links
         ),

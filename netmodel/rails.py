@@ -54,6 +54,10 @@ def rail_optimised(
     pods: int = 1,
     cores_per_agg: int = 1,
     core_rate_bps: int | None = None,
+    rail_delay_s: float | None = None,
+    hb_delay_s: float | None = None,
+    fabric_delay_s: float | None = None,
+    core_delay_s: float | None = None,
     name: str | None = None,
 ) -> Topology:
     """M `domains` of K `gpus_per_domain`, and a spine layer that joins the leaves of all K rails.
@@ -63,7 +67,8 @@ def rail_optimised(
     `leaves_per_rail` is more than 1; domains are then divided among the leaves in order and evenly. A leaf's ports are
     its hosts (by domain), then its spines. Rates are each way, in bit/s: `rail_rate_bps` of nic0, `hb_rate_bps` of
     nic1, `fabric_rate_bps` of leaf-to-spine links (default `rail_rate_bps`). Bisection is full when spines *
-    fabric_rate_bps equals a leaf's hosts * rail_rate_bps.
+    fabric_rate_bps equals a leaf's hosts * rail_rate_bps. `rail_delay_s` to `core_delay_s` are the delays of the same
+    links in seconds; None: not given.
 
     With `pods` above 1 there are three tiers, as of `netmodel.clos`: the leaves of each rail are divided among pods in
     order and evenly, `spines` is the number of aggs of a pod (agg1.., pod by pod), and agg a of every pod is linked to
@@ -72,14 +77,15 @@ def rail_optimised(
     Raises TopologyError (a ValueError) for counts or rates below one, domains that do not divide evenly among leaves or
     leaves among pods, more than 256 GPUs in a domain, more than a million links, or any value that `Topology` refuses.
     """
-    upper = _Upper(spines, pods, cores_per_agg, fabric_rate_bps or rail_rate_bps, core_rate_bps)
+    rates_bps = (fabric_rate_bps or rail_rate_bps, core_rate_bps)
+    upper = _Upper(spines, pods, cores_per_agg, *rates_bps, fabric_delay_s, core_delay_s)
     _check(domains, gpus_per_domain, rail_rate_bps, hb_rate_bps, 1, leaves_per_rail, fabric_rate_bps, upper)
     return _rails(
         domains,
         gpus_per_domain,
         leaves_per_rail,
         [(range(1, gpus_per_domain + 1), ("spine", "agg", "core"))],  # one plane for every leaf of every rail
-        (rail_rate_bps, hb_rate_bps),
+        (_Cable(rail_rate_bps, rail_delay_s), _Cable(hb_rate_bps, hb_delay_s)),
         upper,
         mtu_bytes,
         f"rail-optimised-{domains}x{gpus_per_domain}" if name is None else name,
@@ -99,6 +105,10 @@ def rail_only(
     pods: int = 1,
     cores_per_agg: int = 1,
     core_rate_bps: int | None = None,
+    rail_delay_s: float | None = None,
+    hb_delay_s: float | None = None,
+    fabric_delay_s: float | None = None,
+    core_delay_s: float | None = None,
     name: str | None = None,
 ) -> Topology:
     """Like `rail_optimised`, but each rail has its own `spines` (rail3s1..), and no path leads from rail to rail.
@@ -106,7 +116,8 @@ def rail_only(
     With `pods` above 1 each rail has its own aggs (rail3a1..) and cores (rail3c1..). A rail of one leaf needs no spine.
     Raises TopologyError as `rail_optimised` does, and for several leaves per rail without spines.
     """
-    upper = _Upper(spines, pods, cores_per_agg, fabric_rate_bps or rail_rate_bps, core_rate_bps)
+    rates_bps = (fabric_rate_bps or rail_rate_bps, core_rate_bps)
+    upper = _Upper(spines, pods, cores_per_agg, *rates_bps, fabric_delay_s, core_delay_s)
     _check(domains, gpus_per_domain, rail_rate_bps, hb_rate_bps, 0, leaves_per_rail, fabric_rate_bps, upper)
     if leaves_per_rail > 1 and not spines:
         raise TopologyError(
@@ -117,7 +128,7 @@ def rail_only(
         gpus_per_domain,
         leaves_per_rail,
         [([g], (f"rail{g}s", f"rail{g}a", f"rail{g}c")) for g in range(1, gpus_per_domain + 1)],
-        (rail_rate_bps, hb_rate_bps),
+        (_Cable(rail_rate_bps, rail_delay_s), _Cable(hb_rate_bps, hb_delay_s)),
         upper,
         mtu_bytes,
         f"rail-only-{domains}x{gpus_per_domain}" if name is None else name,
@@ -135,6 +146,19 @@ class _Upper:
     rate_bps: int
     """Of links from leaves."""
     core_rate_bps: int | None
+    delay_s: float | None
+    core_delay_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Cable:
+    """What the links of one kind of NIC are."""
+
+    rate_bps: int
+    delay_s: float | None
+
+    def link(self, a: PortRef, b: PortRef) -> Link:
+        return Link(a, b, self.rate_bps, self.delay_s)
 
 
 def _check(
@@ -198,16 +222,16 @@ def _rails(
     gpus: int,
     leaves: int,
     planes: Sequence[tuple[Sequence[int], tuple[str, str, str]]],
-    rates_bps: tuple[int, int],
+    cables: tuple[_Cable, _Cable],
     upper: _Upper,
     mtu_bytes: int,
     name: str,
 ) -> Topology:
     """The topology. `planes`: rails that are joined, and what their spines, or aggs and cores, are called.
 
-    `rates_bps`: of rails and of HB domains.
+    `cables`: of rails and of HB domains.
     """
-    rail_bps, hb_bps = rates_bps
+    rail, hb = cables
     share = domains // leaves  # domains on each leaf of a rail
     names = {
         (g, leaf): f"rail{g}" if leaves == 1 else f"rail{g}l{leaf}"
@@ -221,8 +245,8 @@ def _rails(
             host = Host(f"d{d}g{g}", (_nic(RAIL_NIC, _rail_address(d, g)), _nic(HB_NIC, _hb_address(d, g, gpus))))
             leaf, place = divmod(d - 1, share)
             hosts.append(host)
-            links.append(Link(PortRef(host.name, 1), PortRef(names[g, leaf + 1], place + 1), rail_bps))
-            links.append(Link(PortRef(host.name, 2), PortRef(f"hb{d}", g), hb_bps))
+            links.append(rail.link(PortRef(host.name, 1), PortRef(names[g, leaf + 1], place + 1)))
+            links.append(hb.link(PortRef(host.name, 2), PortRef(f"hb{d}", g)))
     roles: list[tuple[str, Role]] = [(leaf_name, "leaf") for leaf_name in names.values()]
     for rails, (spine_name, agg_name, core_name) in planes:
         below = len(rails) * leaves // upper.pods  # leaves of a pod
@@ -232,7 +256,7 @@ def _rails(
                 spine = f"{spine_name}{s}" if upper.pods == 1 else f"{agg_name}{pod * upper.spines + s}"
                 roles.append((spine, "spine" if upper.pods == 1 else "agg"))
                 links += [
-                    Link(PortRef(leaf_name, share + s), PortRef(spine, port), upper.rate_bps)
+                    Link(PortRef(leaf_name, share + s), PortRef(spine, port), upper.rate_bps, upper.delay_s)
                     for port, leaf_name in enumerate((names[g, leaf] for g in rails for leaf in own), start=1)
                 ]
                 links += [
@@ -240,6 +264,7 @@ def _rails(
                         PortRef(spine, below + c),
                         PortRef(f"{core_name}{(s - 1) * upper.cores_per_agg + c}", pod + 1),
                         upper.core_rate_bps or upper.rate_bps,
+                        upper.core_delay_s,
                     )
                     for c in (range(1, upper.cores_per_agg + 1) if upper.pods > 1 else ())
                 ]

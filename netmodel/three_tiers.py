@@ -5,6 +5,8 @@ The wiring is that of M. Al-Fares, A. Loukissas and A. Vahdat, "A Scalable, Comm
 (SIGCOMM 2008): aggregation switch a of every pod is linked to the same cores, the a-th group of them.
 """
 
+from dataclasses import replace
+
 from netmodel.fabric_addresses import HOSTS_PER_LEAF_MAX, LEAVES_MAX, host_address
 from netmodel.located import raise_all
 from netmodel.topology import (
@@ -38,6 +40,9 @@ def clos(
     mtu_bytes: int = 9000,
     *,
     core_parallel_links: int | None = None,
+    host_delay_s: float | None = None,
+    agg_delay_s: float | None = None,
+    core_delay_s: float | None = None,
     ipv6: bool = False,
     name: str | None = None,
 ) -> Topology:
@@ -51,7 +56,8 @@ def clos(
     identifiers count from 1: leaves, aggs, cores. Each switch's hash seed is `derived_hash_seed` of it.
 
     Rates are each way, in bit/s: `host_rate_bps` of host links, `agg_rate_bps` of those between leaf and agg (default
-    `host_rate_bps`), `core_rate_bps` of those between agg and core (default `agg_rate_bps`).
+    `host_rate_bps`), `core_rate_bps` of those between agg and core (default `agg_rate_bps`). `host_delay_s`,
+    `agg_delay_s` and `core_delay_s` are the delays of the same links in seconds; None: not given.
 
     Raises TopologyError (a ValueError) for counts below one, more than 254 hosts per leaf, more than a million links,
     or any value that `Topology` refuses.
@@ -95,18 +101,19 @@ def clos(
         for j in range(1, hosts_per_leaf + 1):
             address = host_address(leaf, j, ipv6=ipv6)
             hosts.append(Host(f"h{len(hosts) + 1}", (Nic("nic0", address, derived_mac(address)),)))
-            links.append(Link(PortRef(hosts[-1].name, 1), PortRef(f"leaf{leaf + 1}", j), host_rate_bps))
+            up, down = PortRef(hosts[-1].name, 1), PortRef(f"leaf{leaf + 1}", j)
+            links.append(Link(up, down, host_rate_bps, host_delay_s))
     for pod in range(pods):
         for leaf in range(leaves):
             for agg in range(aggs):
-                up, down = f"leaf{pod * leaves + leaf + 1}", f"agg{pod * aggs + agg + 1}"
-                first_up, first_down = hosts_per_leaf + agg * parallel_links, leaf * parallel_links
-                links += _bundle(PortRef(up, first_up), PortRef(down, first_down), agg_rate, parallel_links)
+                up = PortRef(f"leaf{pod * leaves + leaf + 1}", hosts_per_leaf + agg * parallel_links)
+                down = PortRef(f"agg{pod * aggs + agg + 1}", leaf * parallel_links)
+                links += _bundle(Link(up, down, agg_rate, agg_delay_s), parallel_links)
         for agg in range(aggs):
             for core in range(cores_per_agg):
-                up, down = f"agg{pod * aggs + agg + 1}", f"core{agg * cores_per_agg + core + 1}"
-                first_up, first_down = leaves * parallel_links + core * core_parallel, pod * core_parallel
-                links += _bundle(PortRef(up, first_up), PortRef(down, first_down), core_rate, core_parallel)
+                up = PortRef(f"agg{pod * aggs + agg + 1}", leaves * parallel_links + core * core_parallel)
+                down = PortRef(f"core{agg * cores_per_agg + core + 1}", pod * core_parallel)
+                links += _bundle(Link(up, down, core_rate, core_delay_s), core_parallel)
     switches: list[Switch] = []
     counted: tuple[tuple[Role, int], ...] = (
         ("leaf", pods * leaves),
@@ -127,23 +134,45 @@ def clos(
 
 
 def fat_tree(
-    k: int, host_rate_bps: int, mtu_bytes: int = 9000, *, ipv6: bool = False, name: str | None = None
+    k: int,
+    host_rate_bps: int,
+    mtu_bytes: int = 9000,
+    *,
+    host_delay_s: float | None = None,
+    agg_delay_s: float | None = None,
+    core_delay_s: float | None = None,
+    ipv6: bool = False,
+    name: str | None = None,
 ) -> Topology:
     """The fat-tree of switches with `k` ports: k pods of k / 2 leaves and k / 2 aggs, and k^2 / 4 cores.
 
-    It is `clos` with k / 2 hosts on a leaf, so k^3 / 4 hosts, with links of one rate and full bisection. Raises
+    It is `clos` with k / 2 hosts on a leaf, so k^3 / 4 hosts, with links of one rate and full bisection. Delays are
+    those of `clos`. Raises
     TopologyError for a `k` that is odd or not in 2..64, and for a rate below one.
     """
     if not 2 <= k <= _FAT_TREE_PORTS_MAX or k % 2:
         raise TopologyError(f"k is {k}, but must be an even number in 2..{_FAT_TREE_PORTS_MAX}", ("k",))
     half = k // 2
     label = f"fat-tree-{k}" if name is None else name
-    return clos(k, half, half, half, half, host_rate_bps, mtu_bytes=mtu_bytes, ipv6=ipv6, name=label)
+    return clos(
+        k,
+        half,
+        half,
+        half,
+        half,
+        host_rate_bps,
+        mtu_bytes=mtu_bytes,
+        host_delay_s=host_delay_s,
+        agg_delay_s=agg_delay_s,
+        core_delay_s=core_delay_s,
+        ipv6=ipv6,
+        name=label,
+    )
 
 
-def _bundle(near: PortRef, far: PortRef, rate_bps: int, parallel: int) -> list[Link]:
-    """Parallel links between the ports after `near` and those after `far`."""
+def _bundle(link: Link, parallel: int) -> list[Link]:
+    """Links like `link` between the ports after its ends."""
     return [
-        Link(PortRef(near.node, near.port + k), PortRef(far.node, far.port + k), rate_bps)
+        replace(link, a=PortRef(link.a.node, link.a.port + k), b=PortRef(link.b.node, link.b.port + k))
         for k in range(1, parallel + 1)
     ]

@@ -27,6 +27,8 @@ MTU_BYTES_MAX = 65535
 """Largest MTU accepted: the maximum of the IPv4 total-length field (RFC 791, section 3.1)."""
 RATE_BPS_MAX = 10**15
 """Largest link rate accepted (1 Pbit/s). A larger value is probably a wrong unit."""
+DELAY_S_MAX = 1.0
+"""Largest delay of a link accepted, in seconds. A larger value is probably a wrong unit."""
 
 LINKS_MAX = 1_000_000
 """Largest number of links that builders make. A larger topology is probably a mistake, and would exhaust memory."""
@@ -105,11 +107,16 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A full-duplex cable between two ports, with `rate_bps` bits per second in each direction."""
+    """A full-duplex cable between two ports, with `rate_bps` bits per second in each direction.
+
+    `delay_s` is the time that each bit is on the way, in seconds and in each direction. None: nobody has given it, so
+    models take one of their own for such links, and emulated fabrics add none.
+    """
 
     a: PortRef
     b: PortRef
     rate_bps: int
+    delay_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +138,7 @@ class Topology:
     - names, addresses, MACs, dpids or ports repeat, or IPv4 and IPv6 addresses are mixed;
     - a host has no NIC, or a switch an unknown role;
     - a link ends at a node or port that does not exist, or joins two hosts or a switch to itself;
-    - a rate, MTU, dpid, seed, name or MAC is out of range or malformed.
+    - a rate, delay, MTU, dpid, seed, name or MAC is out of range or malformed.
     """
 
     name: str
@@ -354,6 +361,13 @@ def _index_links(
                     f"the rate of link {link.a} to {link.b} is {link.rate_bps} bit/s, but must lie in "
                     f"1..{RATE_BPS_MAX}",
                     ("links", i, "rate"),
+                )
+            )
+        if link.delay_s is not None and not 0 <= link.delay_s <= DELAY_S_MAX:
+            found.append(
+                TopologyError(
+                    f"the delay of link {link.a} to {link.b} is {link.delay_s} s, but must lie in 0..{DELAY_S_MAX:g}",
+                    ("links", i, "delay"),
                 )
             )
         for side, end in (("a", link.a), ("b", link.b)):

@@ -21,7 +21,7 @@ or
       - {name: leaf1, role: leaf}
     links:
       - {a: "h1:1", b: "leaf1:1", rate: 20 Mbit/s}
-      - {a: "h2:1", b: "leaf1:2", rate: 20 Mbit/s}
+      - {a: "h2:1", b: "leaf1:2", rate: 20 Mbit/s, delay: 5 us}
 
 NIC names, MACs, dpids and hash seeds are optional. Their defaults are "nic<index>", `derived_mac`, the switch's
 position from 1, and `derived_hash_seed`.
@@ -43,6 +43,7 @@ from netmodel.planes import in_planes
 from netmodel.rails import rail_only, rail_optimised
 from netmodel.rates import RateBps, format_rate
 from netmodel.three_tiers import clos, fat_tree
+from netmodel.times import DelayS, format_seconds
 from netmodel.topology import (
     Host,
     Link,
@@ -81,7 +82,11 @@ def dump_topology(topology: Topology) -> str:
             {"name": switch.name, "role": switch.role, "dpid": switch.dpid, "hash_seed": switch.hash_seed}
             for switch in topology.switches
         ],
-        "links": [{"a": str(link.a), "b": str(link.b), "rate": format_rate(link.rate_bps)} for link in topology.links],
+        "links": [
+            {"a": str(link.a), "b": str(link.b), "rate": format_rate(link.rate_bps)}
+            | ({} if link.delay_s is None else {"delay": format_seconds(link.delay_s)})
+            for link in topology.links
+        ],
     }
     # The C emitter writes the same text about ten times faster.
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -119,13 +124,15 @@ class _Spec(BaseModel):
 
 
 class LeafSpineSpec(_Spec):
-    """The arguments of `netmodel.leaf_spine` and `planes`. `fabric_rate` is that of leaf-to-spine links."""
+    """The arguments of `netmodel.leaf_spine` and `planes`. `fabric_rate` and `fabric_delay`: of leaf-to-spine links."""
 
     leaves: int
     spines: int
     hosts_per_leaf: int
     host_rate: RateBps
     fabric_rate: RateBps | None = None
+    host_delay: DelayS | None = None
+    fabric_delay: DelayS | None = None
     parallel_links: int = 1
     optical_switches: int = 0
     planes: int = 1
@@ -143,6 +150,8 @@ class LeafSpineSpec(_Spec):
             self.fabric_rate,
             self.parallel_links,
             self.mtu_bytes,
+            host_delay_s=self.host_delay,
+            fabric_delay_s=self.fabric_delay,
             optical_switches=self.optical_switches,
             ipv6=self.ipv6,
             name=self.name,
@@ -151,7 +160,7 @@ class LeafSpineSpec(_Spec):
 
 
 class ClosSpec(_Spec):
-    """The arguments of `netmodel.clos` and `planes`. `agg_rate` is that of leaf-to-agg, `core_rate` of agg-to-core."""
+    """The arguments of `netmodel.clos` and `planes`. `agg_..`: of links from leaf to agg; `core_..`: agg to core."""
 
     pods: int
     leaves: int
@@ -161,6 +170,9 @@ class ClosSpec(_Spec):
     host_rate: RateBps
     agg_rate: RateBps | None = None
     core_rate: RateBps | None = None
+    host_delay: DelayS | None = None
+    agg_delay: DelayS | None = None
+    core_delay: DelayS | None = None
     parallel_links: int = 1
     core_parallel_links: int | None = None
     planes: int = 1
@@ -182,6 +194,9 @@ class ClosSpec(_Spec):
             self.parallel_links,
             self.mtu_bytes,
             core_parallel_links=self.core_parallel_links,
+            host_delay_s=self.host_delay,
+            agg_delay_s=self.agg_delay,
+            core_delay_s=self.core_delay,
             ipv6=self.ipv6,
             name=self.name,
         )
@@ -193,6 +208,9 @@ class FatTreeSpec(_Spec):
 
     k: int
     host_rate: RateBps
+    host_delay: DelayS | None = None
+    agg_delay: DelayS | None = None
+    core_delay: DelayS | None = None
     planes: int = 1
     ipv6: bool = False
     mtu_bytes: int = DEFAULT_MTU_BYTES
@@ -200,7 +218,16 @@ class FatTreeSpec(_Spec):
 
     def build(self) -> Topology:
         """The topology. Raises TopologyError."""
-        plane = fat_tree(self.k, self.host_rate, self.mtu_bytes, ipv6=self.ipv6, name=self.name)
+        plane = fat_tree(
+            self.k,
+            self.host_rate,
+            self.mtu_bytes,
+            host_delay_s=self.host_delay,
+            agg_delay_s=self.agg_delay,
+            core_delay_s=self.core_delay,
+            ipv6=self.ipv6,
+            name=self.name,
+        )
         return in_planes(plane, self.planes, name=self.name)
 
 
@@ -219,6 +246,10 @@ class _RailSpec(_Spec):
     cores_per_agg: int = 1
     fabric_rate: RateBps | None = None
     core_rate: RateBps | None = None
+    rail_delay: DelayS | None = None
+    hb_delay: DelayS | None = None
+    fabric_delay: DelayS | None = None
+    core_delay: DelayS | None = None
     mtu_bytes: int = DEFAULT_MTU_BYTES
     name: str | None = None
 
@@ -235,6 +266,10 @@ class _RailSpec(_Spec):
             pods=self.pods,
             cores_per_agg=self.cores_per_agg,
             core_rate_bps=self.core_rate,
+            rail_delay_s=self.rail_delay,
+            hb_delay_s=self.hb_delay,
+            fabric_delay_s=self.fabric_delay,
+            core_delay_s=self.core_delay,
             name=self.name,
         )
 
@@ -289,6 +324,7 @@ class LinkSpec(_Spec):
     a: Port
     b: Port
     rate: RateBps
+    delay: DelayS | None = None
 
 
 class DirectConnectSpec(_Spec):
@@ -297,6 +333,7 @@ class DirectConnectSpec(_Spec):
     hosts: int
     degree: int
     rate: RateBps | list[RateBps]
+    delay: DelayS | None = None
     look_ahead: bool = False
     mtu_bytes: int = DEFAULT_MTU_BYTES
     name: str | None = None
@@ -304,7 +341,13 @@ class DirectConnectSpec(_Spec):
     def build(self) -> Topology:
         """The topology. Raises TopologyError."""
         return direct_connect(
-            self.hosts, self.degree, self.rate, self.mtu_bytes, look_ahead=self.look_ahead, name=self.name
+            self.hosts,
+            self.degree,
+            self.rate,
+            self.mtu_bytes,
+            delay_s=self.delay,
+            look_ahead=self.look_ahead,
+            name=self.name,
         )
 
 
@@ -376,6 +419,6 @@ class TopologySpec(_Spec):
                 for host in self.hosts
             ),
             switches=tuple(switches),
-            links=tuple(Link(link.a, link.b, link.rate) for link in self.links),
+            links=tuple(Link(link.a, link.b, link.rate, link.delay) for link in self.links),
             mtu_bytes=self.mtu_bytes,
         )

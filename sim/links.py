@@ -33,6 +33,11 @@ class Links:
         """Rate of each link in bit/s."""
         return np.repeat(np.array([link.rate_bps for link in self.topology.links], dtype=np.float64), 2)
 
+    def delay_s(self, default_s: float) -> Floats:
+        """Delay of each link in seconds; `default_s` where the topology gives none."""
+        own = (default_s if link.delay_s is None else link.delay_s for link in self.topology.links)
+        return np.repeat(np.fromiter(own, dtype=np.float64, count=len(self.topology.links)), 2)
+
     @cached_property
     def _numbers(self) -> dict[PortRef, int]:
         return {port: number for number, port in enumerate(self.ports)}

@@ -11,9 +11,10 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-_WRITTEN = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-zµ%]+)")
+from netmodel.times import parse_seconds
+
+_WRITTEN = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z%]+)")
 _SIZES = {"B": 1, "KB": 10**3, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_TIMES = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "ns": Decimal("1e-9")}
 
 
 def _reader(units: Mapping[str, int | Decimal], kind: type[int] | type[float], said: str) -> Callable[[object], object]:
@@ -47,9 +48,5 @@ Bytes = Annotated[
 ]
 """A size in bytes; KB, MB and GB are decimal, KiB, MiB and GiB powers of two."""
 
-Seconds = Annotated[
-    float,
-    BeforeValidator(_reader(_TIMES, float, "not a time: write it like '50 us', '2 ms' or 0.002 (s)")),
-    Field(ge=0),
-]
+Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(ge=0)]
 """A time in seconds."""

@@ -151,7 +151,7 @@ class RoutedFabric:
         return {}
 
     def fault_counts(self) -> Mapping[PortRef, FaultCounts]:
-        """By port that has or had faults: the packets that they concerned. Raises FabricError."""
+        """By port that has or had faults, or a delay of its link: the packets concerned. Raises FabricError."""
         return self._settings.fault_counts()
 
     def observed_ports(self, switch_name: str) -> dict[Flow, int]:
@@ -247,7 +247,7 @@ class RoutedFabric:
         self._settings.set_rate(link, part)
 
     def set_faults(self, port: PortRef, fault: LinkFault) -> None:
-        """Give the packets that leave by a port of a router or host exactly these faults.
+        """Give the packets that leave by a port of a router or host exactly these faults, beside its link's delay.
 
         Raises KeyError for what is not a linked port, and FabricError.
         """
@@ -328,6 +328,7 @@ class RoutedFabric:
             self._layout, lambda port: self._nodes.pid(port.node), sandbox.SCRATCH_DIR / "bpf", "bands"
         )
         stack.callback(self._settings.remove_faults)
+        self._settings.delay_links()
         for port, fault in self._faulty.items():
             self.set_faults(port, fault)
         _log.info(

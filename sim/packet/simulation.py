@@ -26,7 +26,7 @@ class Options:
     """Parameters of switches, NICs and packets."""
 
     link_delay_s: float = 1e-6
-    """The propagation delay of every link, in seconds and one way."""
+    """The propagation delay of links to which the topology gives none, in seconds and one way."""
     switch_buffer_bytes: int = 9_000_000
     """Buffer of each switch, shared by its ports."""
     port_buffer_bytes: int | None = None
@@ -69,13 +69,14 @@ class Simulation(MessageSimulation[_packet.Simulation]):
     def __init__(self, links: Links, options: Options, seed: int = 0) -> None:
         """All methods raise ValueError for arguments that do not fit, such as a buffer too small for `pfc`."""
         topology = links.topology
+        self._delay_s = links.delay_s(options.link_delay_s)
         names = [*(host.name for host in topology.hosts), *(switch.name for switch in topology.switches)]
         number = {name: n for n, name in enumerate(names)}
         core = _packet.Simulation(
             rate_bps=links.rate_bps.astype(np.int64),
+            propagation_s=self._delay_s,
             head=np.array([number[topology.peer(port).node] for port in links.ports], dtype=np.int32),
             is_switch=np.arange(len(names)) >= len(topology.hosts),
-            propagation_s=options.link_delay_s,
             switch_bytes=options.switch_buffer_bytes,
             port_bytes=options.port_buffer_bytes or options.switch_buffer_bytes,
             mark_bytes=options.ecn_bytes or 0,
@@ -108,7 +109,8 @@ class Simulation(MessageSimulation[_packet.Simulation]):
         ValueError for a link that does not exist, a delay with `pfc`, and values out of range.
         """
         marks = (self._options.ecn_bytes or 0) if mark_bytes is None else max(1, mark_bytes)
-        self._core.set_conditions(link, self._options.link_delay_s + delay_s, marks, loss)
+        own_s = self._delay_s[link] if 0 <= link < self._delay_s.size else 0.0  # the core refuses such a link
+        self._core.set_conditions(link, own_s + delay_s, marks, loss)
 
     def add_channels(
         self, rows: npt.ArrayLike, flowlet_bytes: npt.ArrayLike, back: npt.ArrayLike | None = None

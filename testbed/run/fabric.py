@@ -78,10 +78,10 @@ class Fabric(Observed, Protocol):
         """Leave a link this part of its rate, unnoticed by switches."""
 
     def fault_counts(self) -> Mapping[PortRef, Faults]:
-        """Packets that faults concerned, by port that has or had faults."""
+        """Packets that faults concerned, by port that has or had faults, or a delay of its link."""
 
     def set_faults(self, port: PortRef, fault: LinkFault) -> None:
-        """Give the packets that leave by a port of a switch or host exactly these faults."""
+        """Give the packets that leave by a port of a switch or host exactly these faults, beside its link's delay."""
 
     def crossing(self, link: Link, within_s: float) -> Sequence[ObservedFlow]:
         """The flows that have crossed a link in the last `within_s` seconds."""

@@ -35,7 +35,7 @@ class Reading:
     counters: Mapping[PortRef, Counters]
     overruns: int
     faults: Mapping[PortRef, Faults] = field(default_factory=dict)
-    """The fault counters of ports with declared faults."""
+    """The fault counters of ports with declared faults or delayed links."""
 
 
 def record_of(
@@ -136,7 +136,7 @@ def next_hops_of(routes: Forwarding) -> dict[str, dict[str, list[int]]]:
 
 
 def _of_faulty_hosts(topology: Topology, before: Reading, after: Reading) -> list[LinkLoad]:
-    """What hosts with declared faults sent: as much as came in at their switches."""
+    """What hosts with declared faults or delayed links sent: as much as came in at their switches."""
     loads = []
     for port in sorted(port for port in after.faults if topology.has_host(port.node)):
         first, last = (reading.counters[topology.peer(port)] for reading in (before, after))

@@ -68,6 +68,7 @@ class _Model:
         self._lanes = self._traffic.lanes
         self._every_s = instance.ideal_s() / SAMPLES
         self._next_sample_s = self._every_s
+        self._delay_s = links.delay_s(experiment.spec.fluid.link_delay_s)
         self._routes: Forwarding | None = None  # None while no link is dead
         self._capacity = links.rate_bps.copy()
         self._dead: set[PortRef] = set()
@@ -206,19 +207,26 @@ class _Model:
         return np.asarray(hops_s[channel] + (lanes - 1) * first_s[channel])
 
     def _packet_s(self) -> tuple[_Floats, _Floats]:
-        """The time for a full packet to leave its host, and from then on until it is received, by pair."""
+        """The time for a full packet to leave its host, and from then on until it is received, by pair.
+
+        Delays are those of the lane on whose links they are longest.
+        """
         rows = self._lanes.rows[:, 0, :]
         crossed = rows >= 0
         packet_bits = 8 * (packet_bytes(self._experiment) + header_bytes(self._experiment))
         packet_s = np.where(crossed, packet_bits / self._links.rate_bps[rows], 0.0)
-        hops_s = packet_s[:, 1:].sum(axis=1) + crossed.sum(axis=1) * self._experiment.spec.fluid.link_delay_s
-        return packet_s[:, 0], hops_s
+        return packet_s[:, 0], packet_s[:, 1:].sum(axis=1) + self._way_s()
+
+    def _way_s(self) -> _Floats:
+        """The sum of the delays of the links on the way of each pair, for the lane with the longest."""
+        rows = self._lanes.rows
+        found: _Floats = np.where(rows >= 0, self._delay_s[rows], 0.0).sum(axis=2).max(axis=1)
+        return found
 
     def _round_trip_s(self) -> float:
         """Round trip of the longest pair on an unloaded fabric: a full packet, and an acknowledgement of size 0."""
         first_s, hops_s = self._packet_s()
-        links = (self._lanes.rows[:, 0, :] >= 0).sum(axis=1)
-        return float((first_s + hops_s + links * self._experiment.spec.fluid.link_delay_s).max())
+        return float((first_s + hops_s + self._way_s()).max())
 
     def _advance(self, until_s: float, samples: list[tuple[float, _Floats]]) -> bool:
         """Advance time and sample the links. Whether messages are still undelivered."""

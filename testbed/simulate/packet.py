@@ -201,7 +201,8 @@ def _flowlet_bytes(lanes: Lanes, links: Links, options: Options) -> _Longs:
     rows = lanes.rows[:, 0, :]
     crossed = rows >= 0
     both_ways_bits = 8 * (options.payload_bytes + options.header_bytes + options.ack_bytes)
-    rtt_s = np.where(crossed, both_ways_bits / links.rate_bps[rows] + 2 * options.link_delay_s, 0.0).sum(axis=1)
+    delay_s = links.delay_s(options.link_delay_s)
+    rtt_s = np.where(crossed, both_ways_bits / links.rate_bps[rows] + 2 * delay_s[rows], 0.0).sum(axis=1)
     product_bytes = rtt_s * links.rate_bps[rows[:, 0]] / 8
     found: _Longs = np.maximum(4 * product_bytes / lanes.rows.shape[1], options.payload_bytes).astype(np.int64)
     return found

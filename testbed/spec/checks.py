@@ -278,6 +278,7 @@ def _check_fabric(spec: Spec, found: Findings) -> None:
     if spec.fabric_kind.modelled:
         _check_simulated(spec, found)
     _check_faults(spec, found)
+    _check_delays(spec, found)
 
 
 def _check_routers(spec: Spec, found: Findings) -> None:
@@ -318,7 +319,7 @@ def _check_faults(spec: Spec, found: Findings) -> None:
                 if getattr(settings, name) and name not in fabric.faults:
                     found.add(Conflict(f"fabric {fabric.name} has no {name} by links; use mininet", *where, port, name))
             if settings.delay and fabric.switch_settings and spec.packet.pfc:
-                said = "with pfc all links have the delay packet.link_delay_s; leave it out"
+                said = "with pfc links have the delays of the topology and packet.link_delay_s; leave it out"
                 found.add(Conflict(said, *where, port, "delay"))
 
 
@@ -329,6 +330,17 @@ def _is_host(spec: Spec, port: str) -> bool:
         return spec.topology.topology.has_host(PortRef.parse(port).node)
     except ValueError:
         return False
+
+
+def _check_delays(spec: Spec, found: Findings) -> None:
+    """Checks that the fabric can delay packets, where links of the topology have delays."""
+    assert isinstance(spec.topology, TopologySpec)  # see `load`
+    fabric = spec.fabric_kind
+    if fabric.modelled or "delay" in fabric.faults or not found.fit("topology"):
+        return
+    if any(link.delay_s for link in spec.topology.topology.links):
+        said = f"fabric {fabric.name} has no links with delays; leave them out, or use mininet"
+        found.add(Conflict(said, "topology"))
 
 
 def _check_simulated(spec: Spec, found: Findings) -> None:

@@ -52,7 +52,7 @@ class FluidSettings(Section):
     """Times that fabric `fluid` adds to the serialisation time of links. docs/fluid.md describes them."""
 
     link_delay_s: float = Field(default=1e-6, ge=0, le=1)
-    """Propagation, per link."""
+    """Propagation of each link to which the topology gives no delay."""
     message_delay_s: float = Field(default=0.0, ge=0, le=10)
     """From the last bit of a message until its receiver has it and may go on."""
     reroute_s: float = Field(default=0.0, ge=0, le=60)
@@ -63,6 +63,7 @@ class PacketSettings(Section):
     """Properties of the switches and NICs of fabric `packet`. docs/packet.md explains them."""
 
     link_delay_s: float = Field(default=1e-6, ge=0, le=1)
+    """As on `fluid`."""
     switch_buffer_bytes: Bytes = Field(default=9_000_000, ge=10_000)
     port_buffer_bytes: Bytes | None = Field(default=None, ge=10_000)
     ecn_bytes: Bytes | None = Field(default=None, ge=1)

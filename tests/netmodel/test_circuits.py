@@ -82,6 +82,19 @@ def test_leaves_can_be_joined_directly_and_a_one_way_circuit_is_no_link() -> Non
         with_circuits(cabled, {"ocs1": {there: back, own: back}})
 
 
+def test_a_circuit_has_the_delays_of_its_cables_together() -> None:
+    cabled = leaf_spine(2, 1, 1, RATE, host_delay_s=1e-6, fabric_delay_s=2e-6, optical_switches=1)
+    ends = [[cabled.peer(PortRef(*end)).port for end in (("leaf1", 2), ("leaf2", 2))]]
+    seen = with_circuits(cabled, {"ocs1": duplex([(ends[0][0], ends[0][1])])})
+    assert sorted((str(link.a), link.delay_s) for link in seen.links) == [
+        ("h1:1", 1e-6),
+        ("h2:1", 1e-6),
+        ("leaf1:2", 4e-6),
+    ]
+    half = replace(cabled, links=tuple(replace(link, delay_s=None) for link in cabled.links))
+    assert {link.delay_s for link in with_circuits(half, {"ocs1": duplex([(ends[0][0], ends[0][1])])}).links} == {None}
+
+
 def test_a_dead_cable_is_a_dead_link_for_both_ends() -> None:
     plain = leaf_spine(2, 2, 1, RATE)
     cabled = leaf_spine(2, 2, 1, RATE, optical_switches=1)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """htsim's topology files."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,21 +58,40 @@ Bundle 3
 GBPS = 10**9
 
 
+def with_one_delay(topology: Topology, delay_s: float) -> Topology:
+    """The first link gets a delay."""
+    first, *others = topology.links
+    return replace(topology, links=(replace(first, delay_s=delay_s), *others))
+
+
 def test_three_tiers_are_read_with_keys_in_any_case() -> None:
-    assert read_topo(SMALL) == clos(2, 2, 3, 2, 6, 100 * GBPS, 100 * GBPS, 200 * GBPS, 1, core_parallel_links=3)
+    assert read_topo(SMALL) == clos(
+        *(2, 2, 3, 2, 6, 100 * GBPS, 100 * GBPS, 200 * GBPS, 1),
+        core_parallel_links=3,
+        host_delay_s=1e-6,
+        agg_delay_s=1e-6,
+        core_delay_s=600e-6,
+    )
 
 
 @given(
     shape=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 2), st.integers(1, 2)),
     parallel=st.integers(1, 2),
     times=st.integers(1, 2),
+    delays_ns=st.tuples(*(st.integers(0, GBPS) for _ in range(3))),
 )
 def test_three_tiers_that_are_written_are_read_again(
-    shape: tuple[int, int, int, int], parallel: int, times: int
+    shape: tuple[int, int, int, int], parallel: int, times: int, delays_ns: tuple[int, int, int]
 ) -> None:
     _, leaves, aggs, cores = shape
     low, high = 50 * cores * GBPS, 50 * leaves * GBPS  # as much up as down at every agg
-    topology = clos(*shape, aggs * parallel * times, low, low, high, parallel)
+    host, agg, core = (delay_ns / 1e9 for delay_ns in delays_ns)
+    topology = clos(
+        *(*shape, aggs * parallel * times, low, low, high, parallel),
+        host_delay_s=host,
+        agg_delay_s=agg,
+        core_delay_s=core,
+    )
     assert read_topo(write_topo(topology)) == topology
 
 
@@ -98,6 +119,13 @@ def test_a_written_fat_tree_has_what_htsim_needs() -> None:
         (SMALL[SMALL.index("Tier 2") :], "", "t.topo:6: a topology needs Nodes, Tier 0, Tier 1 and Tier 2"),
         ("Radix_Up 3\n", "Radix_Up 3\nBundle 2\n", "t.topo:10: Bundle of tier 0 must be 1"),
         ("podsize 12\n", "", "t.topo:2: 24 nodes in pods of 0,"),
+        (
+            "600000",
+            "1000000001",
+            "t.topo:22: Downlink_Latency_ns is 1000000001, and 1 s is the longest delay of a link",
+        ),
+        ("600000", "²", "t.topo:22: Downlink_Latency_ns needs one whole number of at most 18 digits"),
+        ("600000", "9" * 5000, "t.topo:22: Downlink_Latency_ns needs one whole number of at most 18 digits"),
     ],
 )
 def test_a_bad_file_of_three_tiers_is_one_sentence(old: str, new: str, told: str) -> None:
@@ -114,6 +142,9 @@ def test_a_bad_file_of_three_tiers_is_one_sentence(old: str, new: str, told: str
         (fat_tree(4, GBPS // 2), "not whole numbers of Gbit/s"),
         (clos(2, 2, 2, 2, 3, GBPS), "has 3 Gbit/s down and 2 up at each switch of tier 0; htsim takes as much up"),
         (clos(2, 1, 2, 2, 2, GBPS), "has 1 Gbit/s down and 2 up at each switch of tier 1"),
+        (fat_tree(4, GBPS, agg_delay_s=1.5e-9), "has delays that are not whole nanoseconds"),
+        (with_one_delay(fat_tree(4, GBPS), 1e-6), "has links of different delay on a tier"),
+        (with_one_delay(leaf_spine(2, 1, 1, GBPS), 1e-6), "has links of different delay on a tier"),
     ],
 )
 def test_other_three_tiers_are_not_written(topology: Topology, told: str) -> None:
@@ -122,7 +153,9 @@ def test_other_three_tiers_are_not_written(topology: Topology, told: str) -> Non
 
 
 def test_a_leaf_spine_is_read() -> None:
-    assert read_topo(TINY) == leaf_spine(4, 2, 8, 100 * 10**9, 200 * 10**9)
+    assert read_topo(TINY) == leaf_spine(*(4, 2, 8, 100 * 10**9, 200 * 10**9), host_delay_s=1e-6, fabric_delay_s=1e-6)
+    none = read_topo(TINY.replace("Downlink_Latency_ns 1000\n", ""))
+    assert none == leaf_spine(4, 2, 8, 100 * 10**9, 200 * 10**9)
 
 
 def test_a_written_topology_has_what_htsim_needs() -> None:
@@ -137,8 +170,11 @@ def test_a_written_topology_has_what_htsim_needs() -> None:
 
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.sampled_from([25, 400]))
 def test_what_is_written_is_read_again(leaves: int, spines: int, times: int, parallel: int, gbps: int) -> None:
-    topology = leaf_spine(leaves, spines, times * spines * parallel, gbps * 10**9, None, parallel)
+    shape = (leaves, spines, times * spines * parallel, gbps * 10**9, None, parallel)
+    topology = leaf_spine(*shape, host_delay_s=600e-9, fabric_delay_s=0.0)
     assert read_topo(write_topo(topology)) == topology
+    plain = leaf_spine(*shape)
+    assert read_topo(write_topo(plain, 700)) == leaf_spine(*shape, host_delay_s=700e-9, fabric_delay_s=700e-9)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import dataclasses
+import math
 import pickle
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address
@@ -153,6 +154,14 @@ def changed(**changes: object) -> Topology:
         ({"links": (link("h1:1", "h2:1"),)}, "joins two hosts", ("links", 0)),
         ({"links": (link("leaf1:4", "leaf1:5"),)}, "to itself", ("links", 0)),
         ({"links": (link("h1:1", "leaf1:1", 0),)}, "rate of link h1:1 to leaf1:1 is 0 bit/s", ("links", 0, "rate")),
+        *(
+            (
+                {"links": (dataclasses.replace(CABLES[0], delay_s=delay_s),)},
+                f"delay of link h1:1 to leaf1:1 is {delay_s} s, but must lie in 0..1",
+                ("links", 0, "delay"),
+            )
+            for delay_s in (-1e-9, 1.1, math.nan)
+        ),
         ({"mtu_bytes": 575}, "mtu_bytes is 575", ("mtu_bytes",)),
         ({"name": ""}, "topology name", ("name",)),
     ],

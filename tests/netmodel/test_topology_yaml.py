@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,10 +73,71 @@ def test_omitted_values_are_derived() -> None:
     assert [each.rate_bps for each in pair.links] == [10**9, 10**9, 2_500_000_000]
 
 
-@given(st.integers(0, 10**6))
-def test_a_dumped_topology_loads_equal(seed: int) -> None:
+@given(st.integers(0, 10**6), st.lists(st.none() | st.floats(0, 1), min_size=1))
+def test_a_dumped_topology_loads_equal(seed: int, delays_s: list[float | None]) -> None:
     topology, _ = random_fabric(seed)
+    links = zip(topology.links, itertools.cycle(delays_s), strict=False)
+    topology = replace(topology, links=tuple(replace(link, delay_s=delay_s) for link, delay_s in links))
     assert read(dump_topology(topology)) == topology
+
+
+def test_delays_of_links_are_read() -> None:
+    pair = read(SPELT_OUT.replace("1G", "1G, delay: 5 us").replace("2.5G", "2.5G, delay: 0.002"))
+    assert [each.delay_s for each in pair.links] == [5e-6, None, 2e-3]
+
+
+@pytest.mark.parametrize(
+    ("text", "delays_s"),
+    [
+        (
+            "leaf_spine: {leaves: 2, spines: 2, hosts_per_leaf: 1, host_rate: 1G, host_delay: 1 us, fabric_delay: 0}",
+            {"h leaf": 1e-6, "leaf spine": 0.0},
+        ),
+        (
+            "leaf_spine: {leaves: 2, spines: 2, hosts_per_leaf: 1, host_rate: 1G, fabric_delay: 2 us, "
+            "optical_switches: 1}",
+            {"h leaf": None, "leaf ocs": 2e-6, "spine ocs": 2e-6},
+        ),
+        (
+            "clos: {pods: 2, leaves: 1, aggs: 1, cores_per_agg: 1, hosts_per_leaf: 1, host_rate: 1G, host_delay: 1 us, "
+            "agg_delay: 2 us, core_delay: 3 us, planes: 2}",
+            {f"h p{plane}leaf": 1e-6 for plane in (1, 2)}
+            | {f"p{plane}leaf p{plane}agg": 2e-6 for plane in (1, 2)}
+            | {f"p{plane}agg p{plane}core": 3e-6 for plane in (1, 2)},
+        ),
+        (
+            "fat_tree: {k: 2, host_rate: 1G, host_delay: 1 us, agg_delay: 2 us, core_delay: 300 ns}",
+            {"h leaf": 1e-6, "leaf agg": 2e-6, "agg core": 300e-9},
+        ),
+        (
+            "rail_optimised: {domains: 2, gpus_per_domain: 1, rail_rate: 1G, hb_rate: 9G, leaves_per_rail: 2, pods: 2, "
+            "spines: 1, rail_delay: 1 us, hb_delay: 1 ns, fabric_delay: 2 us, core_delay: 3 us}",
+            {"d1g rail1l": 1e-6, "d2g rail1l": 1e-6, "d1g hb": 1e-9, "d2g hb": 1e-9, "rail1l agg": 2e-6}
+            | {"agg core": 3e-6},
+        ),
+        (
+            "rail_only: {domains: 2, gpus_per_domain: 1, rail_rate: 1G, hb_rate: 9G, hb_delay: 1 ns}",
+            {"d1g rail": None, "d2g rail": None, "d1g hb": 1e-9, "d2g hb": 1e-9},
+        ),
+        (
+            "direct_connect: {hosts: 3, degree: 2, rate: 1G, delay: 7 us, look_ahead: true}",
+            {"h flip": 7e-6, "flip ocs": 7e-6},
+        ),
+    ],
+)
+def test_builders_give_delays_to_each_tier(text: str, delays_s: dict[str, float | None]) -> None:
+    found = {
+        (" ".join(end.node.rstrip("0123456789") for end in (one.a, one.b)), one.delay_s) for one in read(text).links
+    }
+    assert found == set(delays_s.items())
+
+
+@pytest.mark.parametrize("written", ["5", "5 min", "us", "-1 us", "1e-6 s"])
+def test_a_delay_that_is_no_time_is_refused_with_its_line(written: str) -> None:
+    with pytest.raises(SpecError, match=r"t\.yaml:13: links\[0\]\.delay: '.*' is not a time: write it like '50 us'"):
+        read(SPELT_OUT.replace("1G", f"1G, delay: '{written}'"))
+    with pytest.raises(SpecError, match=r"t\.yaml:13: links\[0\]\.delay: must be less than or equal to 1"):
+        read(SPELT_OUT.replace("1G", "1G, delay: 2 s"))
 
 
 def test_round_trip_through_a_file(tmp_path: Path) -> None:

@@ -179,6 +179,20 @@ def test_each_direction_of_a_link_has_a_delay_of_its_own(tmp_path: Path) -> None
 
 
 @pytest.mark.sandboxed
+def test_links_have_the_delays_of_the_topology_beside_those_of_faults(tmp_path: Path) -> None:
+    """A round trip crosses four links twice."""
+    delayed = leaf_spine(2, 1, 1, RATE_BPS, host_delay_s=0.003, fabric_delay_s=0.01)
+    with MininetFabric(delayed, log_dir=tmp_path, faults={UPLINK: LinkFault(delay_s=0.1)}) as fabric:
+        long = round_trip_s(fabric)
+        fabric.set_faults(UPLINK, LinkFault())
+        short = round_trip_s(fabric)
+        assert fabric.fault_counts().keys() == set(delayed.linked_ports())
+    assert short >= 4 * 0.003 + 4 * 0.01
+    assert long >= 0.1 + 4 * 0.003 + 4 * 0.01
+    assert short < 3 * (4 * 0.003 + 4 * 0.01)
+
+
+@pytest.mark.sandboxed
 def test_late_packets_are_overtaken_and_none_is_lost(tmp_path: Path) -> None:
     packets = 500
     with MininetFabric(TOPOLOGY, log_dir=tmp_path, faults={UPLINK: LinkFault(delay_s=0.005)}) as fabric:

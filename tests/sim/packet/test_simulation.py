@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netmodel import Path, equal_cost_paths, leaf_spine
+from netmodel import Path, PortRef, equal_cost_paths, leaf_spine
 from sim.links import Links
 from sim.packet import Options, Scheme, Simulation
 
@@ -53,6 +53,18 @@ def test_a_single_flow_takes_its_serialisation_time_and_the_hops_of_the_last_pac
     simulation.advance()
     assert simulation.delivered_s()[0] == pytest.approx((packets + 3) * PACKET_S + 4 * 1e-6, rel=1e-12)
     assert simulation.totals()["dropped"] == simulation.route_counters()["retransmits"].sum() == 0
+
+
+def test_links_have_the_delay_of_the_topology_or_that_of_the_options() -> None:
+    links = Links(leaf_spine(2, 2, 3, RATE_BPS, host_delay_s=0.0, fabric_delay_s=7e-6))
+    plain, mixed = LINKS, Links(leaf_spine(2, 2, 3, RATE_BPS, fabric_delay_s=7e-6))
+    for fabric, together_s in ((plain, 4e-6), (mixed, 2 * 7e-6 + 2 * 1e-6), (links, 14e-6)):
+        simulation = simulation_of([[row("h1", "h4")]], links=fabric)
+        simulation.set_conditions(fabric.number(PortRef("leaf1", 4)), delay_s=3e-6)  # beside its own
+        simulation.add_messages(0, 100)
+        simulation.advance()
+        own_s = 4 * 8 * 158 / RATE_BPS
+        assert simulation.delivered_s()[0] == pytest.approx(own_s + together_s + 3e-6, rel=1e-12)
 
 
 def test_a_lane_that_leaves_a_shared_spine_has_the_whole_rate_from_then_on() -> None:

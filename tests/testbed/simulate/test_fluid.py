@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import yaml
 from click.testing import CliRunner
 
 from hostlib import Device
-from netmodel import Flow, path_of
+from netmodel import Flow, PortRef, dump_topology, leaf_spine, path_of
 from sim.links import Links
 from testbed.analysis.results import ideal_of
 from testbed.cli import main
@@ -42,6 +43,25 @@ def test_delays_count_for_every_message() -> None:
     settings = {"link_delay_s": 0.001, "message_delay_s": 0.01}
     run = observe(made(policies=[{"name": "pinned", "policy": "pinned"}], fluid=settings)).runs[0]
     assert run.completion_s == pytest.approx(WIRE_S + LAST_S + 4 * 0.001 + 0.01)
+
+
+def test_delays_of_the_topology_count_where_it_gives_any() -> None:
+    """Two links of each path have a delay of their own, the links of hosts that of the settings."""
+    topology = {"leaf_spine": {**document("fluid")["topology"]["leaf_spine"], "fabric_delay": "20 ms"}}
+    run = observe(
+        made(policies=[{"name": "pinned", "policy": "pinned"}], topology=topology, fluid={"link_delay_s": 0.001})
+    ).runs[0]
+    assert run.completion_s == pytest.approx(WIRE_S + LAST_S + 2 * 0.020 + 2 * 0.001)
+
+
+def test_a_message_is_delivered_when_its_longest_lane_has_brought_its_part() -> None:
+    topology = leaf_spine(2, 2, 2, 10**7)
+    slow = {PortRef("spine2", 1), PortRef("spine2", 2)}
+    links = [replace(link, delay_s=0.020 if link.b in slow else 0.0) for link in topology.links]
+    written = yaml.safe_load(dump_topology(replace(topology, links=tuple(links))))
+    lanes = {"name": "paralet", "policy": "ecmp", "m": 32}
+    run = observe(made(policies=[lanes], topology=written)).runs[0]
+    assert run.completion_s > 2 * 0.020 + WIRE_S
 
 
 def test_the_last_packets_of_several_lanes_take_longer() -> None:

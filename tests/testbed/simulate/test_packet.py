@@ -29,6 +29,14 @@ def test_disjoint_paths_take_the_serialisation_time() -> None:
     assert sum(entry.lane.tx_bytes for entry in run.lanes) == 4 * 409600
 
 
+def test_delays_of_the_topology_count_where_it_gives_any() -> None:
+    topology = {"leaf_spine": {**document("packet")["topology"]["leaf_spine"], "fabric_delay": "20 ms"}}
+    policies = [{"name": "pinned", "policy": "pinned"}]
+    changes = {"policies": policies, "packet": {"link_delay_s": 0.001, "window_bdp": 4}}
+    (plain,), (delayed,) = (observe(made(**changes, **more)).runs for more in ({}, {"topology": topology}))
+    assert delayed.completion_s - plain.completion_s == pytest.approx(2 * (0.020 - 0.001), rel=0.02)
+
+
 def test_ecmp_is_slowed_by_the_flows_on_its_most_loaded_link() -> None:
     for run in observe(made(seeds=8)).runs:
         data_bytes = 100 * (4096 + HEADER_BYTES)
@@ -135,7 +143,7 @@ def test_jobs_that_run_alone_do_not_collide() -> None:
         ),
         (
             {"links": {"leaf1:3": {"delay": 0.1}}, "packet": {"pfc": True}},
-            "with pfc all links have the delay packet.link_delay_s",
+            "with pfc links have the delays of the topology and packet.link_delay_s; leave it out",
         ),
         ({"policies": [{"name": "a", "policy": "adaptive"}]}, "fabric packet has no policy adaptive"),
         ({"packet": {"congestion": "dctcp"}}, "give ecn_bytes"),

@@ -198,6 +198,15 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"fabric": "fluid", "events": [{"at_s": 1.0, "links": {"leaf1:3": {}}}]},
         r"events\[0\].links: fabric fluid has no links with faults; use mininet",
     ),
+    (
+        {
+            "fabric": "softroce",
+            "topology": {
+                "leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": 1, "host_delay": 1e-6}
+            },
+        },
+        "topology: fabric softroce has no links with delays; leave them out, or use mininet",
+    ),
     ({"fabric": "routed", "pinning": "rules"}, "pinning: routers choose paths by a hash; leave it out"),
     (
         {"fabric": "routed", "policies": [{"name": "c", "policy": "controller"}]},

@@ -37,15 +37,16 @@ Scheme scheme_of(const std::string& name) {
   return static_cast<Scheme>(found - names.begin());
 }
 
-std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Array<std::int32_t>& head,
-                                 const Array<bool>& is_switch, double propagation_s, std::int64_t switch_bytes,
-                                 std::int64_t port_bytes, std::int64_t mark_bytes, bool pause,
-                                 std::int64_t payload_bytes, std::int64_t header_bytes, std::int64_t ack_bytes,
-                                 const std::string& receiver, bool dctcp, double window_bdp, double timeout_rtts,
-                                 const std::string& scheme, double flowlet_gap_s, double hold_s, double reroute_rtts,
-                                 std::uint64_t seed) {
-  check(rate_bps.size() == head.size() && rate_bps.size() % 2 == 0 && rate_bps.size() < kMost,
-        "there must be a rate and a head for each direction of each link");
+std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Array<double>& propagation_s,
+                                 const Array<std::int32_t>& head, const Array<bool>& is_switch,
+                                 std::int64_t switch_bytes, std::int64_t port_bytes, std::int64_t mark_bytes,
+                                 bool pause, std::int64_t payload_bytes, std::int64_t header_bytes,
+                                 std::int64_t ack_bytes, const std::string& receiver, bool dctcp, double window_bdp,
+                                 double timeout_rtts, const std::string& scheme, double flowlet_gap_s, double hold_s,
+                                 double reroute_rtts, std::uint64_t seed) {
+  check(rate_bps.size() == head.size() && rate_bps.size() == propagation_s.size() && rate_bps.size() % 2 == 0 &&
+            rate_bps.size() < kMost,
+        "there must be a rate, a propagation and a head for each direction of each link");
   check(std::ranges::all_of(view(rate_bps), [](auto rate) { return rate >= 1000 && rate <= 100'000'000'000'000; }),
         "a rate lies outside 1 kbit/s .. 100 Tbit/s");
   check(std::ranges::all_of(view(head), [&](auto node) { return node >= 0 && node < is_switch.size(); }),
@@ -60,8 +61,7 @@ std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Arra
   check(window_bdp > 0 && window_bdp < 1e6 && timeout_rtts >= 1 && timeout_rtts < 1e6 && reroute_rtts >= 1 &&
             reroute_rtts < 1e6,
         "window_bdp or a number of round trips is out of range");
-  const NetworkOptions network{.propagation = time_of(propagation_s),
-                               .switch_bytes = switch_bytes,
+  const NetworkOptions network{.switch_bytes = switch_bytes,
                                .port_bytes = port_bytes,
                                .mark_bytes = mark_bytes,
                                .pause = pause,
@@ -80,7 +80,9 @@ std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Arra
       .scheme = network.scheme,
       .reroute_rtts = reroute_rtts};
   const std::vector<NodeId> heads(view(head).begin(), view(head).end());
-  return std::make_unique<Simulation>(view(rate_bps), heads, view(is_switch), network, transport, seed);
+  std::vector<Time> propagations(propagation_s.size());
+  std::ranges::transform(view(propagation_s), propagations.begin(), time_of);
+  return std::make_unique<Simulation>(view(rate_bps), propagations, heads, view(is_switch), network, transport, seed);
 }
 
 /// The links of a row up to its first -1. Raises ValueError unless they lead from a host over switches, and over hosts
@@ -290,8 +292,8 @@ py::dict totals(Simulation& simulation) {
 PYBIND11_MODULE(_packet, module) {
   module.doc() = "The native core of sim.packet.";
   py::class_<Simulation>(module, "Simulation")
-      .def(py::init(&make), py::kw_only(), py::arg("rate_bps"), py::arg("head"), py::arg("is_switch"),
-           py::arg("propagation_s"), py::arg("switch_bytes"), py::arg("port_bytes"), py::arg("mark_bytes"),
+      .def(py::init(&make), py::kw_only(), py::arg("rate_bps"), py::arg("propagation_s"), py::arg("head"),
+           py::arg("is_switch"), py::arg("switch_bytes"), py::arg("port_bytes"), py::arg("mark_bytes"),
            py::arg("pause"), py::arg("payload_bytes"), py::arg("header_bytes"), py::arg("ack_bytes"),
            py::arg("receiver"), py::arg("dctcp"), py::arg("window_bdp"), py::arg("timeout_rtts"), py::arg("scheme"),
            py::arg("flowlet_gap_s"), py::arg("hold_s"), py::arg("reroute_rtts"), py::arg("seed"))

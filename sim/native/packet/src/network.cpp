@@ -10,17 +10,22 @@
 namespace paralet::packet {
 
 Network::Network(Context& context, const Routes& routes, std::span<const std::int64_t> rates,
-                 std::span<const NodeId> heads, std::span<const bool> switches, const NetworkOptions& options)
+                 std::span<const Time> propagations, std::span<const NodeId> heads, std::span<const bool> switches,
+                 const NetworkOptions& options)
     : context_(context), routes_(routes), options_(options) {
   for (const bool is_switch : switches) nodes_.push_back({is_switch});
   for (std::size_t l = 0; l < rates.size(); ++l)
-    links_.push_back({rates[l], heads[l], {options_.propagation, options_.mark_bytes, 0}});
+    links_.push_back({rates[l], heads[l], {propagations[l], options_.mark_bytes, 0}, propagations[l]});
   if (!options_.pause) return;
   std::vector<std::int64_t> degree(nodes_.size());
   std::vector<std::int64_t> headroom(nodes_.size());  // bytes that may still arrive after a pause was sent
   for (const auto& link : links_) {
     ++degree[link.head];
-    const std::int64_t arriving = 2 * options_.propagation * (link.rate / 8) / kSecond + 3 * options_.largest_bytes;
+    // Not in integers: the product of a long delay and a high rate overflows them.
+    const double seconds = static_cast<double>(link.first_propagation) / static_cast<double>(kSecond);
+    const double on_the_way = std::min(2 * seconds * static_cast<double>(link.rate) / 8,
+                                       static_cast<double>(options_.switch_bytes));  // more never fits
+    const std::int64_t arriving = static_cast<std::int64_t>(on_the_way) + 3 * options_.largest_bytes;
     headroom[link.head] = std::max(headroom[link.head], arriving);
   }
   for (std::size_t n = 0; n < nodes_.size(); ++n) {
@@ -33,7 +38,7 @@ Network::Network(Context& context, const Routes& routes, std::span<const std::in
 }
 
 void Network::set_conditions(LinkId link, const LinkConditions& conditions) {
-  if (options_.pause && conditions.propagation > options_.propagation) {
+  if (options_.pause && conditions.propagation > links_[link].first_propagation) {
     throw std::invalid_argument("priority flow control needs buffers for the delay of every link");
   }
   links_[link].conditions = conditions;

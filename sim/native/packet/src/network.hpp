@@ -21,7 +21,6 @@ struct LinkConditions {
 };
 
 struct NetworkOptions {
-  Time propagation;            // of every link at the start
   std::int64_t switch_bytes;   // buffer of a switch, shared by its ports
   std::int64_t port_bytes;     // limit of one output queue
   std::int64_t mark_bytes;     // of every link at the start
@@ -56,10 +55,11 @@ class Network {
     std::int64_t max_queued = 0;  // bytes
   };
 
-  /// Links 2k and 2k + 1 are the directions of a cable. `heads` are the nodes that links lead to. Throws
-  /// std::invalid_argument when the buffer of a switch is too small for `pause`.
-  Network(Context& context, const Routes& routes, std::span<const std::int64_t> rates, std::span<const NodeId> heads,
-          std::span<const bool> switches, const NetworkOptions& options);
+  /// Links 2k and 2k + 1 are the directions of a cable. `heads` are the nodes that links lead to, `propagations` what
+  /// they have at the start. Throws std::invalid_argument when the buffer of a switch is too small for `pause`.
+  Network(Context& context, const Routes& routes, std::span<const std::int64_t> rates,
+          std::span<const Time> propagations, std::span<const NodeId> heads, std::span<const bool> switches,
+          const NetworkOptions& options);
 
   void attach(Transport& transport) { transport_ = &transport; }
   void set_groups(Groups groups);
@@ -109,7 +109,8 @@ class Network {
     std::int64_t rate;
     NodeId head;
     LinkConditions conditions;
-    Time last_arrival = 0;  // of a packet in `propagating`
+    Time first_propagation;  // for which buffers are laid out
+    Time last_arrival = 0;   // of a packet in `propagating`
     PacketQueue acks;
     PacketQueue queue;          // of data to be passed on; hosts ask the transport for their own
     PacketQueue propagating;    // sent completely; they arrive in this order

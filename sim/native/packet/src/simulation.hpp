@@ -16,10 +16,11 @@ namespace paralet::packet {
 /// Deterministic by seed: all random numbers come from one generator, and events of one time have an order.
 class Simulation {
  public:
-  Simulation(std::span<const std::int64_t> rates, std::span<const NodeId> heads, std::span<const bool> switches,
-             const NetworkOptions& network, const TransportOptions& transport, std::uint64_t seed)
+  Simulation(std::span<const std::int64_t> rates, std::span<const Time> propagations, std::span<const NodeId> heads,
+             std::span<const bool> switches, const NetworkOptions& network, const TransportOptions& transport,
+             std::uint64_t seed)
       : context_(seed),
-        network_(context_, routes_, rates, heads, switches, network),
+        network_(context_, routes_, rates, propagations, heads, switches, network),
         transport_(context_, routes_, network_, transport) {
     network_.attach(transport_);
   }

@@ -29,8 +29,7 @@ constexpr std::array<LinkId, 2> kDown{12, 14};  // from there to the second leaf
 constexpr std::array<LinkId, 6> kRelayed{0, 3, 2, 8, 12, 5};
 constexpr std::array<LinkId, 4> kStraightBack{4, 13, 9, 1};
 
-constexpr NetworkOptions kNetwork{.propagation = kPropagation,
-                                  .switch_bytes = 9'000'000,
+constexpr NetworkOptions kNetwork{.switch_bytes = 9'000'000,
                                   .port_bytes = 9'000'000,
                                   .mark_bytes = 0,
                                   .pause = false,
@@ -65,8 +64,8 @@ constexpr TransportOptions eager(Receiver receiver) {
 class Fabric {
  public:
   explicit Fabric(const NetworkOptions& network = kNetwork, const TransportOptions& transport = kTransport,
-                  std::uint64_t seed = 1)
-      : simulation_(kRates, kHeads, kSwitches, network, transport, seed) {}
+                  std::uint64_t seed = 1, Time uplink_propagation = kPropagation)
+      : simulation_(kRates, propagations(uplink_propagation), kHeads, kSwitches, network, transport, seed) {}
 
   /// A message of `kPackets` packets from host 0 or 1 to host 2 or 3, over one spine, on its own channel.
   MessageId send(NodeId src, NodeId dst, std::size_t spine) {
@@ -117,6 +116,13 @@ class Fabric {
   }
 
  private:
+  static std::array<Time, kHeads.size()> propagations(Time of_first_uplink) {
+    std::array<Time, kHeads.size()> found{};
+    std::ranges::fill(found, kPropagation);
+    found.at(kUp[0]) = of_first_uplink;
+    return found;
+  }
+
   static constexpr auto kRates = [] {
     std::array<std::int64_t, kHeads.size()> rates{};
     std::ranges::fill(rates, kRate);
@@ -257,10 +263,27 @@ TEST_CASE("a link has a threshold for marks of its own") {
         fabric.network().counters(kUp[0]).marked + fabric.network().counters(kDown[0]).marked);
 }
 
+TEST_CASE("every link has its own propagation") {
+  Fabric fabric(kNetwork, kTransport, 1, 5 * kPropagation);
+  const std::array messages{fabric.send(0, 2, 0), fabric.send(1, 3, 1)};
+  fabric.run();
+  CHECK(fabric.transport().delivered(messages[0]) == end_of(kPackets) + 4 * kPropagation);
+  CHECK(fabric.transport().delivered(messages[1]) == end_of(kPackets));
+}
+
 TEST_CASE("priority flow control takes no longer delay than its buffers were laid out for") {
-  Fabric fabric(shallow(true));
-  CHECK_THROWS_AS(fabric.network().set_conditions(0, {.propagation = kPropagation + 1, .mark_bytes = 0, .loss = 0}),
-                  std::invalid_argument);
+  Fabric fabric(shallow(true), kTransport, 1, 2 * kPropagation);
+  const auto delay = [&](LinkId link, Time propagation) {
+    fabric.network().set_conditions(link, {.propagation = propagation, .mark_bytes = 0, .loss = 0});
+  };
+  CHECK_THROWS_AS(delay(0, kPropagation + 1), std::invalid_argument);
+  CHECK_THROWS_AS(delay(kUp[0], 2 * kPropagation + 1), std::invalid_argument);
+  delay(kUp[0], 2 * kPropagation);
+}
+
+TEST_CASE("priority flow control refuses delays for which no buffer is large enough, however long they are") {
+  for (const Time longest : {kSecond / 1000, kSecond, 1'000'000 * kSecond})
+    CHECK_THROWS_AS(Fabric(shallow(true), kTransport, 1, longest), std::invalid_argument);
 }
 
 TEST_CASE("a lost packet is repeated within a round trip; without packets behind it, after the timeout") {
