@@ -2,6 +2,7 @@
 """`paralet predict`: the path of a flow, or the source ports that lead to a path. Needs neither root nor a fabric."""
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,15 +101,27 @@ def _crossing(topology: "Topology", answer: list[dict[str, Any]], via: str) -> l
 
 def _described(topology: "Topology", path: "FabricPath", ports: list[int]) -> dict[str, Any]:
     last = topology.peer(path[-1])
-    return {"nodes": [*(hop.node for hop in path), last.node], "out_ports": [str(hop) for hop in path], "ports": ports}
+    delays_s = [delay_s for hop in path if (delay_s := topology.link_at(hop).delay_s) is not None]
+    return {
+        "nodes": [*(hop.node for hop in path), last.node],
+        "out_ports": [str(hop) for hop in path],
+        "ports": ports,
+        "delay_s": round(math.fsum(delays_s), 12) if delays_s else None,
+    }
 
 
 def _text(answer: list[dict[str, Any]]) -> str:
-    return "\n".join(f"{_way(entry)}  {_ports(entry['ports'])}" for entry in answer)
+    return "\n".join(f"{_way(entry)}  {_ports(entry['ports'])}{_delay(entry['delay_s'])}" for entry in answer)
 
 
 def _way(entry: dict[str, Any]) -> str:
     return " -> ".join([*entry["out_ports"], entry["nodes"][-1]])
+
+
+def _delay(delay_s: float | None) -> str:
+    from netmodel.times import format_seconds
+
+    return "" if delay_s is None else f"  delay {format_seconds(delay_s)}"
 
 
 def _ports(ports: list[int]) -> str:

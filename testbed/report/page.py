@@ -19,7 +19,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from netmodel import top_switches
+from netmodel import Topology, top_switches
+from netmodel.times import format_seconds
 from testbed.analysis import metrics
 from testbed.analysis.arranged import traffic_of
 from testbed.analysis.flows import FlowCheck
@@ -53,6 +54,7 @@ def write(
         experiment=experiment,
         spec=experiment.spec,
         spec_text=dump(experiment.spec, whole=False),
+        delays=_delays(experiment.topology),
         ideal_s=ideal_s,
         provenance=provenance,
         policies=[_policy_row(experiment, result, ideal_s) for result in results],
@@ -114,6 +116,12 @@ def _save(plot: Plot, folder: Path, experiment: Experiment, results: Sequence[Po
         FigureCanvasAgg(figure).print_png(folder / f"{plot.name}.png")  # type: ignore[no-untyped-call]
         figure.set_layout_engine("none")  # the layout stays, and is not computed again
         return embedded(figure, plot.alt)
+
+
+def _delays(topology: Topology) -> str:
+    """The delays that the topology gives to links, in words; empty where it gives none."""
+    found = sorted({link.delay_s for link in topology.links if link.delay_s is not None})
+    return " to ".join(format_seconds(delay_s) for delay_s in dict.fromkeys((*found[:1], *found[-1:])))
 
 
 def _policy_row(experiment: Experiment, result: PolicyResult, ideal_s: float) -> dict[str, Any]:

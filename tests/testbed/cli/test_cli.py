@@ -345,6 +345,16 @@ def test_predict_lists_paths_through_a_switch_of_any_tier(tmp_path: Path, switch
     assert all(switch in path["nodes"] for path in found)
 
 
+def test_predict_says_for_how_long_packets_are_under_way_where_links_have_delays(tmp_path: Path) -> None:
+    (fabric := tmp_path / "fabric.yaml").write_text(
+        "fat_tree: {k: 4, host_rate: 10 Mbit/s, host_delay: 500 ns, agg_delay: 2 us, core_delay: 10 us}"
+    )
+    for dst, delay_s, said in (("h16", 25e-6, "25 us"), ("h3", 5e-6, "5 us"), ("h2", 1e-6, "1 us")):
+        options = ("predict", "h1", dst, 50000, "--topology", fabric)
+        assert json.loads(paralet(*options, "--json").stdout)["paths"][0]["delay_s"] == delay_s
+        assert paralet(*options).stdout.endswith(f"port 50000  delay {said}\n")
+
+
 def test_predict_uses_source_port_rules_for_a_spec_with_pinning_rules(tmp_path: Path) -> None:
     spec = write_spec(tmp_path, pinning="rules")
     said = [

@@ -37,6 +37,18 @@ def test_a_report_is_written_again_and_is_the_same(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == json.loads((folder / "summary.json").read_text())
 
 
+def test_a_report_says_which_delays_links_have(tmp_path: Path) -> None:
+    shape = {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "10 Mbit/s"}
+    for name, delays, said in (
+        ("none", {}, None),
+        ("one", {"host_delay": "5 us"}, "links with delays of 5 us"),
+        ("two", {"host_delay": "5 us", "fabric_delay": 0.001}, "links with delays of 5 us to 1 ms"),
+    ):
+        text = (ran(tmp_path / name, topology={"leaf_spine": {**shape, **delays}}) / "report.html").read_text()
+        assert ("with delays" in text) == (said is not None)
+        assert said is None or f", {said}, fluid" in text
+
+
 def test_results_are_compared_relative_to_their_own_ideal(tmp_path: Path) -> None:
     small = ran(tmp_path / "one")
     large = ran(
