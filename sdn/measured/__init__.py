@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pinning by measured paths: which ports are known to take which way, and plans over the ways that are known. Pure.
+
+`tables`: source ports by way for each pair of NICs, as probes saw them. `models`: which ports to probe where switches
+hash affinely. `known_paths`: a plan that grows with what is known. docs/measured-paths.md explains the whole.
+"""
