@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import IO, NoReturn, Self
 
 from emul import namespaces
@@ -21,6 +22,8 @@ from testbed.run.agent import Hostlib, serve
 from testbed.run.agents import StartAgent
 
 _PID_BYTES = 4
+_NAME_BYTES = 15
+"""Of a process's name (proc(5), comm)."""
 
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """Agents and their programs multiply no matrices: threads of numpy's linear algebra would cost memory and time."""
@@ -36,7 +39,7 @@ class AgentProcess:
         sys.stderr.flush()
         self._pid = os.fork()
         if self._pid == 0:
-            _run(theirs, their_reports)
+            _run(host, theirs, their_reports)
         theirs.close()
         os.close(their_reports)
         self._pidfd = os.pidfd_open(self._pid)
@@ -104,10 +107,12 @@ class AgentProcesses:
             agent.end()
 
 
-def _run(commands: socket.socket, reports: int) -> NoReturn:
+def _run(host: str, commands: socket.socket, reports: int) -> NoReturn:
     """What a fork does: it never returns into the runner's code."""
     status = 1
     try:
+        # Forks have the command line of the runner, so `ps` and `pgrep` tell agents by this name (of 15 bytes at most).
+        Path("/proc/self/comm").write_bytes(f"paralet {host}".encode()[:_NAME_BYTES])
         os.dup2(commands.fileno(), 0)
         os.dup2(reports, 1)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # with the pipes of other agents, whose end they would hide

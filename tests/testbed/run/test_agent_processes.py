@@ -13,6 +13,7 @@ from testbed.process_group import ProcessError
 from testbed.run import agent_messages as messages
 from testbed.run.agent_processes import AgentProcess, AgentProcesses
 from testbed.run.agents import Agents
+from tests.hostlib.path_service import eventually
 
 NO_PROCESS = 2**31 - 1
 """More than the largest process id."""
@@ -29,6 +30,12 @@ def test_agents_without_hosts_end_with_their_context() -> None:
         pids = [agent._pid for agent in processes._agents.values()]
         assert all(os.path.exists(f"/proc/{pid}") for pid in pids)
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def test_agents_are_told_apart_by_the_names_of_their_processes() -> None:
+    with AgentProcesses(["h1", "a-host-with-a-long-name"]) as processes:
+        for agent, name in zip(processes._agents.values(), ("paralet h1", "paralet a-host-"), strict=True):
+            eventually(lambda pid=agent._pid, name=name: Path(f"/proc/{pid}/comm").read_text() == f"{name}\n", name)
 
 
 def test_an_agent_ends_when_the_runner_has_ended_though_others_were_forked_later(pair: list[AgentProcess]) -> None:
