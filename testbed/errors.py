@@ -4,6 +4,9 @@
 Of other packages only `netmodel.printable` is imported here: testbed.nccl runs on machines without the rest.
 """
 
+from errno import EMFILE
+from resource import RLIMIT_NOFILE, getrlimit
+
 
 class TestbedError(Exception):
     """Something went wrong while a valid request was carried out. The command exits with status 1."""
@@ -24,6 +27,11 @@ class InputError(TestbedError):
 
 def sentence_of(error: OSError) -> str:
     """A sentence for an error of the operating system, such as a full disk or a folder where a file should be."""
+    if error.errno == EMFILE:
+        most = getrlimit(RLIMIT_NOFILE)[0]
+        return (
+            f"this process may open {most} files and needs more; raise the limit (`ulimit -n`), or take a smaller spec"
+        )
     file, reason = error.filename2 or error.filename, error.strerror or str(error)
     return f"{file} cannot be used: {reason}" if file else reason
 

@@ -50,6 +50,40 @@ def test_the_entry_point_is_testbed_main() -> None:
     assert scripts["paralet"] == "testbed.__main__:main"
 
 
+OPEN_FILES = """
+import resource, sys
+from testbed.cli import main
+from testbed.errors import sentence_of
+hard = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+main(["predict", "--help"], standalone_mode=False)
+soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+files = []
+try:
+    while len(files) < 1000:
+        files.append(open("/dev/null"))
+except OSError as error:
+    print(soft, sentence_of(error))
+else:
+    print(soft, "enough")
+"""
+
+
+@pytest.mark.parametrize(
+    ("hard", "said"),
+    [
+        (2000, "2000 enough"),
+        (100, "100 this process may open 100 files and needs more; raise the limit (`ulimit -n`), or take a smaller"),
+    ],
+)
+def test_a_command_may_open_as_many_files_as_the_hard_limit_allows(hard: int, said: str) -> None:
+    """A spec with some hundred hosts needs more than the usual soft limit. What is too low is named."""
+    done = subprocess.run(
+        [sys.executable, "-c", OPEN_FILES, str(hard)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1].startswith(said)
+
+
 def test_ctrl_c_during_imports_ends_the_process_silently() -> None:
     ended = run(INTERRUPT_WHILE_IMPORTING)
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
