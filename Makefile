@@ -23,7 +23,7 @@ setup: ## Install what is missing (Debian packages, .venv) and build the native 
 
 .PHONY: demo
 demo: setup ## A ring over the NCCL plugin and the demo on an emulated fabric, with reports (root; SPEC=FILE for another)
-	@for spec in $(SPEC); do .venv/bin/paralet run "$$spec"; done
+	@for spec in $(SPEC); do .venv/bin/paralet run --overwrite "$$spec"; done
 
 .PHONY: test
 test: lint test-unit test-native test-integration ## All checks and tests (root)

@@ -25,6 +25,7 @@ from testbed.spec import Experiment, Instance
 
 OBSERVATIONS = "observations.json"
 SUMMARY = "summary.json"
+KEPT = "runs.jsonl"
 PROVENANCE = "provenance.json"
 SPEC = "spec.yaml"
 LOGS = "logs"
@@ -263,7 +264,7 @@ def prepare(folder: Path) -> None:
     """Create the result folder and remove files that an earlier run of the same name left there."""
     logs = folder / LOGS
     logs.mkdir(parents=True, exist_ok=True)
-    for pattern in ("*.csv", "*.png", "*.json", "report.html", SPEC, f"{LOGS}/*"):
+    for pattern in (KEPT, "*.csv", "*.png", "*.json", "report.html", SPEC, f"{LOGS}/*"):
         for old in folder.glob(pattern):
             if not old.is_dir():
                 old.unlink()

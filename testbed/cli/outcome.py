@@ -3,6 +3,7 @@
 
 import gc
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,15 @@ import click
 from pydantic import ValidationError
 
 from netmodel import LocatedError, Location
+from netmodel.printable import printable
 from testbed.analysis import results
+from testbed.analysis.kept_runs import KeptRuns, whole_part
 from testbed.analysis.metrics import PolicyResult
 from testbed.analysis.observations import Observations
 from testbed.analysis.recorded import check_recorded
 from testbed.errors import InputError, sentence_of
 from testbed.provenance import Provenance
-from testbed.spec import Experiment
+from testbed.spec import Experiment, check
 
 
 def observations_of(folder: Path, experiment: Experiment) -> Observations:
@@ -38,6 +41,38 @@ def observations_of(folder: Path, experiment: Experiment) -> Observations:
     except LocatedError as error:
         raise _damaged(path, error.where, str(error)) from error
     return observations
+
+
+def ended_of(folder: Path, experiment: Experiment) -> tuple[Experiment, Observations]:
+    """The experiment in a result folder with its observations; of an interrupted run the part that has ended.
+
+    Says on standard error which part that is. Raises InputError as `observations_of` does, and where no run has ended.
+    """
+    path = folder / results.KEPT
+    if (folder / results.OBSERVATIONS).is_file() or not path.is_file():
+        return experiment, observations_of(folder, experiment)
+    try:
+        kept = KeptRuns(path).kept
+    except OSError as error:
+        raise InputError(sentence_of(error)) from error
+    except ValidationError as error:
+        raise _damaged(path, (), error.errors(include_input=False)[0]["msg"]) from error
+    policies, seeds = whole_part(experiment, kept)
+    if not policies:
+        raise InputError(f"{folder} has no run that has ended; run the experiment again")
+    chosen = [policy for policy in experiment.spec.policies if policy.name in policies]
+    part = check(experiment.spec.model_copy(update={"policies": chosen, "seeds": seeds}))
+    runs = [run for run in kept if run.policy in policies and run.seed in seeds]
+    observations = Observations(runs=runs)
+    try:
+        check_recorded(part, observations)
+    except LocatedError as error:
+        raise _damaged(path, error.where, str(error)) from error
+    asked = len(experiment.spec.policies) * len(experiment.seeds)
+    said = f"{folder} is of an interrupted run: {len(kept)} of {asked} runs have ended"
+    named = f"seeds {', '.join(map(str, seeds))} of {', '.join(policies)}"
+    print(printable(f"paralet: {said}, and the report has {named}"), file=sys.stderr)
+    return part, observations
 
 
 def _damaged(path: Path, where: Location, why: str) -> InputError:

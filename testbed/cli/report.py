@@ -14,6 +14,7 @@ from testbed.errors import InputError
 from testbed.result_folder import sole_writer
 
 if TYPE_CHECKING:
+    from testbed.analysis.observations import Observations
     from testbed.spec import Experiment
 
 
@@ -33,37 +34,39 @@ if TYPE_CHECKING:
 def report(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
     """Write the report of one result folder again, or compare several result folders in one page.
 
-    A result FOLDER is what `paralet run` has left in results/NAME.
+    A result FOLDER is what `paralet run` has left in results/NAME. Of an interrupted run, the report has the seeds of
+    which every policy's run has ended.
     """
     require("models", "paralet report")
     from testbed import spec
     from testbed.analysis import results
-    from testbed.cli.outcome import evaluate, observations_of
+    from testbed.cli.outcome import ended_of, evaluate
 
     for folder in folders:
-        _check_finished(folder)
+        _check_begun(folder)
     if len(folders) == 1:
         click.get_current_context().with_resource(sole_writer(folders[0], option=None))
-    experiments = [spec.load(folder / results.SPEC) for folder in folders]
+    ended = [ended_of(folder, spec.load(folder / results.SPEC)) for folder in folders]
     if len(folders) == 1:
-        evaluate(experiments[0], observations_of(folders[0], experiments[0]), folders[0]).show(as_json)
+        ((experiment, observations),) = ended
+        evaluate(experiment, observations, folders[0]).show(as_json)
     else:
-        _compare(folders, experiments, out, as_json)
+        _compare(folders, ended, out, as_json)
 
 
-def _check_finished(folder: Path) -> None:
+def _check_begun(folder: Path) -> None:
     from testbed.analysis import results
 
-    for name in (results.SPEC, results.OBSERVATIONS):
-        if not (folder / name).is_file():
-            raise InputError(f"{folder} is not a result folder of a finished run: it has no {name}")
+    if not (folder / results.SPEC).is_file():
+        raise InputError(f"{folder} is not a result folder of a run: it has no {results.SPEC}")
 
 
-def _compare(folders: Sequence[Path], experiments: "Sequence[Experiment]", out: Path, as_json: bool) -> None:
+def _compare(
+    folders: Sequence[Path], ended: "Sequence[tuple[Experiment, Observations]]", out: Path, as_json: bool
+) -> None:
     from testbed.analysis import results
     from testbed.analysis.flows import flows_of
     from testbed.analysis.metrics import by_policy
-    from testbed.cli.outcome import observations_of
     from testbed.cli.tables import console, table
     from testbed.report import Compared, write_comparison
     from testbed.report.compare import rows_of
@@ -72,10 +75,10 @@ def _compare(folders: Sequence[Path], experiments: "Sequence[Experiment]", out: 
         Compared(
             name,
             experiment,
-            by_policy(experiment, flows_of(experiment, observations_of(folder, experiment))),
+            by_policy(experiment, flows_of(experiment, observations)),
             results.ideal_of(experiment),
         )
-        for name, folder, experiment in zip(_names(folders), folders, experiments, strict=True)
+        for name, (experiment, observations) in zip(_names(folders), ended, strict=True)
     ]
     page = write_comparison(out, compared)
     rows = rows_of(compared)

@@ -3,6 +3,7 @@
 
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -14,9 +15,9 @@ from netmodel.printable import printable_lines
 from testbed.cli.extras import require
 from testbed.cli.options import results_folder, seeds_and_policies
 from testbed.errors import InputError, TestbedError
-from testbed.result_folder import sole_writer
 
 if TYPE_CHECKING:
+    from testbed.analysis.kept_runs import KeptRuns
     from testbed.analysis.observations import Observations
     from testbed.spec import Experiment, FabricName
 
@@ -45,6 +46,9 @@ _OWN_STATUS = (1, 2)
     show_default=True,
     help="Time limit of a guest, including its boot.",
 )
+@click.option(
+    "--overwrite", is_flag=True, help="Replace earlier results in DIR/NAME. Without it they stay: see the text above."
+)
 @click.option("--watch", is_flag=True, help="Show lanes, links and finished runs meanwhile, as `paralet top` does.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table.")
 @click.pass_context
@@ -56,6 +60,7 @@ def run(
     policies: tuple[str, ...],
     fabric: "FabricName | None",
     time_limit_s: int,
+    overwrite: bool,
     watch: bool,
     as_json: bool,
 ) -> None:
@@ -65,6 +70,9 @@ def run(
     own, which are removed when the run ends. Fabrics fluid and packet are models and need no root. On fabric softroce,
     hosts have RDMA devices of the Linux kernel; if this machine's kernel lacks them, the run happens in a guest, which
     is slow. Writes summary.json, report.html, plots, CSV files and logs to DIR/NAME, where NAME is the spec's.
+
+    Each run is kept when it ends. After Ctrl-C or a failure the same command goes on where it stopped, and `paralet
+    report` shows what is there. If DIR/NAME has other results, the new ones go to DIR/NAME-2, and so on.
     """
     require("models", "paralet run")
     from emul import rxe
@@ -72,6 +80,7 @@ def run(
     from testbed import spec
     from testbed.analysis import results
     from testbed.cli.outcome import evaluate, observations_of
+    from testbed.cli.run_folder import run_folder
     from testbed.provenance import provenance
 
     experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric, run_code=True)
@@ -89,14 +98,14 @@ def run(
         require_machine()
     if experiment.spec.fabric_kind.routers and (lacking := requirements.lack()) is not None:
         raise InputError(f"fabric {experiment.spec.fabric}: {lacking.what}; {lacking.remedy}")
-    folder = results_dir / experiment.spec.name
-    context.with_resource(sole_writer(folder))
-    _make(folder)
     written = spec.dump(experiment.spec)
+    held = context.with_resource(ExitStack())
+    folder, kept = run_folder(results_dir / experiment.spec.name, written, overwrite, held)
+    _say_where(folder, results_dir / experiment.spec.name, kept, len(experiment.seeds) * len(experiment.spec.policies))
     (folder / results.SPEC).write_text(written)
     results.write_provenance(folder, provenance(sys.argv))
     if modelled:
-        observations = _model(experiment, folder)
+        observations = _model(experiment, folder, kept)
     else:
         if in_guest:
             _run_in_guest(folder, time_limit_s)
@@ -106,6 +115,7 @@ def run(
             run_in_sandbox(_runner_argv(folder, GIVEN), folder / results.LOGS, written)
         observations = observations_of(folder, experiment)
     outcome = evaluate(experiment, observations, folder)
+    (folder / results.KEPT).unlink(missing_ok=True)  # the observations have all of them
     results.point_latest(folder)
     outcome.show(as_json)
     context.exit(0 if all(result.verified for result in outcome.results) else 1)
@@ -119,23 +129,25 @@ def require_machine() -> None:
             raise InputError(f"{finding.name}: {finding.detail}{remedy} (`paralet doctor` shows everything)")
 
 
-def _make(folder: Path) -> None:
-    from testbed.analysis import results
+def _say_where(folder: Path, asked: Path, kept: "KeptRuns", runs: int) -> None:
+    """Say on standard error what is not as the user may expect it: another folder, or runs that are not repeated."""
+    if kept.kept:
+        said = f"{folder} has {len(kept.kept)} of {runs} runs from before; they are kept (--overwrite: start anew)"
+    elif folder != asked:
+        said = f"{asked} has other results, so these go to {folder} (--overwrite: replace them)"
+    else:
+        return
+    print(printable_lines(f"paralet: {said}"), file=sys.stderr)
 
-    try:
-        results.prepare(folder)
-    except OSError as error:
-        raise InputError(f"cannot write results to {folder}: {error.strerror}") from error
 
-
-def _model(experiment: "Experiment", folder: Path) -> "Observations":
+def _model(experiment: "Experiment", folder: Path, kept: "KeptRuns") -> "Observations":
     """Run on a modelled fabric, in this process, and save what was observed. Raises TestbedError."""
     from testbed import progress
     from testbed.analysis import results
     from testbed.simulate.models import observe
 
     with progress.Steps(len(experiment.seeds) * len(experiment.spec.policies), every_s=2.0) as steps:
-        observations = observe(experiment, steps)
+        observations = observe(experiment, steps, kept)
     observations.save(folder / results.OBSERVATIONS)
     return observations
 
@@ -145,6 +157,7 @@ def _runner_argv(folder: Path, spec_file: Path) -> list[str]:
 
     argv = [sys.executable, "-m", "testbed.run.runner"]
     argv += ["--spec", str(spec_file), "--out", str(folder / results.OBSERVATIONS)]
+    argv += ["--kept", str(folder / results.KEPT)]
     return [*argv, "--log-dir", str(folder / results.LOGS), "--journal", str(folder / results.JOURNAL)]
 
 
@@ -172,7 +185,7 @@ def run_in_sandbox(argv: list[str], logs: Path, given: str, output: IO[str] | No
     Raises the exception that matches its exit status (see `_check`).
     """
     try:
-        # Nothing of an interrupted run is kept, so the runner needs no time for an orderly end.
+        # What has ended is on the disk, so the runner needs no time for an orderly end.
         stderr = None if output is None else output.fileno()
         with tempfile.TemporaryFile() as standard_input:
             standard_input.write(given.encode())

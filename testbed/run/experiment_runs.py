@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from testbed.analysis.kept_runs import NOT_KEPT, Runs
 from testbed.analysis.observations import HappenedEvent, RunRecord
 from testbed.arrangements import Arranger
 from testbed.errors import TestbedError
@@ -94,8 +95,10 @@ class Runner:
         self._switches = switches
         self._seen = SeenFlows(fabric, experiment.topology)
 
-    def runs(self, steps: Steps) -> Iterator[RunRecord]:
-        """Run every policy with every seed. The policies alternate, so that drift of the machine affects all equally.
+    def runs(self, steps: Steps, runs: Runs = NOT_KEPT) -> Iterator[RunRecord]:
+        """Run every policy with every seed of which `runs` has none.
+
+        The policies alternate, so that drift of the machine affects all equally.
 
         Raises TestbedError when a run fails.
         """
@@ -110,7 +113,7 @@ class Runner:
                 by_rank = _RankAgents(agents, [hosts.index(host) for host in instance.hosts])
                 for policy in experiment.spec.policies:
                     steps.now(f"{policy.name} (m = {policy.m}), seed {seed}")
-                    yield self._run(by_rank, policy, instance)
+                    yield runs.get(policy.name, seed, partial(self._run, by_rank, policy, instance))
                     steps.advance()
 
     def _run(self, agents: _RankAgents, policy: Policy, instance: Instance) -> RunRecord:

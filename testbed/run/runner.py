@@ -4,8 +4,8 @@
 It brings the fabric up, carries out the runs (`experiment_runs`) and writes the observations to one file. The analysis
 happens outside, so that as little code as possible runs with privileges.
 
-It does not handle Ctrl-C: an interrupted experiment has no result, and `paralet run` ends the sandbox with everything
-in it.
+It does not handle Ctrl-C: `paralet run` ends the sandbox with everything in it, and what has ended is kept
+(`testbed.analysis.kept_runs`).
 """
 
 import argparse
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from testbed.analysis.kept_runs import NOT_KEPT, KeptRuns, Runs
 from testbed.analysis.observations import Observations
 from testbed.live.runs_so_far import Entry, line
 from testbed.progress import Steps
@@ -25,9 +26,16 @@ from testbed.spec import Experiment, all_hosts, load
 
 
 def run_in_sandbox(
-    experiment: Experiment, agents: AgentProcesses, log_dir: Path, steps: Steps, tell: Callable[[Entry], None]
+    experiment: Experiment,
+    agents: AgentProcesses,
+    log_dir: Path,
+    steps: Steps,
+    tell: Callable[[Entry], None],
+    runs: Runs = NOT_KEPT,
 ) -> Observations:
-    """Bring the fabric up, carry out all runs, take the fabric down. `tell` is called with entries of a journal.
+    """Bring the fabric up, carry out the runs of which `runs` has none, take the fabric down.
+
+    `tell` is called with entries of a journal.
 
     Raises InputError when the topology cannot be laid out, and TestbedError for every other failure.
     """
@@ -38,7 +46,7 @@ def run_in_sandbox(
         with brought_up(experiment, log_dir, services.dead_links) as up:
             start = agents.on(up.host_pid)
             runner = Runner(experiment, up.fabric, up.switches, up.arrangers, log_dir, start, services.serving, tell)
-            records = list(runner.runs(steps))
+            records = list(runner.runs(steps, runs))
             steps.now("taking the fabric down")
     return Observations(runs=records)
 
@@ -50,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--spec", type=Path, required=True, help="spec file; file names in it are relative to its folder"
     )
     parser.add_argument("--out", type=Path, required=True, help="file to write the observations to")
+    parser.add_argument("--kept", type=Path, help="file of the runs that have ended; without it none are kept")
     parser.add_argument("--log-dir", type=Path, required=True, help="folder for logs and pcaps")
     parser.add_argument("--journal", type=Path, help="file that gets a line when a run begins, changes links, or ends")
     arguments = parser.parse_args(argv)
@@ -63,7 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         experiment = load(arguments.spec, run_code=True)  # `paralet run` has written it
         runs = len(experiment.seeds) * len(experiment.spec.policies)
         with AgentProcesses(all_hosts(experiment)) as agents, Steps(runs) as steps:
-            run_in_sandbox(experiment, agents, arguments.log_dir, steps, tell).save(arguments.out)
+            kept = NOT_KEPT if arguments.kept is None else KeptRuns(arguments.kept)
+            run_in_sandbox(experiment, agents, arguments.log_dir, steps, tell, kept).save(arguments.out)
 
     return exit_status(work)
 

@@ -11,6 +11,7 @@ from sim.fluid import Messages, Simulation
 from sim.links import Links
 from sim.messages import NO_CHANNEL
 from sim.paths import Paths, spread_paths
+from testbed.analysis.kept_runs import NOT_KEPT, Runs
 from testbed.analysis.observations import HappenedEvent, LinkLoad, Observations, RunRecord
 from testbed.errors import TestbedError
 from testbed.progress import Steps
@@ -38,9 +39,9 @@ _Floats = npt.NDArray[np.float64]
 _Numbers = npt.NDArray[np.int64]
 
 
-def observe(experiment: Experiment, steps: Steps) -> Observations:
+def observe(experiment: Experiment, steps: Steps, runs: Runs = NOT_KEPT) -> Observations:
     """Every policy with every seed. Raises TestbedError when a run cannot end, as when a host is cut off."""
-    return observe_runs(experiment, steps, _run)
+    return observe_runs(experiment, steps, _run, runs)
 
 
 def _run(instance: Instance, policy: Policy, links: Links) -> RunRecord:

@@ -12,6 +12,7 @@ from netmodel import Path, PortRef
 from sim.links import Links
 from sim.messages import NO_CHANNEL
 from sim.packet import Options, Simulation
+from testbed.analysis.kept_runs import NOT_KEPT, Runs
 from testbed.analysis.observations import HappenedEvent, LinkLoad, Observations, RunRecord
 from testbed.errors import InputError
 from testbed.progress import Steps
@@ -35,9 +36,9 @@ _Longs = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 
 
-def observe(experiment: Experiment, steps: Steps) -> Observations:
+def observe(experiment: Experiment, steps: Steps, runs: Runs = NOT_KEPT) -> Observations:
     """Every policy with every seed. Raises InputError when the settings do not fit the topology."""
-    return observe_runs(experiment, steps, partial(_run, steps=steps))
+    return observe_runs(experiment, steps, partial(_run, steps=steps), runs)
 
 
 @dataclass(frozen=True, eq=False)

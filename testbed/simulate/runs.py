@@ -7,6 +7,7 @@ A record has the same fields as that of an emulated run, so that the same report
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from netmodel import PortRef
 from sim.links import Links
 from testbed.allocation.demands import Pair, bytes_by_pair
+from testbed.analysis.kept_runs import Runs
 from testbed.analysis.link_history import fabric_ports, history_of
 from testbed.analysis.observations import (
     HappenedEvent,
@@ -61,16 +63,19 @@ def packet_bytes(experiment: Experiment) -> int:
 
 
 def observe_runs(
-    experiment: Experiment, steps: Steps, run: Callable[[Instance, Policy, Links], RunRecord]
+    experiment: Experiment,
+    steps: Steps,
+    run: Callable[[Instance, Policy, Links], RunRecord],
+    runs: Runs,
 ) -> Observations:
-    """Call `run` for every policy with every seed."""
+    """Call `run` for every policy with every seed of which `runs` has none."""
     links = Links(experiment.topology)
     records = []
     for seed in experiment.seeds:
         instance = Instance(experiment, seed)
         for policy in experiment.spec.policies:
             steps.now(f"{policy.name} (m = {policy.m}), seed {seed}")
-            records.append(run(instance, policy, links))
+            records.append(runs.get(policy.name, seed, partial(run, instance, policy, links)))
             steps.advance()
     return Observations(runs=records)
 

@@ -192,7 +192,7 @@ def test_run_refuses_a_results_folder_that_cannot_be_created(tmp_path: Path, rea
 @pytest.mark.parametrize("taken", ["small/spec.yaml", "small/summary.json", "latest"])
 def test_a_folder_at_the_path_of_a_result_file_is_a_one_line_error(tmp_path: Path, taken: str) -> None:
     (tmp_path / taken).mkdir(parents=True)
-    done = paralet("run", write_spec(tmp_path), "--fabric", "fluid", "--results", tmp_path)
+    done = paralet("run", write_spec(tmp_path), "--fabric", "fluid", "--results", tmp_path, "--overwrite")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == f"paralet: {tmp_path / taken} cannot be used: Is a directory"
 

@@ -88,7 +88,7 @@ def test_mistakes_are_told_in_a_sentence(tmp_path: Path) -> None:
     folder = ran(tmp_path / "one")
     (tmp_path / "empty").mkdir()
     for arguments, sentence in [
-        ([tmp_path / "empty"], f"{tmp_path / 'empty'} is not a result folder of a finished run: it has no spec.yaml"),
+        ([tmp_path / "empty"], f"{tmp_path / 'empty'} is not a result folder of a run: it has no spec.yaml"),
         ([folder, folder.parent / "latest"], f"{folder} and {folder.parent / 'latest'} are the same folder"),
         ([], "Missing argument 'FOLDER...'"),
     ]:
