@@ -522,7 +522,10 @@ def survey(pids: Iterable[int] | None = None, limits: Limits | None = None) -> S
             missing.append(pid)
         devices = {(device.name, device.guid): device for device in reversed(found)}  # each once
         if devices:
-            ordered = sorted(devices.values(), key=lambda one: (*address_order(one.address), one.udp_port, one.guid))
+            ordered = sorted(
+                devices.values(),
+                key=lambda snapshot: (*address_order(snapshot.address), snapshot.udp_port, snapshot.guid),
+            )
             processes.append(Process(pid, command_of(pid), tuple(ordered), own.state, own.uid))
         if omitted := sum(device.lanes_omitted for device in devices.values()):
             beyond.append(f"process {pid} of user {own.uid}: {omitted:,} lanes are left out, beyond the limit")
@@ -593,7 +596,7 @@ def without_false_claims(processes: Sequence[Process]) -> tuple[list[Process], l
 
 
 def _endpoints(device: DeviceSnapshot) -> list[Endpoint]:
-    return [(one.address, one.udp_port) for one in device.members or (device,)]
+    return [(nic.address, nic.udp_port) for nic in device.members or (device,)]
 
 
 def _name(endpoint: Endpoint) -> str:

@@ -241,9 +241,9 @@ def started(ranks: int, seconds: float, loss: float) -> Iterator[list[subprocess
     try:
         yield processes
     finally:
-        for one in processes:
-            one.kill()
-            one.communicate()
+        for process in processes:
+            process.kill()
+            process.communicate()
 
 
 def soak(ranks: int, seconds: float, loss: float) -> list[dict[str, Any]]:
@@ -251,13 +251,13 @@ def soak(ranks: int, seconds: float, loss: float) -> list[dict[str, Any]]:
     with started(ranks, seconds, loss) as processes:
 
         def lines() -> list[str]:
-            return [one.stdout.readline().strip() for one in processes if one.stdout]
+            return [process.stdout.readline().strip() for process in processes if process.stdout]
 
         def tell(line: str) -> None:
-            for one in processes:
-                assert one.stdin is not None
-                one.stdin.write(line + "\n")
-                one.stdin.flush()
+            for process in processes:
+                assert process.stdin is not None
+                process.stdin.write(line + "\n")
+                process.stdin.flush()
 
         tell(" ".join(lines()))
         assert lines() == ["done"] * ranks, "a process exited early"

@@ -373,8 +373,8 @@ def test_several_groups_over_one_device() -> None:
             others = [second[group.rank]] + ([third[group.rank - 1]] if group.rank > 0 else [])
             buffers = [np.full(50_000, float(group.rank)) for _ in range(1 + len(others))]
             operations = [
-                one.all_reduce(b.ctypes.data, b.ctypes.data, len(b), "float64")
-                for one, b in zip([group, *others], buffers, strict=True)
+                member.all_reduce(b.ctypes.data, b.ctypes.data, len(b), "float64")
+                for member, b in zip([group, *others], buffers, strict=True)
             ]
             for operation, buffer in zip(operations, buffers, strict=True):
                 operation.wait(DEADLINE_S)

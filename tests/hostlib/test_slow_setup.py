@@ -75,9 +75,9 @@ class SlowRank:
             send(b"\5" + connect[1:5] + struct.pack(">I", 0x51 + number))
 
     def close(self) -> None:
-        for one in (self._tcp, self._udp, self._listener):
-            if one is not None:
-                one.close()
+        for sock in (self._tcp, self._udp, self._listener):
+            if sock is not None:
+                sock.close()
 
 
 def test_the_retry_time_of_a_link_begins_anew_with_every_answer() -> None:

@@ -287,16 +287,16 @@ def snapshot(
     of the path client, and the sizes of connections and NICs may be wrong.
     """
     more = longer // 8
-    told = [COUNTS[0] + more, COUNTS[1] + more, COUNTS[2] + more - missing]
+    counts = [COUNTS[0] + more, COUNTS[1] + more, COUNTS[2] + more - missing]
     lane = 104 + 8 * PER_LANE + longer
-    rows = [one.ljust(connection_bytes, b"\0")[:connection_bytes] for one in connections]
+    rows = [connection.ljust(connection_bytes, b"\0")[:connection_bytes] for connection in connections]
     rows += [struct.pack("=16s16sII", *nic, 0).ljust(nic_bytes, b"\0")[:nic_bytes] for nic in nics]
     # Every counter is its position among those of the device, from 3 on: connections and peers are 1 and 2.
     numbers, position = [], 3
-    for known, count in zip(COUNTS, told, strict=True):
+    for known, count in zip(COUNTS, counts, strict=True):
         numbers += [*range(position, position + known), *([0] * more)][:count]
         position += known
-    sizes = struct.pack("=8I", *told, connection_bytes, len(connections), nic_bytes, len(nics), 0)
+    sizes = struct.pack("=8I", *counts, connection_bytes, len(connections), nic_bytes, len(nics), 0)
     device = struct.pack("=16s16s16sIIII", bytes(range(16)), interface, policy, 0x0A000001, 4791, 4096, 8)
     device += struct.pack("=QQQ16sQQ", 10**9, 1, 2, bytes(16), 1, 2) + sizes + struct.pack("=Q", 3)
     device += struct.pack(f"={len(numbers)}Q", *numbers) + b"".join(rows)

@@ -35,12 +35,14 @@ def test_four_snapshots_of_74000_lanes_are_read_in_part() -> None:
     with impostors(large, large, large, large):
         survey = stats.survey()
     (own,) = (process for process in survey.processes if process.pid == ME)
-    lanes = sum(len(one.lanes) for one in own.devices)
+    lanes = sum(len(device.lanes) for device in own.devices)
     assert 0 < lanes <= Limits().process.lanes
     assert own.devices[0].lanes_omitted == 74_000 - lanes
-    told = [sentence for sentence in survey.left_out if sentence.startswith(f"process {ME} of user {os.getuid()}: ")]
-    assert any("it has more lanes than one look reads" in sentence for sentence in told)
-    assert any(f"{74_000 - lanes:,} lanes are left out" in sentence for sentence in told)
+    sentences = [
+        sentence for sentence in survey.left_out if sentence.startswith(f"process {ME} of user {os.getuid()}: ")
+    ]
+    assert any("it has more lanes than one look reads" in sentence for sentence in sentences)
+    assert any(f"{74_000 - lanes:,} lanes are left out" in sentence for sentence in sentences)
 
 
 def test_bytes_files_and_lanes_are_limited() -> None:
@@ -115,9 +117,9 @@ def test_the_socket_tells_whose_device_it_is() -> None:
             true = Process(ME, "job", (device(address=address, udp_port=port),), uid=os.getuid())
             false = Process(ME, "liar", (device(address=address, udp_port=port, guid="b"),), uid=4242)
             other = Process(ME, "liar", (device(address="10.0.0.9"),), uid=4242)
-            kept, told = without_false_claims([false, true, other])
+            kept, sentences = without_false_claims([false, true, other])
             assert kept == [true, other]
-            assert told == [
+            assert sentences == [
                 f"process {ME} of user 4242 claims {true.devices[0].name}, which is another user's: it is left out"
             ]
     assert udp_owners(ME, endpoints) == {}
@@ -125,10 +127,10 @@ def test_the_socket_tells_whose_device_it_is() -> None:
 
 def test_claims_about_which_the_kernel_knows_nothing_stay_and_are_told() -> None:
     claims = [Process(ME, "job", (device(address="192.0.2.1"),), uid=uid) for uid in (1000, 1001)]
-    kept, told = without_false_claims(claims)
+    kept, sentences = without_false_claims(claims)
     assert kept == claims
-    assert told == [
+    assert sentences == [
         f"192.0.2.1:4791 is claimed by user 1000 (process {ME}), user 1001 (process {ME}): at most one of them is right"
     ]
-    of_one_user = [replace(one, uid=7) for one in claims]
+    of_one_user = [replace(claim, uid=7) for claim in claims]
     assert without_false_claims(of_one_user) == (of_one_user, [])

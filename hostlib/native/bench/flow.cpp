@@ -94,11 +94,11 @@ struct DeviceEnd {
     return out;
   }
   void exchange(std::uint64_t messages) {
-    for (Turns& one : turns) one.start(messages);
+    for (Turns& turn : turns) turn.start(messages);
     const auto over = [this] { return std::ranges::all_of(turns, &Turns::over); };
     while (!over()) {
       device.wait([this] { return std::ranges::any_of(turns, &Turns::ready); }, std::nullopt);
-      for (Turns& one : turns) one.advance();
+      for (Turns& turn : turns) turn.advance();
     }
   }
 
@@ -128,12 +128,12 @@ End open_end(const FlowCase& c, Side side, int link) {
         side == Side::kFar ? accept_sockets(link, c.far, options) : connect_sockets(link, c.near, options), options));
   }
   return [comms](std::uint64_t messages) {
-    for (auto& one : *comms) one->start(messages);
+    for (auto& comm : *comms) comm->start(messages);
     for (bool over = false; !over;) {
       over = true;
-      for (auto& one : *comms) over = one->progress() && over;
+      for (auto& comm : *comms) over = comm->progress() && over;
     }
-    for (auto& one : *comms) one->finish();
+    for (auto& comm : *comms) comm->finish();
   };
 }
 

@@ -160,12 +160,12 @@ class Attacker {
     const std::uint32_t count = (how & 4) != 0 ? script.u8() : 1;
     const std::uint64_t offset = (how & 8) != 0 ? script.u8() : 0;
     const std::span<const std::byte> payload(source_.data(), std::min({size, source_.size(), std::size_t{kPathMtu}}));
-    const bool apart = (how & 32) != 0;
+    const bool end_follows = (how & 32) != 0;
     if ((how & 128) != 0) lane.psn = (lane.psn + script.u8() % 8 - 3) & wire::kPsnMask;  // a gap, or the past
-    request(lane, apart || (how & 16) != 0 ? Opcode::kWriteOnly : Opcode::kWriteOnlyImm, payload,
+    request(lane, end_follows || (how & 16) != 0 ? Opcode::kWriteOnly : Opcode::kWriteOnlyImm, payload,
             advertisement.address + offset, advertisement.rkeys[member_of(lane.qpn)],
             handshake::immediate(advertisement.slot, count));
-    if (!apart) return;
+    if (!end_follows) return;
     const std::uint32_t claimed = (how & 64) != 0 ? script.u8() * 64U : static_cast<std::uint32_t>(payload.size());
     const auto end = handshake::encode(handshake::FlowletEnd{
         .slot = advertisement.slot, .count = static_cast<std::uint16_t>(count), .bytes = claimed});
@@ -381,8 +381,8 @@ class Attacker {
   void hear(std::span<const std::byte> datagram) {
     wire::Packet packet;
     require(wire::parse(datagram, packet) == wire::ParseError::kNone);
-    const auto lane =
-        std::ranges::find_if(lanes_, [&](const Lane& one) { return (one.qpn & wire::kPsnMask) == packet.dest_qpn; });
+    const auto lane = std::ranges::find_if(
+        lanes_, [&](const Lane& known) { return (known.qpn & wire::kPsnMask) == packet.dest_qpn; });
     if (lane == lanes_.end() || static_cast<Opcode>(packet.opcode) == Opcode::kAcknowledge) return;
     last_request_ = packet.psn;
     if (answers_) answer(*lane, packet.psn, wire::kAckNoCredits);

@@ -56,15 +56,15 @@ struct Receiving {
 
 /// A stream of frames, most of them valid, in pieces of any size.
 void try_reader(Script script) {
-  Receiving one;
-  for (std::size_t i = 0; i < 1U + script.u8() % 4; ++i) one.give(i);
+  Receiving receiving;
+  for (std::size_t i = 0; i < 1U + script.u8() % 4; ++i) receiving.give(i);
   Bytes stream;
   const unsigned frames = script.u8() % 16;
   for (unsigned i = 0; i < frames; ++i) {
     const std::uint8_t what = script.u8();
     tcp::Frame frame{.kind = static_cast<WorkKind>(what % 3),
                      .length = script.u8(),
-                     .rkey = (what & 4) != 0 ? script.u32() : one.rkey,
+                     .rkey = (what & 4) != 0 ? script.u32() : receiving.rkey,
                      .imm = script.u16(),
                      .address = (what & 8) != 0 ? script.u64() : script.u8()};
     std::array<std::byte, tcp::kFrameBytes> header{};
@@ -75,37 +75,37 @@ void try_reader(Script script) {
   }
   std::array<std::byte, 32> sink{};
   std::size_t at = 0;
-  while (at < stream.size() && !one.reader.refused()) {
+  while (at < stream.size() && !receiving.reader.refused()) {
     const std::uint8_t how = script.u8();
-    if (how == 1) one.table.retire(one.rkey);
+    if (how == 1) receiving.table.retire(receiving.rkey);
     if (how == 2) {
-      one.table.remove(one.rkey);
-      one.memory.close(0, kRegionBytes);
+      receiving.table.remove(receiving.rkey);
+      receiving.memory.close(0, kRegionBytes);
     }
     const std::size_t part = std::min<std::size_t>(1U + how / 4, stream.size() - at);
-    const std::span<std::byte> target = one.reader.target(sink);
+    const std::span<std::byte> target = receiving.reader.target(sink);
     if ((how & 3) == 3 && !target.empty()) {
       const std::size_t direct = std::min(part, target.size());
       std::copy_n(stream.begin() + static_cast<std::ptrdiff_t>(at), direct, target.begin());
-      one.reader.placed(direct);
+      receiving.reader.placed(direct);
       at += direct;
       continue;
     }
-    const std::size_t taken = one.reader.take(Bytes(stream.begin() + static_cast<std::ptrdiff_t>(at),
-                                                    stream.begin() + static_cast<std::ptrdiff_t>(at + part)));
-    require(taken <= part && (taken == part || one.reader.refused() || one.reader.stalled()));
+    const std::size_t taken = receiving.reader.take(Bytes(stream.begin() + static_cast<std::ptrdiff_t>(at),
+                                                          stream.begin() + static_cast<std::ptrdiff_t>(at + part)));
+    require(taken <= part && (taken == part || receiving.reader.refused() || receiving.reader.stalled()));
     at += taken;
-    if (!one.reader.stalled()) continue;
-    if (one.completions.empty()) return;  // a frame holds the only buffer
-    one.give(one.completions.back().cookie);
+    if (!receiving.reader.stalled()) continue;
+    if (receiving.completions.empty()) return;  // a frame holds the only buffer
+    receiving.give(receiving.completions.back().cookie);
   }
-  require(one.reader.messages() == one.completions.size());
+  require(receiving.reader.messages() == receiving.completions.size());
 }
 
 /// What the queue sends, however it is cut, and however often its connection ends, is what the reader gets.
 void try_queue(Script script) {
-  Receiving one;
-  one.give(0);
+  Receiving receiving;
+  receiving.give(0);
   tcp::SendQueue queue;
   std::vector<Completion> sent;
   std::array<std::byte, 255> payload{};
@@ -117,7 +117,7 @@ void try_queue(Script script) {
     if (what % 2 == 0 && !script.done()) {
       const auto kind = static_cast<WorkKind>(script.u8() % 3);
       const std::uint32_t length = kind == WorkKind::kSend ? script.u8() % kBufferBytes : script.u8();
-      queue.post({.kind = kind, .cookie = ++posted, .data = payload.data(), .length = length, .rkey = one.rkey});
+      queue.post({.kind = kind, .cookie = ++posted, .data = payload.data(), .length = length, .rkey = receiving.rkey});
     }
     queue.gather(batch, 1U + script.u8());
     std::size_t left = std::min<std::size_t>(batch.bytes, script.done() ? SIZE_MAX : script.u8());
@@ -125,23 +125,23 @@ void try_queue(Script script) {
     for (const iovec& piece : std::span(batch.pieces.data(), batch.used)) {
       const std::size_t part = std::min(left, piece.iov_len);
       const std::span<const std::byte> bytes(static_cast<const std::byte*>(piece.iov_base), part);
-      for (std::size_t taken = one.reader.take(bytes); taken < part || one.reader.stalled();) {
-        require(one.reader.stalled());
-        one.give(0);
-        taken += one.reader.take(bytes.subspan(taken));
+      for (std::size_t taken = receiving.reader.take(bytes); taken < part || receiving.reader.stalled();) {
+        require(receiving.reader.stalled());
+        receiving.give(0);
+        taken += receiving.reader.take(bytes.subspan(taken));
       }
       left -= part;
       stream += part;
     }
-    require(!one.reader.refused());
+    require(!receiving.reader.refused());
     if (what % 8 == 1) {
       queue.acknowledge(stream - std::min<std::uint64_t>(stream, script.u8()), kQpn, sent);
     } else if (what % 8 == 3) {
-      one.reader.restart();
+      receiving.reader.restart();
       stream = 0;
-      require(queue.resume(one.reader.frames(), kQpn, sent));
+      require(queue.resume(receiving.reader.frames(), kQpn, sent));
     }
-    require(queue.first_frame() <= one.reader.frames() && sent.size() == queue.first_frame());
+    require(queue.first_frame() <= receiving.reader.frames() && sent.size() == queue.first_frame());
     for (std::size_t i = 0; i < sent.size(); ++i) require(sent[i].cookie == i + 1);
   }
 }

@@ -186,7 +186,7 @@ class Loopback {
 
   void random(std::span<std::byte> out) {
     const MutexLock lock(mutex_);
-    for (std::byte& one : out) one = static_cast<std::byte>(random_.next());
+    for (std::byte& byte : out) byte = static_cast<std::byte>(random_.next());
   }
 
   void restart() {

@@ -135,8 +135,8 @@ class PyGroup {
 
 void set_handles(const PyGroup& group, const std::vector<py::bytes>& given) {
   std::vector<std::array<std::byte, handshake::kHandleBytes>> handles;
-  for (const py::bytes& one : given) {
-    const std::string bytes = one;
+  for (const py::bytes& text : given) {
+    const std::string bytes = text;
     auto& handle = handles.emplace_back();
     if (bytes.size() != handle.size()) throw py::value_error("exchange must return 128 bytes for each rank");
     std::memcpy(handle.data(), bytes.data(), handle.size());

@@ -279,11 +279,11 @@ void Links::tell(const std::string& why) {
     }
   }
   // A close fails what has not left, and a notice may have to wait for the other side's receive.
-  const auto told = [this] {
+  const auto all_sent = [this] {
     return std::ranges::all_of(links_, [](Link& link) { return !link.open() || link.announcements().sent(); });
   };
   try {
-    device_->wait(told, kTimeToTell);
+    device_->wait(all_sent, kTimeToTell);
   } catch (const TransportError&) {  // NOLINT(bugprone-empty-catch): another thread closed the device
   }
 }

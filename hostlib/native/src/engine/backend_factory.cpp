@@ -125,12 +125,12 @@ std::unique_ptr<Backend> make_one(const DeviceOptions& options) {
 std::unique_ptr<Backend> make_backend(const DeviceOptions& options) {
   if (options.fused_with.empty()) return make_one(options);
   std::vector<std::unique_ptr<Backend>> members;
-  DeviceOptions one = options;
-  one.line_rate_bps /= static_cast<double>(1 + options.fused_with.size());  // the rate is of all members together
-  members.push_back(make_one(one));
+  DeviceOptions member = options;
+  member.line_rate_bps /= static_cast<double>(1 + options.fused_with.size());  // the rate is of all members together
+  members.push_back(make_one(member));
   for (const IpAddress& address : options.fused_with) {
-    one.address = address;
-    members.push_back(make_one(one));
+    member.address = address;
+    members.push_back(make_one(member));
   }
   return std::make_unique<FusedBackend>(std::move(members));
 }

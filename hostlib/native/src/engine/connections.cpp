@@ -13,11 +13,11 @@
 namespace paralet {
 namespace {
 
-/// Why a device with lanes of kind `one` cannot be the peer of one with another kind.
-std::string other_lanes(Transport one) {
+/// Why a device with lanes of kind `own` cannot be the peer of a device with another kind.
+std::string other_lanes(Transport own) {
   constexpr const char* kTcp = "TCP connections (back end tcp)";
   constexpr const char* kRoce = "RoCEv2 (back end soft or verbs)";
-  const bool tcp = one == Transport::kTcp;
+  const bool tcp = own == Transport::kTcp;
   return std::string("its lanes are ") + (tcp ? kTcp : kRoce) + ", those of its peer " + (tcp ? kRoce : kTcp) +
          ": give both sides the same back end";
 }
@@ -156,7 +156,7 @@ Peer* Connections::welcome(std::unique_ptr<Channel>& channel, const IpAddress& f
   Peer& peer = peers_.add(hello.endpoint.address, hello.endpoint.device, hello.endpoint.qps.size(), std::move(channel));
   std::vector<IpAddress> addresses{hello.endpoint.address};
   addresses.reserve(further.size() + 1);
-  for (const handshake::Endpoint::Member& one : further) addresses.push_back(one.address);
+  for (const handshake::Endpoint::Member& other : further) addresses.push_back(other.address);
   peer.path_mtu = path_mtu_to(addresses);
   if (!further.empty()) peer.fuse(shard_.backend().members(), start).token = hello.endpoint.join;
   const auto welcomed = [this, &peer]() PARALET_REQUIRES(progress_lock) {

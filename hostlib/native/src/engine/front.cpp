@@ -181,7 +181,8 @@ void Front::on_channel_event(int fd, std::uint32_t events) {
   for (std::size_t i = 0; i < parts_.peers.all.size(); ++i) {
     Peer& peer = *parts_.peers.all[i];
     if (peer.dead()) continue;
-    const auto found = std::ranges::find_if(peer.channels(), [fd](const auto& one) { return one && one->fd() == fd; });
+    const auto found =
+        std::ranges::find_if(peer.channels(), [fd](const auto& channel) { return channel && channel->fd() == fd; });
     if (found == peer.channels().end()) continue;
     Channel& channel = **found;
     const auto member = static_cast<unsigned>(found - peer.channels().begin());
@@ -249,19 +250,19 @@ void Front::on_frame(Peer& peer, const handshake::Frame& frame) {
     return;
   }
   std::visit(
-      [&]<typename T>(const T& one) PARALET_REQUIRES(progress_lock) {
+      [&]<typename T>(const T& message) PARALET_REQUIRES(progress_lock) {
         using namespace handshake;  // NOLINT(google-build-using-namespace): its frames only
         constexpr auto is_any = []<typename... Types>() { return (std::is_same_v<T, Types> || ...); };
         if constexpr (is_any.template operator()<NewQp, QpReady, QpDrained, QpStopped>()) {
-          if (!parts_.set_up.hold(peer, one.lane, frame)) parts_.renewals.on(peer, one);
+          if (!parts_.set_up.hold(peer, message.lane, frame)) parts_.renewals.on(peer, message);
         } else if constexpr (is_any.template operator()<Join, MemberDown, Numbered>()) {
-          parts_.members.on(peer, one);
+          parts_.members.on(peer, message);
         } else if constexpr (is_any.template operator()<Close, Closed>()) {
-          parts_.closes.on(peer, one);
+          parts_.closes.on(peer, message);
         } else if constexpr (std::is_same_v<T, Overrun>) {
-          parts_.receives.on(peer, one);
+          parts_.receives.on(peer, message);
         } else {
-          parts_.connections.on(peer, one);
+          parts_.connections.on(peer, message);
         }
       },
       frame);

@@ -73,13 +73,13 @@ bool Listeners::token_matches(std::uint32_t listener, const handshake::Token& to
 std::shared_ptr<Connection> Listeners::arrived(std::uint32_t id, const std::shared_ptr<Connection>& connection) {
   Listener& listener = *listeners_.at(id).first;
   std::shared_ptr<Connection> dropped;
-  bool told = true;
+  bool warned = true;
   {
     const MutexLock lock(listener.mutex_);
     dropped = listener.backlog_.add(connection);
-    if (dropped) told = std::exchange(listener.told_, true);
+    if (dropped) warned = std::exchange(listener.warned_, true);
   }
-  if (!told) {
+  if (!warned) {
     context_.options.log("more than " + std::to_string(Backlog::kMostOfHost) + " connections from " +
                          format_address(connection->peer_address) +
                          " wait to be accepted: those that have ended are forgotten, further ones are refused");
@@ -110,12 +110,12 @@ bool Listeners::on_readable(int fd) {
 }
 
 Channel* Listeners::incoming(int fd) const {
-  const auto found = std::ranges::find(incoming_, fd, [](const Incoming& one) { return one.channel->fd(); });
+  const auto found = std::ranges::find(incoming_, fd, [](const Incoming& incoming) { return incoming.channel->fd(); });
   return found != incoming_.end() ? found->channel.get() : nullptr;
 }
 
 Incoming Listeners::take(int fd) {
-  const auto found = std::ranges::find(incoming_, fd, [](const Incoming& one) { return one.channel->fd(); });
+  const auto found = std::ranges::find(incoming_, fd, [](const Incoming& incoming) { return incoming.channel->fd(); });
   Incoming out = std::move(*found);
   incoming_.erase(found);
   return out;
@@ -125,7 +125,7 @@ void Listeners::tick(Nanos t) {
   if (std::exchange(paused_, false)) {
     for (const ListeningSocket& member : listening_) sockets_.watch(member.socket.get(), false);
   }
-  std::erase_if(incoming_, [t](const Incoming& one) { return t >= one.until; });
+  std::erase_if(incoming_, [t](const Incoming& incoming) { return t >= incoming.until; });
 }
 
 }  // namespace paralet

@@ -37,7 +37,7 @@ class Listener {
   friend class Listeners;
   Mutex mutex_;
   Backlog backlog_ PARALET_GUARDED_BY(mutex_);
-  bool told_ PARALET_GUARDED_BY(mutex_) = false;  ///< the user, that a host has too many in it
+  bool warned_ PARALET_GUARDED_BY(mutex_) = false;  ///< the user knows that a host has too many in it
 };
 
 /// A TCP connection whose first frame has not come yet.

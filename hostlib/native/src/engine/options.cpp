@@ -431,11 +431,11 @@ void set_addresses(DeviceOptions& options, const std::string& text) {
   std::vector<IpAddress> all;
   for (std::size_t from = 0; from <= text.size();) {
     const std::size_t to = std::min(text.find('+', from), text.size());
-    const std::string one = text.substr(from, to - from);
-    const auto address = parse_address(one);
-    if (!address) throw std::invalid_argument("'" + one + "' is not an IP address such as 10.0.0.1 or fd00::1");
+    const std::string given = text.substr(from, to - from);
+    const auto address = parse_address(given);
+    if (!address) throw std::invalid_argument("'" + given + "' is not an IP address such as 10.0.0.1 or fd00::1");
     if (std::ranges::find(all, *address) != all.end()) {
-      throw std::invalid_argument("the address " + one + " is given twice: fuse different NICs");
+      throw std::invalid_argument("the address " + given + " is given twice: fuse different NICs");
     }
     all.push_back(*address);
     from = to + 1;

@@ -47,8 +47,8 @@ std::unique_ptr<Reassembly::Kept> Reassembly::take(std::uint32_t psn) {
 
 void Reassembly::clear() {
   if (!table_) return;
-  for (const auto& one : table_->slots) {
-    if (one) memory_->give_back(one->bytes);
+  for (const auto& slot : table_->slots) {
+    if (slot) memory_->give_back(slot->bytes);
   }
   release_table();
 }

@@ -473,7 +473,7 @@ bool SoftBackend::outgrows_route(Qp& qp) {
   if (!mtu) return false;
   const std::uint32_t fitting = wire::largest_path_mtu(*mtu, !options_.address.is_ipv4());
   if (fitting >= qp.remote.path_mtu) return false;
-  if (fitting < std::exchange(qp.path->told_path_mtu, std::min(qp.path->told_path_mtu, fitting))) {
+  if (fitting < std::exchange(qp.path->logged_path_mtu, std::min(qp.path->logged_path_mtu, fitting))) {
     options_.log("the route to " + format_address(qp.remote.address) + " takes IP packets of at most " +
                  std::to_string(*mtu) + " bytes: lanes go over to path MTU " + std::to_string(fitting) +
                  ", which costs throughput");

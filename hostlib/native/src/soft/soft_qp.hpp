@@ -15,11 +15,11 @@ namespace paralet {
 /// What the QPs to one address share.
 struct PeerPath {
   explicit PeerPath(ReassemblyMemory& whole) : reassembly{.left = kPeerReassemblyBytes, .whole = &whole} {}
-  Nanos base_rtt = kNever;                   ///< the smallest
-  Nanos recent_rtt = 0;                      ///< the largest recent one: an idle lane has not seen the current queue
-  bool batches = true;                       ///< UDP_SEGMENT works on the way to it
-  bool lossy = false;                        ///< packets have been lost on the way to it, on any lane
-  std::uint32_t told_path_mtu = UINT32_MAX;  ///< the user knows that the route has become this narrow
+  Nanos base_rtt = kNever;                     ///< the smallest
+  Nanos recent_rtt = 0;                        ///< the largest recent one: an idle lane has not seen the current queue
+  bool batches = true;                         ///< UDP_SEGMENT works on the way to it
+  bool lossy = false;                          ///< packets have been lost on the way to it, on any lane
+  std::uint32_t logged_path_mtu = UINT32_MAX;  ///< the user knows that the route has become this narrow
   ReassemblyMemory reassembly;
   void sample(Nanos rtt) {
     base_rtt = std::min(base_rtt, rtt);

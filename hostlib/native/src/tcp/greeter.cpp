@@ -63,12 +63,13 @@ void Greeter::drop_oldest() {
 
 /// Reads no byte beyond the hello. The connection is closed when it ended or said something else.
 std::optional<Greeting> Greeter::read(std::size_t index) {
-  Waiting& one = waiting_[index];
-  const ssize_t got = ::recv(one.accepted.socket.get(), one.bytes.data() + one.received, kHelloBytes - one.received, 0);
+  Waiting& waiting = waiting_[index];
+  const ssize_t got =
+      ::recv(waiting.accepted.socket.get(), waiting.bytes.data() + waiting.received, kHelloBytes - waiting.received, 0);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return std::nullopt;
-  one.received = static_cast<std::uint8_t>(one.received + std::max<ssize_t>(got, 0));
-  if (got > 0 && one.received < kHelloBytes) return std::nullopt;
-  Waiting done = std::move(one);
+  waiting.received = static_cast<std::uint8_t>(waiting.received + std::max<ssize_t>(got, 0));
+  if (got > 0 && waiting.received < kHelloBytes) return std::nullopt;
+  Waiting done = std::move(waiting);
   waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(index));
   const auto hello = got > 0 ? decode_hello(done.bytes) : std::nullopt;
   if (!hello) {

@@ -127,8 +127,8 @@ TEST_CASE("advertised receives: random order and copies: each tag gets its recei
     AdvertisedReceives receives;
     std::map<std::uint32_t, std::vector<std::uint32_t>> met;
     unsigned first_copies = 0;
-    for (const auto& one : sent) {
-      const ReceiveVerdict verdict = receives.add(one);
+    for (const auto& advertised : sent) {
+      const ReceiveVerdict verdict = receives.add(advertised);
       REQUIRE(verdict != ReceiveVerdict::kTooMany);
       first_copies += verdict != ReceiveVerdict::kCopy ? 1 : 0;
       const auto tag = static_cast<std::uint32_t>(random.below(3));  // sends come meanwhile

@@ -52,9 +52,9 @@ TEST_CASE("connections to one peer share its QPs") {
 }
 
 TEST_CASE("dead connections do not pile up before accept, and do not hold up another host's") {
-  std::vector<std::string> told;
+  std::vector<std::string> lines;
   DeviceOptions with_log = options(kB + 1, 1);
-  with_log.log = [&told](const std::string& line) { told.push_back(line); };
+  with_log.log = [&lines](const std::string& line) { lines.push_back(line); };
   Device host(with_log);
   const auto waiting = host.listen();
   Device dying(options(kA, 1));
@@ -70,8 +70,8 @@ TEST_CASE("dead connections do not pile up before accept, and do not hold up ano
     }
   }
   CHECK(host.counters().connections == Backlog::kMostOfHost);
-  CHECK(told == std::vector<std::string>{"more than 4096 connections from 127.0.0.1 wait to be accepted: those that "
-                                         "have ended are forgotten, further ones are refused"});
+  CHECK(lines == std::vector<std::string>{"more than 4096 connections from 127.0.0.1 wait to be accepted: those that "
+                                          "have ended are forgotten, further ones are refused"});
   const auto alive = other.connect(waiting->handle);
   REQUIRE(open(alive));
   const auto accepted = accept(*waiting);

@@ -72,10 +72,10 @@ std::unique_ptr<Backend> fused_backend(unsigned device, unsigned members, const 
                                        std::atomic<std::uint32_t>* broken = nullptr) {
   std::vector<std::unique_ptr<Backend>> all;
   for (unsigned i = 0; i < members; ++i) {
-    SoftOptions one;
-    one.address = address(device, i);
-    one.min_timeout = 50 * kMillisecond;
-    all.push_back(std::make_unique<MortalBackend>(one, deaths[i], i == 1 ? broken : nullptr));
+    SoftOptions member;
+    member.address = address(device, i);
+    member.min_timeout = 50 * kMillisecond;
+    all.push_back(std::make_unique<MortalBackend>(member, deaths[i], i == 1 ? broken : nullptr));
   }
   return std::make_unique<FusedBackend>(std::move(all));
 }
@@ -253,11 +253,11 @@ TEST_CASE("a peer that dies with all members is given up after the retry time") 
   short_time.retry_time = 300 * kMillisecond;
   std::vector<std::unique_ptr<Backend>> all;
   for (unsigned i = 0; i < 2; ++i) {
-    SoftOptions one;
-    one.address = address(0, i);
-    one.retry_time = short_time.retry_time;
-    one.min_timeout = 50 * kMillisecond;
-    all.push_back(std::make_unique<MortalBackend>(one, deaths[i], nullptr));
+    SoftOptions member;
+    member.address = address(0, i);
+    member.retry_time = short_time.retry_time;
+    member.min_timeout = 50 * kMillisecond;
+    all.push_back(std::make_unique<MortalBackend>(member, deaths[i], nullptr));
   }
   Device a(short_time, std::make_unique<FusedBackend>(std::move(all)));
   Device b(fused_options(1, 2), fused_backend(1, 2, deaths));
@@ -568,7 +568,7 @@ bool hears(Channel& channel, std::vector<handshake::Frame>& all, std::ptrdiff_t 
       const auto inner = numbered != nullptr ? handshake::decode(numbered->body) : std::nullopt;
       if (inner) all.push_back(*inner);
     }
-    return std::ranges::count_if(all, [](const auto& one) { return std::holds_alternative<Kind>(one); }) >= times;
+    return std::ranges::count_if(all, [](const auto& frame) { return std::holds_alternative<Kind>(frame); }) >= times;
   });
 }
 
@@ -595,8 +595,8 @@ TEST_CASE("the peer is not told of an old queue pair that is lost when its work 
   main->send(numbers.add(handshake::QpDrained{1}));
   ask(51);
   CHECK(hears<handshake::QpReady>(*main, frames, 2));
-  CHECK(
-      std::ranges::none_of(frames, [](const auto& one) { return std::holds_alternative<handshake::QpStopped>(one); }));
+  CHECK(std::ranges::none_of(frames,
+                             [](const auto& frame) { return std::holds_alternative<handshake::QpStopped>(frame); }));
 }
 
 TEST_CASE("frames that only fused devices send end a peer that is not") {

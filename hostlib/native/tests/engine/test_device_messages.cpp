@@ -121,9 +121,9 @@ TEST_CASE("give_up ends a send to a silent peer at once and releases its memory"
   deaf.faults.drop = 1;
   deaf.retry_time = 600 * kSecond;
   Device b(deaf);
-  DeviceOptions one = options(kA);
-  one.retry_time = 600 * kSecond;
-  Device a(one);
+  DeviceOptions patient = options(kA);
+  patient.retry_time = 600 * kSecond;
+  Device a(patient);
   const Joined joined(a, b);
   const auto received = joined.receive(Bytes(5'000'000));
   const auto sent = joined.send(random_fill(2, 5'000'000));

@@ -162,11 +162,11 @@ std::unique_ptr<Device> fused_over_tcp(std::uint32_t first, bool dies) {
   device.log = [](const std::string&) {};
   std::vector<std::unique_ptr<Backend>> members;
   for (const std::uint32_t member : {first, first + 0x100}) {
-    TcpOptions one;
-    one.sockets.address = member;
-    one.min_timeout = 50 * kMillisecond;
-    if (dies && member != first) one.faults = {.dead = 1, .dead_after = 30, .seed = 1};
-    members.push_back(std::make_unique<TcpBackend>(one));
+    TcpOptions settings;
+    settings.sockets.address = member;
+    settings.min_timeout = 50 * kMillisecond;
+    if (dies && member != first) settings.faults = {.dead = 1, .dead_after = 30, .seed = 1};
+    members.push_back(std::make_unique<TcpBackend>(settings));
   }
   return std::make_unique<Device>(device, std::make_unique<FusedBackend>(std::move(members)));
 }

@@ -394,9 +394,9 @@ TEST_CASE("lane choice: random speeds: lanes carry flowlets in proportion to the
     SplitMix64 random(seed);
     std::vector<Nanos> service(2 + random.below(7));
     double speed = 0;
-    for (Nanos& one : service) {
-      one = kLaneRtt * static_cast<Nanos>(1 + random.below(10));
-      speed += 1.0 / static_cast<double>(one);
+    for (Nanos& lane_time : service) {
+      lane_time = kLaneRtt * static_cast<Nanos>(1 + random.below(10));
+      speed += 1.0 / static_cast<double>(lane_time);
     }
     constexpr unsigned kCount = 2000;
     const auto shares = carried(service, kCount);

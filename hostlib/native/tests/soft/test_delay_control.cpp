@@ -62,7 +62,7 @@ struct Bottleneck {
   Nanos base_rtt;  ///< without queue and serialization
   Nanos target_queue;
   unsigned flows;
-  Nanos apart = 0;          ///< time from one flow's start to the next one's
+  Nanos start_gap = 0;      ///< time from one flow's start to the next one's
   Nanos max_base = kNever;  ///< if set, every flow uses only its own measurement of the base round trip
   double mark_above = std::numeric_limits<double>::infinity();  ///< packets in the queue from which on it marks
   bool rate_known = true;                                       ///< by the flows
@@ -90,7 +90,7 @@ class Simulation {
   Outcome run(Nanos duration) {
     const Nanos half = duration / 2;
     for (std::size_t i = 0; i < flows_.size(); ++i) {
-      events_.push({static_cast<Nanos>(i) * link_.apart, i, 0, false, false});
+      events_.push({static_cast<Nanos>(i) * link_.start_gap, i, 0, false, false});
     }
     while (!events_.empty() && events_.top().when < duration) {
       const Event event = events_.top();
@@ -244,15 +244,15 @@ TEST_CASE("more flows than packets in flight space their packets and still fill 
 
 TEST_CASE("later flows get the same share as earlier ones") {
   for (const unsigned flows : {2U, 8U, 16U, 32U, 64U}) {
-    for (const Nanos apart : {Nanos{0}, 10 * kMillisecond, 100 * kMillisecond}) {
+    for (const Nanos start_gap : {Nanos{0}, 10 * kMillisecond, 100 * kMillisecond}) {
       CAPTURE(flows);
-      CAPTURE(to_seconds(apart));
+      CAPTURE(to_seconds(start_gap));
       const Nanos target = from_seconds(12 * 8 * kPacketBytes / 100e6);
       const Outcome outcome = simulate({.rate_bps = 100e6,
                                         .base_rtt = 300 * kMicrosecond,
                                         .target_queue = target,
                                         .flows = flows,
-                                        .apart = apart,
+                                        .start_gap = start_gap,
                                         .max_base = target / 32},
                                        20 * kSecond);
       CHECK(outcome.utilization >= 0.97);
@@ -309,15 +309,15 @@ TEST_CASE("marks keep the queue of a link near where it marks, with and without 
 TEST_CASE("few and many flows share a link that marks evenly, also those that start late") {
   for (const bool rate_known : {false, true}) {
     for (const unsigned flows : {2U, 8U, 32U}) {
-      for (const Nanos apart : {Nanos{0}, 50 * kMillisecond}) {
+      for (const Nanos start_gap : {Nanos{0}, 50 * kMillisecond}) {
         CAPTURE(rate_known);
         CAPTURE(flows);
-        CAPTURE(apart);
+        CAPTURE(start_gap);
         const Outcome outcome = simulate({.rate_bps = 100e6,
                                           .base_rtt = 200 * kMicrosecond,
                                           .target_queue = 4 * kMillisecond,
                                           .flows = flows,
-                                          .apart = apart,
+                                          .start_gap = start_gap,
                                           .mark_above = 10,
                                           .rate_known = rate_known,
                                           .jitter = 300 * kMicrosecond});

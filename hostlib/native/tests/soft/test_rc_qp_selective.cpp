@@ -125,8 +125,8 @@ TEST_CASE("a peer takes at most its part of the memory for waiting packets") {
   const Parsed packet(lone_send(0));
   const auto fill = [&](Reassembly& early) {
     std::uint32_t kept = 0;
-    wire::Packet one = packet.packet;
-    for (one.psn = 1; one.psn < Reassembly::kWindow; ++one.psn) early.keep(one.psn, one);
+    wire::Packet waiting = packet.packet;
+    for (waiting.psn = 1; waiting.psn < Reassembly::kWindow; ++waiting.psn) early.keep(waiting.psn, waiting);
     for (const std::byte byte : early.bitmap(0))
       kept += static_cast<std::uint32_t>(std::popcount(std::to_integer<unsigned>(byte)));
     return kept;

@@ -58,7 +58,7 @@ struct SendScene {
   }
   [[nodiscard]] std::vector<std::uint64_t> finished() const {
     std::vector<std::uint64_t> out;
-    for (const Completion& one : completions) out.push_back(one.cookie);
+    for (const Completion& completion : completions) out.push_back(completion.cookie);
     return out;
   }
 };

@@ -54,15 +54,15 @@ struct TcpSide {
     std::vector<Completion> fresh;
     backend.progress(now() + skipped, fresh);
     backend.flush(now() + skipped);
-    for (const Completion& one : fresh) {
+    for (const Completion& completion : fresh) {
       const bool received =
-          one.kind == Completion::Kind::kReceivedSend || one.kind == Completion::Kind::kReceivedWriteImm;
-      if (one.kind == Completion::Kind::kReceivedSend) {
-        const auto& place = places[one.cookie];
-        messages.emplace_back(place.begin(), place.begin() + one.byte_length);
+          completion.kind == Completion::Kind::kReceivedSend || completion.kind == Completion::Kind::kReceivedWriteImm;
+      if (completion.kind == Completion::Kind::kReceivedSend) {
+        const auto& place = places[completion.cookie];
+        messages.emplace_back(place.begin(), place.begin() + completion.byte_length);
       }
-      if (received && gives_back) give(one.cookie);
-      completions.push_back(one);
+      if (received && gives_back) give(completion.cookie);
+      completions.push_back(completion);
     }
   }
   [[nodiscard]] std::size_t count(Completion::Kind kind) const {
@@ -286,11 +286,11 @@ TEST_CASE("a QP that is stopped takes what has arrived, and its peer takes the r
   pair.check();
   std::vector<Bytes> sent;
   for (std::uint64_t i = 0; i < 20; ++i) sent.push_back(random_fill(i, 100));
-  for (const Bytes& one : sent) pair.send(one);
+  for (const Bytes& bytes : sent) pair.send(bytes);
   pair.a.step();  // they leave, and wait in B's socket
   pair.b.backend.stop_qp(pair.qb.qpn);
   REQUIRE(pair.eventually([&] { return pair.b.count(Completion::Kind::kStopped) == 1; }));
-  for (const Bytes& one : sent) pair.send(one);
+  for (const Bytes& bytes : sent) pair.send(bytes);
   pair.settle();
   CHECK(pair.b.count(Completion::Kind::kReceivedSend) == pair.b.messages.size());
   const auto stopped = std::ranges::find(pair.b.completions, Completion::Kind::kStopped, &Completion::kind);
@@ -416,7 +416,7 @@ TEST_CASE("silent connections are closed after a time, and do not keep others ou
   pair.check();
   CHECK_FALSE(closed(silent.front()));
   pair.b.skipped = 6 * kSecond;
-  for (const FileDescriptor& one : silent) CHECK(pair.eventually([&] { return closed(one); }));
+  for (const FileDescriptor& socket : silent) CHECK(pair.eventually([&] { return closed(socket); }));
 }
 
 TEST_CASE("a congestion control that the kernel does not have is named") {
