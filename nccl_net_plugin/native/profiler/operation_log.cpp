@@ -103,7 +103,7 @@ OperationLog::Handle OperationLog::begin_message(Handle step, const paraletProfi
   Place* const place = kind_of(step) == Kind::kStep && step_of(step) < kSteps ? place_of(step) : nullptr;
   if (place == nullptr) return 0;
   Step& which = place->steps[step_of(step)];
-  which.told = true;
+  which.begun = true;
   which.posted = which.posted || data.type == PARALET_PROFILE_FLOWLET;
   return handle_of(Kind::kMessage, index_of(step), place->generation, step_of(step));
 }
@@ -138,19 +138,19 @@ void OperationLog::stop(Handle handle, std::int64_t now_ns) {
 }
 
 std::vector<Operation> OperationLog::report(std::size_t most) const {
-  std::vector<const Slot*> told;
+  std::vector<const Slot*> reported;
   std::vector<const Slot*> ended;
   for (const Slot& slot : slots_) {
-    if (slot.open != 0) told.push_back(&slot);
+    if (slot.open != 0) reported.push_back(&slot);
     if (slot.open == 0 && slot.operation.began_ns != 0) ended.push_back(&slot);
   }
   const auto by_number = [](const Slot* a, const Slot* b) { return a->operation.number < b->operation.number; };
   std::ranges::sort(ended, by_number);
-  told.insert(told.end(), ended.end() - static_cast<std::ptrdiff_t>(std::min(most, ended.size())), ended.end());
-  std::ranges::sort(told, by_number);
+  reported.insert(reported.end(), ended.end() - static_cast<std::ptrdiff_t>(std::min(most, ended.size())), ended.end());
+  std::ranges::sort(reported, by_number);
   std::vector<Operation> operations;
-  operations.reserve(told.size());
-  for (const Slot* slot : told) operations.push_back(slot->operation);
+  operations.reserve(reported.size());
+  for (const Slot* slot : reported) operations.push_back(slot->operation);
   for (const Place& place : places_) {
     if (!place.open) continue;
     const std::uint64_t number = slots_[index_of(place.operation)].operation.number;
@@ -160,7 +160,7 @@ std::vector<Operation> OperationLog::report(std::size_t most) const {
       if (step.on != Wait::kNothing && (oldest == nullptr || step.number < oldest->number)) oldest = &step;
     }
     if (oldest == nullptr || found == operations.end() || found->number != number) continue;
-    const bool unmatched = place.transfers.send && oldest->told && !oldest->posted;
+    const bool unmatched = place.transfers.send && oldest->begun && !oldest->posted;
     found->waits.push_back({.transfers = place.transfers,
                             .step = oldest->number,
                             .on = oldest->on == Wait::kNetwork && unmatched ? Wait::kPeer : oldest->on,

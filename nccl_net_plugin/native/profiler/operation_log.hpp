@@ -122,7 +122,7 @@ class OperationLog {
     int number = 0;
     Wait on = Wait::kNothing;
     std::int64_t since_ns = 0;
-    bool told = false;    // paralet carries it
+    bool begun = false;   // paralet carries it
     bool posted = false;  // a flowlet has left
   };
   struct Place {

@@ -58,46 +58,46 @@ nlohmann::json json_of(const Operation& operation) {
                      {"on", name_of(wait.on)},
                      {"since_s", seconds(wait.since_ns)}});
   }
-  nlohmann::json told = {{"communicator", operation.communicator->hash},
-                         {"name", operation.communicator->name},
-                         {"ranks", operation.communicator->ranks},
-                         {"rank", operation.communicator->rank},
-                         {"function", operation.function},
-                         {"type", operation.type},
-                         {"algorithm", operation.algorithm},
-                         {"protocol", operation.protocol},
-                         {"sequence", operation.sequence},
-                         {"count", operation.count},
-                         {"number", operation.number},
-                         {"peer", operation.peer},
-                         {"enqueued_s", seconds(operation.enqueued_ns)},
-                         {"began_s", seconds(operation.began_ns)},
-                         {"ended_s", seconds(operation.ended_ns)},
-                         {"sent_bytes", operation.sent_bytes},
-                         {"received_bytes", operation.received_bytes},
-                         {"flowlets", operation.flowlets},
-                         {"flowlets_s", seconds(operation.flowlets_ns)},
-                         {"slowest", nullptr},
-                         {"waits", std::move(waits)}};
+  nlohmann::json document = {{"communicator", operation.communicator->hash},
+                             {"name", operation.communicator->name},
+                             {"ranks", operation.communicator->ranks},
+                             {"rank", operation.communicator->rank},
+                             {"function", operation.function},
+                             {"type", operation.type},
+                             {"algorithm", operation.algorithm},
+                             {"protocol", operation.protocol},
+                             {"sequence", operation.sequence},
+                             {"count", operation.count},
+                             {"number", operation.number},
+                             {"peer", operation.peer},
+                             {"enqueued_s", seconds(operation.enqueued_ns)},
+                             {"began_s", seconds(operation.began_ns)},
+                             {"ended_s", seconds(operation.ended_ns)},
+                             {"sent_bytes", operation.sent_bytes},
+                             {"received_bytes", operation.received_bytes},
+                             {"flowlets", operation.flowlets},
+                             {"flowlets_s", seconds(operation.flowlets_ns)},
+                             {"slowest", nullptr},
+                             {"waits", std::move(waits)}};
   if (operation.flowlets != 0) {
     const SlowestFlowlet& slowest = operation.slowest;
-    told["slowest"] = {{"duration_s", seconds(slowest.duration_ns)},
-                       {"lane", slowest.lane},
-                       {"peer", address(slowest.peer)},
-                       {"port", slowest.port}};
+    document["slowest"] = {{"duration_s", seconds(slowest.duration_ns)},
+                           {"lane", slowest.lane},
+                           {"peer", address(slowest.peer)},
+                           {"port", slowest.port}};
   }
-  return told;
+  return document;
 }
 
 }  // namespace
 
 std::string snapshot_of(const std::vector<Operation>& operations, std::uint64_t generation, std::int64_t now_ns) {
-  nlohmann::json told = {
+  nlohmann::json document = {
       {"generation", generation}, {"time_s", seconds(now_ns)}, {"pid", ::getpid()}, {"operations", nullptr}};
-  told["operations"] = nlohmann::json::array();
-  for (const Operation& operation : operations) told["operations"].push_back(json_of(operation));
+  document["operations"] = nlohmann::json::array();
+  for (const Operation& operation : operations) document["operations"].push_back(json_of(operation));
   // Names come from the application: what is no UTF-8 is replaced.
-  const std::string body = told.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  const std::string body = document.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   return "paralet-operations 1 " + std::to_string(crc32(body)) + ' ' + std::to_string(body.size()) + '\n' + body;
 }
 

@@ -50,13 +50,13 @@ TEST_CASE("an operation is told from its first transfer to its last") {
   REQUIRE(log.report(8).size() == 1);
   CHECK(log.report(8).front().ended_ns == 0);
   log.stop(receives, 40);
-  const Operation told = log.report(8).front();
-  CHECK(told.function == "AllReduce");
-  CHECK(told.sequence == 3);
-  CHECK(told.enqueued_ns == 10);
-  CHECK(told.began_ns == 20);
-  CHECK(told.ended_ns == 40);
-  CHECK(told.waits.empty());
+  const Operation reported = log.report(8).front();
+  CHECK(reported.function == "AllReduce");
+  CHECK(reported.sequence == 3);
+  CHECK(reported.enqueued_ns == 10);
+  CHECK(reported.began_ns == 20);
+  CHECK(reported.ended_ns == 40);
+  CHECK(reported.waits.empty());
 }
 
 TEST_CASE("the oldest step of each direction says what it waits for, and since when") {
@@ -114,14 +114,14 @@ TEST_CASE("messages and flowlets are counted for their operation") {
   message.receive = 1;
   message.bytes = 100;
   told_of(message);
-  const Operation told = log.report(8).front();
-  CHECK(told.flowlets == 2);
-  CHECK(told.flowlets_ns == 400);
-  CHECK(told.slowest.lane == 3);
-  CHECK(told.slowest.port == 50'003);
-  CHECK(told.slowest.duration_ns == 300);
-  CHECK(told.sent_bytes == 8192);
-  CHECK(told.received_bytes == 100);
+  const Operation reported = log.report(8).front();
+  CHECK(reported.flowlets == 2);
+  CHECK(reported.flowlets_ns == 400);
+  CHECK(reported.slowest.lane == 3);
+  CHECK(reported.slowest.port == 50'003);
+  CHECK(reported.slowest.duration_ns == 300);
+  CHECK(reported.sent_bytes == 8192);
+  CHECK(reported.received_bytes == 100);
 }
 
 TEST_CASE("handles of forgotten events and of other kinds are ignored") {
@@ -154,10 +154,10 @@ TEST_CASE("operations under way are never forgotten, and the log takes no more t
   CHECK(log.report(8).size() == OperationLog::kOperations);
   log.stop(transfers[5], 2);
   CHECK(log.enqueue(communicator(), all_reduce(2), 3) != 0);
-  for (const Handle one : transfers) log.stop(one, 4);
-  const std::vector<Operation> told = log.report(8);
-  REQUIRE(told.size() == 8);
-  CHECK(told.back().number == OperationLog::kOperations);
+  for (const Handle transfer : transfers) log.stop(transfer, 4);
+  const std::vector<Operation> operations = log.report(8);
+  REQUIRE(operations.size() == 8);
+  CHECK(operations.back().number == OperationLog::kOperations);
 }
 
 TEST_CASE("a snapshot is a line and a JSON object whose CRC is right, whatever the names are") {
@@ -166,13 +166,13 @@ TEST_CASE("a snapshot is a line and a JSON object whose CRC is right, whatever t
   const std::string snapshot = snapshot_of(log.report(8), 5, 1'500'000'000);
   const std::size_t line = snapshot.find('\n');
   const std::string body = snapshot.substr(line + 1);
-  const nlohmann::json told = nlohmann::json::parse(body);
+  const nlohmann::json document = nlohmann::json::parse(body);
   CHECK(snapshot.starts_with("paralet-operations 1 "));
   CHECK(snapshot.substr(0, line).ends_with(" " + std::to_string(body.size())));
-  CHECK(told["generation"] == 5);
-  CHECK(told["time_s"] == 1.5);
-  CHECK(told["operations"][0]["sequence"] == 9);
-  CHECK(told["operations"][0]["slowest"].is_null());
+  CHECK(document["generation"] == 5);
+  CHECK(document["time_s"] == 1.5);
+  CHECK(document["operations"][0]["sequence"] == 9);
+  CHECK(document["operations"][0]["slowest"].is_null());
 }
 
 }  // namespace

@@ -50,8 +50,8 @@ nlohmann::json operations() {
   const std::size_t line = snapshot.find('\n');
   if (line == std::string::npos) return nlohmann::json::array();
   const std::size_t bytes = std::stoul(snapshot.substr(snapshot.rfind(' ', line) + 1));
-  const nlohmann::json told = nlohmann::json::parse(snapshot.substr(line + 1, bytes), nullptr, false);
-  return told.is_discarded() ? nlohmann::json::array() : told["operations"];
+  const nlohmann::json document = nlohmann::json::parse(snapshot.substr(line + 1, bytes), nullptr, false);
+  return document.is_discarded() ? nlohmann::json::array() : document["operations"];
 }
 
 TEST_CASE("events of a collective are published until the last communicator ends") {
@@ -68,13 +68,14 @@ TEST_CASE("events of a collective are published until the last communicator ends
   event.proxyStep = {.step = 0};
   void* const step = started(context, event);
   CHECK(ncclProfiler_v5.recordEventState(step, ncclProfilerProxyStepSendWait, nullptr) == ncclSuccess);
-  nlohmann::json told;
-  while ((told = operations()).empty() || told[0]["waits"].empty() || told[0]["waits"][0]["on"] != "network") {
+  nlohmann::json under_way;
+  while ((under_way = operations()).empty() || under_way[0]["waits"].empty() ||
+         under_way[0]["waits"][0]["on"] != "network") {
     std::this_thread::yield();  // the test's time limit ends it
   }
-  CHECK(told[0]["function"] == "AllReduce");
-  CHECK(told[0]["name"] == "training");
-  CHECK(told[0]["sequence"] == 3);
+  CHECK(under_way[0]["function"] == "AllReduce");
+  CHECK(under_way[0]["name"] == "training");
+  CHECK(under_way[0]["sequence"] == 3);
   for (void* const handle : {step, transfers, operation}) {
     CHECK(ncclProfiler_v5.stopEvent(handle) == ncclSuccess);
   }

@@ -323,8 +323,8 @@ int finish(struct end* end, void* request) {
 }
 
 void finish_with(struct end* end, void* request, size_t size, const char* what) {
-  const int told = finish(end, request);
-  expect((size_t)told == size, "expected test() to report %zu bytes for %s, got %d", size, what, told);
+  const int received = finish(end, request);
+  expect((size_t)received == size, "expected test() to report %zu bytes for %s, got %d", size, what, received);
 }
 
 bool wait_done_or_failed(struct end* end, void* request) {

@@ -63,19 +63,19 @@ static void* receive_group(struct end* end, void* comm, const struct region* reg
 
 /// Tests until done. Fails when test() writes more than n sizes.
 static void finish_group(struct end* end, void* request, int n, int* sizes) {
-  int told[GROUP + 8];
-  for (int i = 0; i < GROUP + 8; i++) told[i] = CANARY;
+  int written[GROUP + 8];
+  for (int i = 0; i < GROUP + 8; i++) written[i] = CANARY;
   int done = 0;
   struct waiting waiting = {0};
   for (;;) {
-    expect_success(end->net->test(request, &done, told));
+    expect_success(end->net->test(request, &done, written));
     for (int i = n; i < GROUP + 8; i++) {
-      expect(told[i] == CANARY, "expected test() to write at most %d sizes, entry %d was written", n, i);
+      expect(written[i] == CANARY, "expected test() to write at most %d sizes, entry %d was written", n, i);
     }
     if (done) break;
     poll_again(&waiting, "test() to report a group as done");
   }
-  memcpy(sizes, told, (size_t)n * sizeof *sizes);
+  memcpy(sizes, written, (size_t)n * sizeof *sizes);
 }
 
 // Groups of 1 to 8, sent backwards, with messages of different lengths.

@@ -77,7 +77,7 @@ void log_dump(void) {
 void* profiler_handle(int index) { return &handles[index % MAX_HANDLES]; }
 
 static bool listening;
-static struct profiled told;
+static struct profiled profile;
 static char open_events[MAX_EVENTS];  // 1: started and not stopped
 
 void profiler_listen(void) {
@@ -86,9 +86,9 @@ void profiler_listen(void) {
   pthread_mutex_unlock(&mutex);
 }
 
-struct profiled profiler_told(void) {
+struct profiled profiler_calls(void) {
   pthread_mutex_lock(&mutex);
-  const struct profiled copy = told;
+  const struct profiled copy = profile;
   pthread_mutex_unlock(&mutex);
   return copy;
 }
@@ -96,22 +96,22 @@ struct profiled profiler_told(void) {
 /// Takes a start, or ends an event. Called with the mutex held.
 static void follow_event(void** event, int type, int64_t plugin_id, const void* data) {
   if (type == 0) {
-    if (told.started == MAX_EVENTS) return;
-    open_events[told.started] = 1;
-    *event = &open_events[told.started++];
+    if (profile.started == MAX_EVENTS) return;
+    open_events[profile.started] = 1;
+    *event = &open_events[profile.started++];
     if (plugin_id != PARALET_PROFILER_ID) return;  // the layout of other plugins' data is not known
     const paraletProfilerEvent_v1_t* of = data;
-    if (of->type == PARALET_PROFILE_MESSAGE) told.messages++;
-    if (of->type == PARALET_PROFILE_FLOWLET) told.flowlets++, told.flowlet_bytes += of->bytes;
+    if (of->type == PARALET_PROFILE_MESSAGE) profile.messages++;
+    if (of->type == PARALET_PROFILE_FLOWLET) profile.flowlets++, profile.flowlet_bytes += of->bytes;
     if (of->began_ns <= 0) call_fault = "an event has no time at which it began";
     return;
   }
   char* opened = *event;
-  if (opened < open_events || opened >= open_events + told.started || !*opened) {
+  if (opened < open_events || opened >= open_events + profile.started || !*opened) {
     call_fault = "the profiler was asked to stop an event that is not in progress";
   } else if (type != 2) {
     *opened = 0;
-    told.stopped++;
+    profile.stopped++;
   }
 }
 

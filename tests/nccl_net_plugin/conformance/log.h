@@ -37,7 +37,7 @@ struct profiled {
   int flowlets;  ///< type 2
   uint64_t flowlet_bytes;
 };
-/// What the profiler was told so far.
-struct profiled profiler_told(void);
+/// What the profiler has been called with so far.
+struct profiled profiler_calls(void);
 /// The first wrong call of the profiler, or NULL.
 const char* profiler_fault(void);

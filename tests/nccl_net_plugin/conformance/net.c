@@ -53,15 +53,15 @@ static ncclResult_t init_v11(void** ctx, uint64_t comm_id) {
 }
 
 // Fields of every version.
-#define COMMON_PROPERTIES                                                                                     \
-  .name = told.p.name, .pci_path = told.p.pciPath, .guid = told.p.guid, .ptr_support = told.p.ptrSupport,     \
-  .reg_is_global = told.p.regIsGlobal, .speed = told.p.speed, .port = told.p.port, .latency = told.p.latency, \
-  .max_comms = told.p.maxComms, .max_recvs = told.p.maxRecvs, .device_type = (int)told.p.netDeviceType,       \
-  .device_version = told.p.netDeviceVersion, .written_beyond = memcmp(told.beyond, pristine, sizeof pristine) != 0
-#define PROPERTIES_SINCE_V9                                                           \
-  .force_flush = told.p.forceFlush, .virtual_devices = told.p.vProps.ndevs,           \
-  .first_virtual_device = told.p.vProps.devs[0], .max_p2p_bytes = told.p.maxP2pBytes, \
-  .max_coll_bytes = told.p.maxCollBytes
+#define COMMON_PROPERTIES                                                                                             \
+  .name = answer.p.name, .pci_path = answer.p.pciPath, .guid = answer.p.guid, .ptr_support = answer.p.ptrSupport,     \
+  .reg_is_global = answer.p.regIsGlobal, .speed = answer.p.speed, .port = answer.p.port, .latency = answer.p.latency, \
+  .max_comms = answer.p.maxComms, .max_recvs = answer.p.maxRecvs, .device_type = (int)answer.p.netDeviceType,         \
+  .device_version = answer.p.netDeviceVersion, .written_beyond = memcmp(answer.beyond, pristine, sizeof pristine) != 0
+#define PROPERTIES_SINCE_V9                                                               \
+  .force_flush = answer.p.forceFlush, .virtual_devices = answer.p.vProps.ndevs,           \
+  .first_virtual_device = answer.p.vProps.devs[0], .max_p2p_bytes = answer.p.maxP2pBytes, \
+  .max_coll_bytes = answer.p.maxCollBytes
 
 static const char pristine[64] = {0};
 
@@ -70,8 +70,8 @@ static const char pristine[64] = {0};
     struct {                                                                          \
       ncclNetProperties_v##VERSION##_t p;                                             \
       char beyond[sizeof pristine];                                                   \
-    } told = {0};                                                                     \
-    const ncclResult_t result = real.properties_v##VERSION(dev, &told.p);             \
+    } answer = {0};                                                                   \
+    const ncclResult_t result = real.properties_v##VERSION(dev, &answer.p);           \
     *properties = (struct properties){__VA_ARGS__};                                   \
     return result;                                                                    \
   }
@@ -79,9 +79,9 @@ static const char pristine[64] = {0};
 DEFINE_PROPERTIES(8, COMMON_PROPERTIES)
 DEFINE_PROPERTIES(9, COMMON_PROPERTIES, PROPERTIES_SINCE_V9)
 DEFINE_PROPERTIES(10, COMMON_PROPERTIES, PROPERTIES_SINCE_V9)
-DEFINE_PROPERTIES(11, COMMON_PROPERTIES, PROPERTIES_SINCE_V9, .max_multi_request = told.p.maxMultiRequestSize)
-DEFINE_PROPERTIES(12, COMMON_PROPERTIES, PROPERTIES_SINCE_V9, .max_multi_request = told.p.maxMultiRequestSize,
-                  .rail = told.p.railId, .plane = told.p.planeId)
+DEFINE_PROPERTIES(11, COMMON_PROPERTIES, PROPERTIES_SINCE_V9, .max_multi_request = answer.p.maxMultiRequestSize)
+DEFINE_PROPERTIES(12, COMMON_PROPERTIES, PROPERTIES_SINCE_V9, .max_multi_request = answer.p.maxMultiRequestSize,
+                  .rail = answer.p.railId, .plane = answer.p.planeId)
 
 static ncclResult_t listen_v8(void* ctx, int dev, void* handle, void** listen_comm) {
   (void)ctx;

@@ -260,14 +260,15 @@ static void profiled(struct end* end) {
     finish_with(end, sent, SIZE, "a sent message");
     finish_with(end, received, SIZE, "a received message");
   }
-  const struct profiled told = profiler_told();
-  expect(told.started >= 2 * MESSAGES, "expected an event or more per message, got %d", told.started);
-  expect(told.started == told.stopped, "expected all %d events to end, %d did", told.started, told.stopped);
-  if (told.messages) {
-    expect(told.messages == 2 * MESSAGES, "expected %d events of messages, got %d", 2 * MESSAGES, told.messages);
-    expect(told.flowlet_bytes == (uint64_t)2 * MESSAGES * SIZE, "expected flowlets of %d bytes in all, got %llu",
-           2 * MESSAGES * SIZE, (unsigned long long)told.flowlet_bytes);
-    expect(told.flowlets >= 2 * MESSAGES * 5, "expected each message in flowlets of 64 KiB, got %d", told.flowlets);
+  const struct profiled profile = profiler_calls();
+  expect(profile.started >= 2 * MESSAGES, "expected an event or more per message, got %d", profile.started);
+  expect(profile.started == profile.stopped, "expected all %d events to end, %d did", profile.started, profile.stopped);
+  if (profile.messages) {
+    expect(profile.messages == 2 * MESSAGES, "expected %d events of messages, got %d", 2 * MESSAGES, profile.messages);
+    expect(profile.flowlet_bytes == (uint64_t)2 * MESSAGES * SIZE, "expected flowlets of %d bytes in all, got %llu",
+           2 * MESSAGES * SIZE, (unsigned long long)profile.flowlet_bytes);
+    expect(profile.flowlets >= 2 * MESSAGES * 5, "expected each message in flowlets of 64 KiB, got %d",
+           profile.flowlets);
   }
   const char* fault = profiler_fault();
   expect(!fault, "expected right calls of the profiler, but %s", fault);
