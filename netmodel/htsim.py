@@ -252,11 +252,13 @@ def _three_tiers(topology: Topology, latency_ns: int) -> str:
         *rates,
     ]
     complete = all(set(uppers[leaf]) == set(members[pod[leaf]]) for leaf in leaves)
-    apart = all(len(here) == len(mine) and not here ^ groups[0] for here, mine in zip(groups, members, strict=True))
+    pods_alike = all(
+        len(here) == len(mine) and not here ^ groups[0] for here, mine in zip(groups, members, strict=True)
+    )
     cores = sum(at == CORE for at in tier.values())
-    if not (complete and apart and all(len(one) == 1 for one in sizes)) or cores != sum(map(len, groups[0])):
+    if not (complete and pods_alike and all(len(size) == 1 for size in sizes)) or cores != sum(map(len, groups[0])):
         raise _not_regular(topology)
-    hosts, per_pod, aggs_per_pod, cores_per_agg, bundle, core_bundle, *bps = (one.pop() for one in sizes)
+    hosts, per_pod, aggs_per_pod, cores_per_agg, bundle, core_bundle, *bps = (size.pop() for size in sizes)
     gbps = [_gbps(topology, rate) for rate in bps]
     radix_up = (bundle * aggs_per_pod, core_bundle * cores_per_agg)
     radix_down = (hosts, bundle * per_pod, core_bundle * len(members))

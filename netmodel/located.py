@@ -36,5 +36,5 @@ def raise_all(errors: "Sequence[LocatedError]") -> None:
     """Raise the first of `errors`, with the rest as its `others`; do nothing if there are none."""
     if errors:
         first = errors[0]
-        first.others = tuple(one for error in errors for one in error.all if one is not first)
+        first.others = tuple(other for error in errors for other in error.all if other is not first)
         raise first

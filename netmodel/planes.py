@@ -49,9 +49,9 @@ def in_planes(topology: Topology, planes: int, *, name: str | None = None) -> To
             return PortRef(port.node, plane + 1)
         return PortRef(f"p{plane + 1}{port.node}", port.port)
 
-    def switch(one: Switch, plane: int) -> Switch:
-        dpid = one.dpid + plane * len(topology.switches)
-        return Switch(f"p{plane + 1}{one.name}", one.role, dpid, derived_hash_seed(dpid))
+    def switch(original: Switch, plane: int) -> Switch:
+        dpid = original.dpid + plane * len(topology.switches)
+        return Switch(f"p{plane + 1}{original.name}", original.role, dpid, derived_hash_seed(dpid))
 
     def nic(address: Address, plane: int) -> Nic:
         number = int(address) + 256 * leaves * plane
@@ -65,7 +65,7 @@ def in_planes(topology: Topology, planes: int, *, name: str | None = None) -> To
             Host(host.name, tuple(nic(host.nics[0].address, plane) for plane in range(planes)))
             for host in topology.hosts
         ),
-        switches=tuple(switch(one, plane) for plane in range(planes) for one in topology.switches),
+        switches=tuple(switch(original, plane) for plane in range(planes) for original in topology.switches),
         links=tuple(
             replace(link, a=end(link.a, plane), b=end(link.b, plane))
             for plane in range(planes)

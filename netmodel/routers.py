@@ -58,7 +58,7 @@ def router_addresses(topology: Topology) -> RouterAddresses:
     ends = [end for link in links for end in (link.a, link.b)]
     port: dict[PortRef, Address] = {end: address(_LINKS[family] + n) for n, end in enumerate(ends)}
     owner = {nic.address: host.name for host in topology.hosts for nic in host.nics}
-    for router, given in [*loopback.items(), *((end.node, one) for end, one in port.items())]:
+    for router, given in [*loopback.items(), *((end.node, address) for end, address in port.items())]:
         if given in owner:
             raise TopologyError(f"host {owner[given]!r} has the address {given}, which router {router!r} gets")
     first: dict[tuple[int, int], int] = {}

@@ -232,7 +232,9 @@ def _mistakes(
     error: pydantic.ValidationError, root: yaml.Node, model: type[pydantic.BaseModel], file: str
 ) -> list[Mistake]:
     """The mistakes that pydantic found, in the order of the file, each once."""
-    raised = [_Finding(details, root, one) for details in error.errors(include_url=False) for one in _causes(details)]
+    raised = [
+        _Finding(details, root, cause) for details in error.errors(include_url=False) for cause in _causes(details)
+    ]
     # A value that fits no branch of a union fails once per branch. One sentence names all values that would fit.
     places: defaultdict[tuple[Location, bool], list[_Finding]] = defaultdict(list)
     for finding in _nearest_branches(raised):

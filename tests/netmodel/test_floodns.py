@@ -22,7 +22,7 @@ def test_a_small_file_is_a_leaf_spine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         ("num_nodes=12", "num_nodes 12", "t.properties:1: must be a key, '=' and a value"),
         ("cores", "switches", "t.properties:5: must be a key, '=' and a value, and each key once"),
@@ -38,8 +38,8 @@ def test_a_small_file_is_a_leaf_spine() -> None:
         ("4:7-0", "4:x-0", "t.properties:7: 'x' is not a whole number"),
     ],
 )
-def test_a_bad_line_is_one_sentence_with_its_number(old: str, new: str, told: str) -> None:
+def test_a_bad_line_is_one_sentence_with_its_number(old: str, new: str, expected: str) -> None:
     assert old in SMALL
     with pytest.raises(ValueError, match=r"t\.properties:") as refusal:
         read_properties(SMALL.replace(old, new, 1), "t.properties")
-    assert str(refusal.value).startswith(told)
+    assert str(refusal.value).startswith(expected)

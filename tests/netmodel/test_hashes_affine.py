@@ -84,13 +84,15 @@ def test_xor_folds_the_key_to_sixteen_bits(version: int) -> None:
 @pytest.mark.parametrize("members", [1, 3, 16])
 def test_fields_shared_by_all_flows_hash_as_if_repeated(hash_: AffineHash, members: int) -> None:
     ports = np.arange(0xC000, 0xC100, dtype=np.uint16)
-    one = random_fields(1, 6)
-    shared = FlowFields(one.src, one.dst, ports, one.dport, one.proto)
-    spelt = FlowFields(*(np.repeat(f, 256) for f in (one.src, one.dst)), ports, *map(repeat, (one.dport, one.proto)))
+    fields = random_fields(1, 6)
+    shared = FlowFields(fields.src, fields.dst, ports, fields.dport, fields.proto)
+    spelt = FlowFields(
+        *(np.repeat(f, 256) for f in (fields.src, fields.dst)), ports, *map(repeat, (fields.dport, fields.proto))
+    )
     choice = hash_.select(shared, 11, members)
     assert choice.shape == (256,)
     assert (choice == hash_.select(spelt, 11, members)).all()
-    assert hash_.select(one, 11, members).shape == (1,)
+    assert hash_.select(fields, 11, members).shape == (1,)
     assert 0 <= choice.min() <= choice.max() < members
 
 

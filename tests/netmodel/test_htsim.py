@@ -108,7 +108,7 @@ def test_a_written_fat_tree_has_what_htsim_needs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         ("TIERS 3", "TIERS 4", "t.topo:3: Tiers is 4; topologies of 2 or 3 tiers are read"),
         ("nodes 24", "nodes 25", "t.topo:2: 25 nodes in pods of 12, and these on leaves of 6, do not divide evenly"),
@@ -128,15 +128,15 @@ def test_a_written_fat_tree_has_what_htsim_needs() -> None:
         ("600000", "9" * 5000, "t.topo:22: Downlink_Latency_ns needs one whole number of at most 18 digits"),
     ],
 )
-def test_a_bad_file_of_three_tiers_is_one_sentence(old: str, new: str, told: str) -> None:
+def test_a_bad_file_of_three_tiers_is_one_sentence(old: str, new: str, expected: str) -> None:
     assert old in SMALL
     with pytest.raises(ValueError, match=r"t\.topo:") as refusal:
         read_topo(SMALL.replace(old, new, 1), "t.topo")
-    assert str(refusal.value).startswith(told)
+    assert str(refusal.value).startswith(expected)
 
 
 @pytest.mark.parametrize(
-    ("topology", "told"),
+    ("topology", "expected"),
     [
         (in_planes(fat_tree(4, GBPS), 2), "is not a Clos of three tiers with equal pods"),
         (fat_tree(4, GBPS // 2), "not whole numbers of Gbit/s"),
@@ -147,8 +147,8 @@ def test_a_bad_file_of_three_tiers_is_one_sentence(old: str, new: str, told: str
         (with_one_delay(leaf_spine(2, 1, 1, GBPS), 1e-6), "has links of different delay on a tier"),
     ],
 )
-def test_other_three_tiers_are_not_written(topology: Topology, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_other_three_tiers_are_not_written(topology: Topology, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         write_topo(topology)
 
 
@@ -178,7 +178,7 @@ def test_what_is_written_is_read_again(leaves: int, spines: int, times: int, par
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         ("Tiers 2", "Tiers 3", "t.topo:6: a topology needs Nodes, Tier 0, Tier 1 and Tier 2"),
         ("Nodes 32", "Nodes many", "t.topo:2: Nodes needs one whole number"),
@@ -194,11 +194,11 @@ def test_what_is_written_is_read_again(leaves: int, spines: int, times: int, par
         ("Tier 0\n", "", "t.topo:6: Downlink_speed_Gbps belongs to a tier; write Tier 0 before it"),
     ],
 )
-def test_a_bad_file_is_one_sentence(old: str, new: str, told: str) -> None:
+def test_a_bad_file_is_one_sentence(old: str, new: str, expected: str) -> None:
     assert old in TINY
     with pytest.raises(ValueError, match=r"t\.topo:") as refusal:
         read_topo(TINY.replace(old, new, 1), "t.topo")
-    assert str(refusal.value).startswith(told)
+    assert str(refusal.value).startswith(expected)
 
 
 def test_other_topologies_are_not_written() -> None:

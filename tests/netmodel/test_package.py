@@ -20,7 +20,7 @@ def test_every_public_name_can_be_imported() -> None:
 
 
 def test_no_public_name_is_that_of_a_module_which_would_take_its_place() -> None:
-    assert not {one.name for one in pkgutil.iter_modules(netmodel.__path__)} & set(netmodel.__all__)
+    assert not {module.name for module in pkgutil.iter_modules(netmodel.__path__)} & set(netmodel.__all__)
 
 
 def test_the_package_alone_imports_neither_numpy_nor_pydantic() -> None:

@@ -39,8 +39,8 @@ def read(text: str) -> Topology:
     ],
 )
 def test_a_nic_of_each_host_is_in_each_plane(build: Callable[[bool], Topology], ipv6: bool) -> None:
-    one = build(ipv6)
-    topology = in_planes(one, 3)
+    single = build(ipv6)
+    topology = in_planes(single, 3)
     groups = forwarding(topology).groups
     for plane in range(3):
         for host in topology.hosts:
@@ -48,20 +48,20 @@ def test_a_nic_of_each_host_is_in_each_plane(build: Callable[[bool], Topology], 
             home = topology.peer(PortRef(host.name, plane + 1))
             assert (nic.name, home) == (
                 f"nic{plane}",
-                PortRef(f"p{plane + 1}{(at := one.peer(PortRef(host.name, 1))).node}", at.port),
+                PortRef(f"p{plane + 1}{(at := single.peer(PortRef(host.name, 1))).node}", at.port),
             )
             for switch in topology.switches:
                 assert (nic.address in groups[switch.name]) == switch.name.startswith(f"p{plane + 1}")
     first, last = topology.hosts[0].name, topology.hosts[-1].name
     for plane in range(3):
         paths = equal_cost_paths(topology, first, last, src_nic=plane, dst_nic=plane)
-        assert len(paths) == len(equal_cost_paths(one, first, last))
+        assert len(paths) == len(equal_cost_paths(single, first, last))
         assert all(str(path[1].node).startswith(f"p{plane + 1}") for path in paths)
 
 
 def test_one_plane_is_the_fabric_itself() -> None:
-    one = leaf_spine(2, 2, 2, RATE)
-    assert in_planes(one, 1) is one
+    plain = leaf_spine(2, 2, 2, RATE)
+    assert in_planes(plain, 1) is plain
 
 
 def test_planes_are_read_from_yaml_and_written_out() -> None:
@@ -75,11 +75,11 @@ def test_planes_are_read_from_yaml_and_written_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("planes", "leaves", "told"),
+    ("planes", "leaves", "expected"),
     [(0, 2, "planes is 0, but must lie in 1..64"), (3, 30_000, "3 planes have 90000 leaves, and there are addresses")],
 )
-def test_impossible_planes_are_refused_with_their_place(planes: int, leaves: int, told: str) -> None:
+def test_impossible_planes_are_refused_with_their_place(planes: int, leaves: int, expected: str) -> None:
     with pytest.raises(SpecError) as refusal:
         read(f"leaf_spine: {{leaves: {leaves}, spines: 1, hosts_per_leaf: 1, host_rate: 10M, planes: {planes}}}")
-    assert told in str(refusal.value)
+    assert expected in str(refusal.value)
     assert "t.yaml:1:" in str(refusal.value)

@@ -98,7 +98,7 @@ def shown_by(call: ast.Call, with_textual: bool) -> list[ast.expr]:
     """The arguments that a call shows on a terminal or in a log; none if it is not such a call."""
     called, name = call.func, name_of(call.func)
     owner = ast.unparse(called.value) if isinstance(called, ast.Attribute) else ""
-    arguments = [one.value if isinstance(one, ast.Starred) else one for one in call.args]
+    arguments = [argument.value if isinstance(argument, ast.Starred) else argument for argument in call.args]
     if (name == "print" and not owner) or (owner == "click" and name in ("echo", "secho")):
         to = next((ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == "file"), "sys.stdout")
         piped = to.endswith("stdin") or to in ("answers", "reports")  # lines for another program of this project
@@ -203,7 +203,7 @@ def test_the_check_finds(line: str) -> None:
     [
         "print('done')",
         "print(f'{count:,} of {share:.1%}')",
-        "click.echo(json.dumps(told))",
+        "click.echo(json.dumps(report))",
         "log.info('%s: %d', printable(name), count)",
         "print(line, file=far.stdin)",
         "click.echo(json.dumps(said) if as_json else printable(text))",

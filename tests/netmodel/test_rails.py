@@ -149,7 +149,7 @@ def test_rail_fabrics_are_built_from_parameters_in_yaml() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "old", "new", "told"),
+    ("text", "old", "new", "expected"),
     [
         (ONLY, "domains: 4", "domains: 0", "1: rail_only.domains: domains is 0, but must lie in 1..32768"),
         (ONLY, "domain: 2", "domain: 257", "1: rail_only.gpus_per_domain: gpus_per_domain is 257, but must lie in"),
@@ -162,8 +162,8 @@ def test_rail_fabrics_are_built_from_parameters_in_yaml() -> None:
         (OPTIMISED, ", spines: 3", "", "1: rail_optimised.spines: is missing"),
     ],
 )
-def test_errors_name_line_and_field(text: str, old: str, new: str, told: str) -> None:
+def test_errors_name_line_and_field(text: str, old: str, new: str, expected: str) -> None:
     assert old in text
     with pytest.raises(SpecError) as refusal:
         read(text.replace(old, new, 1))
-    assert str(refusal.value).startswith(f"t.yaml:{told}")
+    assert str(refusal.value).startswith(f"t.yaml:{expected}")

@@ -31,7 +31,7 @@ def test_an_offset_changes_the_member_as_computed_for_any_seed(
     assert sum(offsets.size for offsets in table) == len(ENTROPY_PORTS)
     for change, offsets in enumerate(table):
         moved = offsets ^ np.uint16(port)
-        assert all(int(one) in ENTROPY_PORTS for one in (moved.min(initial=port), moved.max(initial=port)))
+        assert all(int(end) in ENTROPY_PORTS for end in (moved.min(initial=port), moved.max(initial=port)))
         chosen = ecmp_hash.select(FlowFields.over_ports(src, dst, moved), seed, members)
         assert (chosen == before ^ change).all()
 

@@ -34,7 +34,7 @@ def test_every_router_and_every_end_of_a_link_has_an_address_of_its_own(ipv6: bo
     assert set(given.port) == {end for link in between for end in (link.a, link.b)}
     everything = [*given.loopback.values(), *given.port.values(), *(n.address for h in topology.hosts for n in h.nics)]
     assert len(set(everything)) == len(everything)
-    assert {one.version for one in everything} == {6 if ipv6 else 4}
+    assert {address.version for address in everything} == {6 if ipv6 else 4}
     length = 127 if ipv6 else 31
     for link in between:
         assert given.port[link.b] in ip_network(f"{given.port[link.a]}/{length}")

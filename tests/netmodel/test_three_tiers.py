@@ -117,7 +117,7 @@ def test_they_are_read_from_yaml_and_written_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("fat_tree: {k: 5, host_rate: 1G}", "t.yaml:1: fat_tree.k: k is 5, but must be an even number in 2..64"),
         (
@@ -134,25 +134,27 @@ def test_they_are_read_from_yaml_and_written_out() -> None:
         ),
     ],
 )
-def test_impossible_numbers_are_refused_with_their_place(text: str, told: str) -> None:
+def test_impossible_numbers_are_refused_with_their_place(text: str, expected: str) -> None:
     with pytest.raises(SpecError) as refusal:
         read(text)
-    assert told in str(refusal.value)
+    assert expected in str(refusal.value)
 
 
 def test_tiers_and_pods_are_known_whatever_the_upper_roles_are_called() -> None:
     topology = fat_tree(4, RATE)
     plain = replace(
         topology,
-        switches=tuple(replace(one, role="leaf" if one.role == "leaf" else "spine") for one in topology.switches),
+        switches=tuple(
+            replace(switch, role="leaf" if switch.role == "leaf" else "spine") for switch in topology.switches
+        ),
     )
-    for one in (topology, plain):
-        assert Counter(tiers(one).values()) == {1: 8, 2: 8, 3: 4}
-        assert top_switches(one) == ["core1", "core2", "core3", "core4"]
-        assert len(uplinks(one)) == 32
-        assert len(set(pods(one).values())) == 4
-        assert pods(one)["leaf1"] == pods(one)["leaf2"] == pods(one)["agg2"] != pods(one)["leaf3"]
-        assert "core1" not in pods(one)
+    for tree in (topology, plain):
+        assert Counter(tiers(tree).values()) == {1: 8, 2: 8, 3: 4}
+        assert top_switches(tree) == ["core1", "core2", "core3", "core4"]
+        assert len(uplinks(tree)) == 32
+        assert len(set(pods(tree).values())) == 4
+        assert pods(tree)["leaf1"] == pods(tree)["leaf2"] == pods(tree)["agg2"] != pods(tree)["leaf3"]
+        assert "core1" not in pods(tree)
 
 
 @pytest.mark.parametrize("optical", [0, 2])

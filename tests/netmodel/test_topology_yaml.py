@@ -148,7 +148,7 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "old", "new", "told"),
+    ("text", "old", "new", "expected"),
     [
         (COMPACT, "spines: 2", "spines: 0", "3: leaf_spine.spines: spines is 0, but must lie in 1..65535"),
         (COMPACT, "20 Mbit/s", "0", "5: leaf_spine.host_rate: rate 0 must lie between"),
@@ -180,15 +180,15 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         (SPELT_OUT, '"leaf1:2"', '"leaf2:3"', "15: links[2]: link leaf2:3 to leaf2:2 joins switch 'leaf2' to itself"),
     ],
 )
-def test_errors_name_line_and_field(text: str, old: str, new: str, told: str) -> None:
+def test_errors_name_line_and_field(text: str, old: str, new: str, expected: str) -> None:
     assert text.count(old) >= 1
     with pytest.raises(SpecError) as refusal:
         read(text.replace(old, new, 1))
-    assert str(refusal.value).startswith(f"t.yaml:{told}")
+    assert str(refusal.value).startswith(f"t.yaml:{expected}")
 
 
 @pytest.mark.parametrize(
-    ("text", "changes", "told"),
+    ("text", "changes", "expected"),
     [
         (
             COMPACT,
@@ -212,10 +212,10 @@ def test_errors_name_line_and_field(text: str, old: str, new: str, told: str) ->
         ),
     ],
 )
-def test_all_mistakes_of_a_topology_are_reported(text: str, changes: dict[str, str], told: list[str]) -> None:
+def test_all_mistakes_of_a_topology_are_reported(text: str, changes: dict[str, str], expected: list[str]) -> None:
     for old, new in changes.items():
         text = text.replace(old, new, 1)
     with pytest.raises(SpecError) as refusal:
         read(text)
-    for line, start in zip(str(refusal.value).splitlines(), told, strict=True):
+    for line, start in zip(str(refusal.value).splitlines(), expected, strict=True):
         assert line.startswith(f"t.yaml:{start}")

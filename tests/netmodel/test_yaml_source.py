@@ -90,7 +90,7 @@ def test_a_good_file_becomes_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         ("title: a", "titel: a", "s.yaml:1: titel: unknown key; did you mean 'title'?"),
         ("size: 5", "zzz: 5", "s.yaml:9: zzz: unknown key; known are hosts, label, later, named, pairs, "),
@@ -133,10 +133,10 @@ def test_a_good_file_becomes_a_model(tmp_path: Path) -> None:
         ("size: 5", "? [a]\n: 5", "s.yaml:9: not valid YAML"),
     ],
 )
-def test_errors_name_file_line_and_field(old: str, new: str, told: str) -> None:
+def test_errors_name_file_line_and_field(old: str, new: str, expected: str) -> None:
     assert GOOD.count(old) >= 1
     sentence = error(GOOD.replace(old, new, 1))
-    assert sentence.startswith(told)
+    assert sentence.startswith(expected)
     assert "\n" not in sentence
 
 
@@ -153,14 +153,14 @@ def test_all_mistakes_are_reported_in_the_order_of_the_file() -> None:
 
 
 def test_a_validator_may_raise_several_errors_at_once() -> None:
-    told = error(GOOD.replace("size: 5", "pairs: [1, -2, 3, -4]"))
-    assert told.splitlines() == [f"s.yaml:9: pairs[{n}]: is below 0" for n in (1, 3)]
+    report = error(GOOD.replace("size: 5", "pairs: [1, -2, 3, -4]"))
+    assert report.splitlines() == [f"s.yaml:9: pairs[{n}]: is below 0" for n in (1, 3)]
 
 
 def test_the_first_of_very_many_mistakes_are_reported() -> None:
-    told = error(GOOD.replace("size: 5", f"pairs: [{', '.join(['six'] * 60)}]")).splitlines()
-    assert len(told) == 51
-    assert told[-1] == "s.yaml: 10 more mistakes"
+    lines = error(GOOD.replace("size: 5", f"pairs: [{', '.join(['six'] * 60)}]")).splitlines()
+    assert len(lines) == 51
+    assert lines[-1] == "s.yaml: 10 more mistakes"
 
 
 def test_errors_found_later_get_their_lines() -> None:
@@ -177,8 +177,8 @@ def test_documents_that_are_no_mapping() -> None:
 
 def test_nesting_that_would_overflow_the_stack_is_refused() -> None:
     # libyaml since 0.2.6 has a limit of its own, which it meets while it looks ahead for the end of a key.
-    told = error("[" * 100_000 + "]" * 100_000)
-    assert "nested more than 100 levels deep" in told or "exceeded maximum nesting depth" in told
+    report = error("[" * 100_000 + "]" * 100_000)
+    assert "nested more than 100 levels deep" in report or "exceeded maximum nesting depth" in report
     assert "nested more than 100 levels deep" in error("- " * 5_000)
 
 
@@ -202,9 +202,9 @@ def test_errors_in_merged_mappings_point_at_their_line() -> None:
 
 
 def test_a_long_value_is_cut_short() -> None:
-    told = error(GOOD.replace("size: 5", f"size: {'x' * 500}"))
-    assert len(told) < 200
-    assert told.endswith("..")
+    report = error(GOOD.replace("size: 5", f"size: {'x' * 500}"))
+    assert len(report) < 200
+    assert report.endswith("..")
 
 
 @pytest.mark.parametrize(
@@ -232,19 +232,19 @@ def test_a_file_without_end_is_refused() -> None:
 def test_an_error_keeps_its_parts_also_across_processes() -> None:
     with pytest.raises(SpecError) as refusal:
         parse_yaml(GOOD.replace("lanes: 4", "lanes: 0"), Spec, file="s.yaml")
-    for told in (refusal.value, pickle.loads(pickle.dumps(refusal.value))):
-        (mistake,) = told.mistakes
+    for raised in (refusal.value, pickle.loads(pickle.dumps(refusal.value))):
+        (mistake,) = raised.mistakes
         assert (mistake.file, mistake.line, mistake.field) == ("s.yaml", 5, "policies[1].lanes")
         assert mistake.what == "needs at least one lane"
-        assert str(told) == "s.yaml:5: policies[1].lanes: needs at least one lane"
+        assert str(raised) == "s.yaml:5: policies[1].lanes: needs at least one lane"
 
 
 @given(st.integers(0, len(GOOD)), st.text(max_size=4), st.integers(0, 6))
 def test_any_change_of_a_file_raises_spec_errors_only(at: int, text: str, removed: int) -> None:
-    told = outcome(GOOD[:at] + text + GOOD[at + removed :])
-    if told is not None:
+    raised = outcome(GOOD[:at] + text + GOOD[at + removed :])
+    if raised is not None:
         last = GOOD.count("\n") + text.count("\n") + 6
-        for mistake in told.mistakes:
+        for mistake in raised.mistakes:
             assert str(mistake).startswith("s.yaml:")
             assert "\n" not in str(mistake)
             assert mistake.line is None or 1 <= mistake.line <= last
@@ -253,8 +253,8 @@ def test_any_change_of_a_file_raises_spec_errors_only(at: int, text: str, remove
 def outcome(text: str) -> SpecError | None:
     try:
         parse_yaml(text, Spec, file="s.yaml")
-    except SpecError as told:
-        return told
+    except SpecError as raised:
+        return raised
     return None
 
 
