@@ -37,7 +37,10 @@ def failures(fabric: Clos, plan: Plan | None = None) -> list[Failure]:
     load = np.zeros(live.shape) if plan is None else plan.loads.sum(axis=0)
     found = [(-float(load[:, s].sum()), Failure(s)) for s in range(fabric.spines) if live[:, s].any()]
     found += [(-float(load[t, s, k]), Failure(s, t, k)) for t, s, k in np.argwhere(live).tolist()]
-    return [failure for _, failure in sorted(found, key=lambda one: (one[0], one[1].tor is not None, _key(one[1])))]
+    return [
+        failure
+        for _, failure in sorted(found, key=lambda ranked: (ranked[0], ranked[1].tor is not None, _key(ranked[1])))
+    ]
 
 
 def plan_after(plan: Plan, failure: Failure) -> Plan:

@@ -149,7 +149,7 @@ class Forecast:
 def phases(expected: Iterable[Expected]) -> list[tuple[Expected, ...]]:
     """Groups of one job's expected flows, without a gap of a tenth of its period between starts, by first start."""
     groups: list[list[Expected]] = []
-    for _, flows in groupby(sorted(expected, key=lambda one: (one.job, one)), key=lambda one: one.job):
+    for _, flows in groupby(sorted(expected, key=lambda start: (start.job, start)), key=lambda start: start.job):
         fresh = True
         for flow in flows:
             if fresh or flow.at_s - groups[-1][-1].at_s > _PHASE_GAP * flow.period_s:

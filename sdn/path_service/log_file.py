@@ -104,7 +104,7 @@ class LogFile:
             if not waiting:
                 continue
             try:
-                self._append(b"".join(one if isinstance(one, bytes) else _dropped(one) for one in waiting))
+                self._append(b"".join(entry if isinstance(entry, bytes) else _dropped(entry) for entry in waiting))
             except OSError as error:
                 self._lose(waiting, error)
                 continue
@@ -130,8 +130,8 @@ class LogFile:
                 printable(self._path),
                 printable(error.strerror),
             )
-        self._missing += sum(one if isinstance(one, int) else 1 for one in waiting)
-        self.dropped += sum(isinstance(one, bytes) for one in waiting)
+        self._missing += sum(entry if isinstance(entry, int) else 1 for entry in waiting)
+        self.dropped += sum(isinstance(entry, bytes) for entry in waiting)
         with suppress(OSError):
             _write_all(self._file, _dropped(self._missing)[:-1].ljust(_RESERVE - 1) + b"\n", self._end)
             os.ftruncate(self._file, self._end + _RESERVE)

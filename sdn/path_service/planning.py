@@ -175,7 +175,7 @@ def exchange(plan: LivePlan, departing: Iterable[int], arriving: Iterable[Ends])
     for src, dst in arriving:
         route, others = plan.arrive(src, dst)
         numbers.append(route.commodity)
-        changed |= {one.commodity: one for one in (*others, route)}
+        changed |= {planned.commodity: planned for planned in (*others, route)}
     return numbers, tuple(changed.values())
 
 

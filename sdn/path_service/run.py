@@ -56,12 +56,12 @@ def serve(
     with ExitStack() as opened:
         # The event log comes last: a service that cannot listen must not touch the log of one that runs.
         listener = opened.enter_context(bind(place.address, place.port))
-        door = opened.enter_context(admin_server.bind(place.admin))
+        admin_socket = opened.enter_context(admin_server.bind(place.admin))
         opened.callback(place.admin.unlink, missing_ok=True)
         lines = opened.enter_context(LogFile(event_log, head(topology, options))) if event_log else None
         server = Server(service, token, limits=limits, journal=Journal(lines) if lines else None)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(server, token, listener, door, ready))
+            runner.run(_serve(server, token, listener, admin_socket, ready))
     return lines.dropped if lines else 0
 
 
@@ -76,16 +76,16 @@ async def _serve(
     server: Server,
     token: str,
     listener: socket.socket,
-    door: socket.socket,
+    admin_socket: socket.socket,
     ready: Callable[[str, int], None],
 ) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with AsyncExitStack() as doors:
-        doors.push_async_callback(server.close)
+    async with AsyncExitStack() as closing:
+        closing.push_async_callback(server.close)
         at = await server.start(listener)
-        doors.callback(await admin_server.listen(server, token, door))
+        closing.callback(await admin_server.listen(server, token, admin_socket))
         # Short-lived objects are in no cycles, so collections free nothing, and a full one would delay answers.
         gc.freeze()
         gc.set_threshold(_GARBAGE, 20, 100)

@@ -112,11 +112,11 @@ def weighted_tor(demand: Floats, rate: Floats) -> float:
     """
     bound = max(demand.sum() / rate.sum(), demand[0] / rate.max())
     if rate.min() == rate.max():
-        links, one = rate.size, float(rate[0])
+        links, rate_bps = rate.size, float(rate[0])
         sums = np.concatenate(([0.0], np.cumsum(demand)))
         j = np.arange(1, (demand.size - 1) // links + 1)
-        bound = max(bound, float(np.max(sums[j * links + 1] - sums[j * links - j], initial=0.0)) / one)
+        bound = max(bound, float(np.max(sums[j * links + 1] - sums[j * links - j], initial=0.0)) / rate_bps)
         if demand[0] < 2**53 and (demand == np.floor(demand)).all():
             unit = math.gcd(*map(int, np.unique(demand)))
-            bound = max(bound, -(-int(demand.sum()) // (unit * links)) * unit / one)
+            bound = max(bound, -(-int(demand.sum()) // (unit * links)) * unit / rate_bps)
     return float(bound)

@@ -98,8 +98,8 @@ class _Program:
                         for kind in mine.tolist()
                         if (kind, spine) in self._by_spine
                     ]
-                    for (link, one), column in self.program.limit(fabric.link_rate_bps[tor, spine], terms).items():
-                        self._by_link[way, int(tor), spine, link, one] = column
+                    for (link, value), column in self.program.limit(fabric.link_rate_bps[tor, spine], terms).items():
+                        self._by_link[way, int(tor), spine, link, value] = column
 
     def dealt(self, counts: Counts) -> _Routes:
         """Spine, up and down of each commodity: interchangeable ones get the counted routes in their order."""
@@ -117,8 +117,8 @@ class _Program:
                     link[members] = live[0]
                     continue
                 demand = self._kinds[self._kind[members], 2]
-                for one in np.unique(demand):
-                    columns = [self._by_link[way, tor, at, k, float(one)] for k in live]
-                    link[members[demand == one]] = np.repeat(live, counts[columns])
+                for value in np.unique(demand):
+                    columns = [self._by_link[way, tor, at, k, float(value)] for k in live]
+                    link[members[demand == value]] = np.repeat(live, counts[columns])
             ranks.append(link)
         return spine, ranks[0], ranks[1]

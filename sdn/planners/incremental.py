@@ -361,7 +361,7 @@ class _Moves:
             return None
         if max_moves != 0:
             self.even_out(max_moves)
-        return edge, self._routing.route(edge), [one for one in self._routing.moved() if one[0] != edge]
+        return edge, self._routing.route(edge), [moved for moved in self._routing.moved() if moved[0] != edge]
 
     def depart(self, edge: int, max_moves: int | None) -> Sequence[_Moved]:
         src, dst = self._routing.tors(edge)

@@ -23,7 +23,7 @@ class NamedPlanners(Mapping[str, Planner]):
 
     @cached_property
     def _others(self) -> dict[str, EntryPoint]:
-        return {one.name: one for one in entry_points(group=GROUP) if one.name not in self.ours}
+        return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in self.ours}
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self.ours, *self._others))

@@ -124,11 +124,11 @@ def _split(src: Ints, dst: Ints, group: Counts, part: Counts, whole: Counts, see
         return first
     left = left[np.argsort(code[left])]
     ends = np.stack((2 * group * tors + src, (2 * group + 1) * tors + dst), axis=1)
-    _, one, row = np.unique(ends, return_index=True, return_inverse=True)
+    _, occurrence, row = np.unique(ends, return_index=True, return_inverse=True)
     row = row.reshape(ends.shape)
-    load, told = np.bincount(row.ravel()), np.bincount(row[first].ravel(), minlength=one.size)
-    part, whole = part[one // 2], whole[one // 2]
-    limits = load * part // whole - told, -(-load * part // whole) - told
+    load, decided = np.bincount(row.ravel()), np.bincount(row[first].ravel(), minlength=occurrence.size)
+    part, whole = part[occurrence // 2], whole[occurrence // 2]
+    limits = load * part // whole - decided, -(-load * part // whole) - decided
     # Alternating costs give the dual simplex method a start that is nearly feasible.
     cost = 1 - 2 * (np.arange(left.size) & 1)
     for integer in (False, True):  # integrality is only required when rounding errors made the first answer non-integer

@@ -121,11 +121,13 @@ def plan_relays(
     net = _Net(topology, circuits, frozenset(hosts), frozenset(down))
     alive = [host for host in hosts if host not in net.down]
     several = net.several({pair: size for pair, size in (sent or {}).items() if not net.down & set(pair)})
-    ways = {way.ends: way for made in several.values() for one in made for way in (one.there, one.back)}
+    ways = {
+        way.ends: way for made in several.values() for connection in made for way in (connection.there, connection.back)
+    }
     connections: dict[tuple[str, str], tuple[Connection, ...]] = {}
     for a, b in permutations(alive, 2):
         made = several.get((a, b)) or (net.connection(a, b, ways, (routes or {}).get((a, b), ())),)
-        ways |= {way.ends: way for one in made for way in (one.there, one.back)}
+        ways |= {way.ends: way for connection in made for way in (connection.there, connection.back)}
         connections[a, b] = made
     for a, b in permutations(alive, 2) if same_nic else ():
         ways = {way.ends: way for way in net.same_nic(a, b)} | ways
@@ -182,13 +184,19 @@ class _Net:
 
     def several(self, sent: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], tuple[Connection, ...]]:
         """Connections of pairs over the NICs of both, as `plan_relays` says; the largest share first."""
-        options = {(a, b): [one for near in self._nics(a) for one in self._over(near, b)] for a, b in sent}
-        links = {pair: [one.there.ports for one in each] for pair, each in options.items() if each}
+        options = {
+            (a, b): [connection for near in self._nics(a) for connection in self._over(near, b)] for a, b in sent
+        }
+        links = {pair: [connection.there.ports for connection in each] for pair, each in options.items() if each}
         shares = lightest(links, sent)
         found = {}
         for pair, parts in shares.items():
-            used = [replace(one, share=part) for one, part in zip(options[pair], parts, strict=True) if part > 0]
-            found[pair] = tuple(sorted(used, key=lambda one: -one.share))
+            used = [
+                replace(connection, share=part)
+                for connection, part in zip(options[pair], parts, strict=True)
+                if part > 0
+            ]
+            found[pair] = tuple(sorted(used, key=lambda connection: -connection.share))
         return found
 
     def same_nic(self, a: str, b: str) -> list[Way]:

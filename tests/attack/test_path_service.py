@@ -109,12 +109,12 @@ def test_unfinished_lines_of_thousands_of_strangers_hold_little(sized: Callable[
             loop = asyncio.get_running_loop()
             before_mib, most_held = resources()[0], 0
             for number in range(connections):
-                one = socket.socket()
-                one.setblocking(False)
-                crowd.append(one)
-                await loop.sock_connect(one, at)
+                sock = socket.socket()
+                sock.setblocking(False)
+                crowd.append(sock)
+                await loop.sock_connect(sock, at)
                 with suppress(ConnectionError):
-                    await loop.sock_sendall(one, b"x" * HELD)
+                    await loop.sock_sendall(sock, b"x" * HELD)
                 if number % 100 == 0:
                     held = sum(each._held_bytes for each in server.connections.values())
                     most_held = max(most_held, held)
@@ -132,8 +132,8 @@ def test_unfinished_lines_of_thousands_of_strangers_hold_little(sized: Callable[
     try:
         run(body)
     finally:
-        for one in crowd:
-            one.close()
+        for sock in crowd:
+            sock.close()
 
 
 def hostile_text(draw: random.Random) -> str:
@@ -163,7 +163,7 @@ def test_hostile_bytes_are_shown_as_text(
                 await asyncio.sleep(0.001)
             asked = [["flows"], ["flows", "--json"], ["status"]]
             table, as_json, status = [
-                await asyncio.to_thread(paralet, *one, "--token-file", token_file) for one in asked
+                await asyncio.to_thread(paralet, *words, "--token-file", token_file) for words in asked
             ]
             for said in types:
                 stranger = await Host.to(at)
@@ -178,7 +178,7 @@ def test_hostile_bytes_are_shown_as_text(
         assert all("".join(printable(job).split()) in shown for job in jobs if len(job) < 3)
 
     run(body)
-    told = [record.getMessage() for record in caplog.records if " refused: " in record.getMessage()]
-    assert len(told) == len(types)
-    assert all(line.isprintable() for line in told)
+    lines = [record.getMessage() for record in caplog.records if " refused: " in record.getMessage()]
+    assert len(lines) == len(types)
+    assert all(line.isprintable() for line in lines)
     print(f"{len(jobs)} jobs and {len(types)} types, each in one printable line")

@@ -130,7 +130,7 @@ def _pod_cabling(topology: Topology, dead_links: frozenset[Link]) -> PodCabling:
         raise refuse("no leaf is linked to an agg" if high else "no agg is linked to a core")
     group_of, groups = _groups(high)
     leaves = {name: n for n, name in enumerate(name for name in tier if tier[name] == LEAF)}
-    number_of_pod = {one: n for n, one in enumerate(dict.fromkeys(pod[leaf] for leaf in leaves))}
+    number_of_pod = {name: n for n, name in enumerate(dict.fromkeys(pod[leaf] for leaf in leaves))}
     width = len(groups)
     aggs = [[""] * width for _ in number_of_pod]
     for name in (name for name in tier if tier[name] == MIDDLE):

@@ -97,9 +97,9 @@ class _Program:
             if live.size == 1:
                 table[self._which[here], place] = live[0]
                 continue
-            for one in np.unique(self._demand[here]):
-                shares = [self._by_link[bundle][link, float(one)] for link in live.tolist()]
-                mine = here[self._demand[here] == one]
+            for value in np.unique(self._demand[here]):
+                shares = [self._by_link[bundle][link, float(value)] for link in live.tolist()]
+                mine = here[self._demand[here] == value]
                 table[self._which[mine], place] = np.repeat(live, counts[shares])
         return table
 

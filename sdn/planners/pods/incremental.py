@@ -54,7 +54,7 @@ class IncrementalPods:
         number, self._next = self._next, self._next + 1
         self._low_number[number], self._number[route.commodity] = route.commodity, number
         self._asked[number] = (src, dst, demand, job, phase)
-        changed = self._lift([number, *(self._number[one.commodity] for one in moved)]) | {number}
+        changed = self._lift([number, *(self._number[route.commodity] for route in moved)]) | {number}
         changed |= self._without_dead_ends()
         return self.route(number), tuple(self.route(other) for other in sorted(changed - {number}))
 
@@ -66,7 +66,7 @@ class IncrementalPods:
         changed = self._lower(commodity)
         low = self._low_number.pop(commodity)
         del self._number[low]
-        changed |= self._lift([self._number[one.commodity] for one in self._low.depart(low)])
+        changed |= self._lift([self._number[route.commodity] for route in self._low.depart(low)])
         changed |= self._without_dead_ends()
         return tuple(self.route(other) for other in sorted(changed))
 
@@ -76,7 +76,7 @@ class IncrementalPods:
         self._fabric = fabric
         moved = self._low.refit(fabric.low)
         self._high.refit(fabric.high)
-        self._lift([self._number[one.commodity] for one in moved])
+        self._lift([self._number[route.commodity] for route in moved])
         self._without_dead_ends()
         after = map(self.route, self._asked)
         return tuple(route for route in after if route != before[route.commodity])

@@ -39,7 +39,7 @@ def test_a_period_is_learned_from_four_starts() -> None:
 def test_an_announced_period_is_used_at_once() -> None:
     forecast = Forecast()
     tell(forecast, 5.0, repeat_s=0.25)
-    assert [(one.at_s, one.period_s) for one in forecast.expected(5.0)] == [(5.25, 0.25)]
+    assert [(start.at_s, start.period_s) for start in forecast.expected(5.0)] == [(5.25, 0.25)]
     tell(forecast, 5.25, repeat_s=0.25)
     assert forecast.hit_rate.hits == 1
 
@@ -59,7 +59,9 @@ def test_repeating_flows_are_forecast_with_their_bytes(data: st.DataObject) -> N
         for offset_s, size in zip(offsets, sizes, strict=True):
             at_s = turn * period_s + offset_s + data.draw(jitter)
             before = forecast.hit_rate
-            foreseen = [one for one in forecast.expected(at_s) if abs(one.at_s - at_s) <= TOLERANCE * one.period_s]
+            foreseen = [
+                start for start in forecast.expected(at_s) if abs(start.at_s - at_s) <= TOLERANCE * start.period_s
+            ]
             tell(forecast, at_s, size=size)
             if learned:
                 assert forecast.hit_rate.hits == before.hits + 1
@@ -74,12 +76,12 @@ def test_repeating_flows_are_forecast_with_their_bytes(data: st.DataObject) -> N
 def test_every_start_is_counted_once(times: list[float], now_s: float) -> None:
     forecast = Forecast()
     tell(forecast, *times)
-    told = forecast.hit_rate
+    rate = forecast.hit_rate
     kept = [t for i, t in enumerate(times) if i == 0 or t > max(times[:i])]
-    assert told.hits + told.misses + told.unforeseen == len(kept)
-    for one in forecast.expected(now_s):
-        assert one.latest_s >= now_s
-        assert one.period_s > 0
+    assert rate.hits + rate.misses + rate.unforeseen == len(kept)
+    for start in forecast.expected(now_s):
+        assert start.latest_s >= now_s
+        assert start.period_s > 0
     assert forecast.expected(now_s) == forecast.expected(now_s)
 
 
@@ -117,7 +119,7 @@ def test_phases_partition_expected_flows(rows: list[tuple[float, str, float]]) -
     expected = [Expected(at, job, "s", f"d{i}", 1, period) for i, (at, job, period) in enumerate(rows)]
     groups = phases(expected)
     assert sorted(itertools.chain(*groups)) == sorted(expected)
-    assert all(len({one.job for one in group}) == 1 for group in groups)
+    assert all(len({start.job for start in group}) == 1 for group in groups)
     assert groups == sorted(groups)
 
 

@@ -206,13 +206,13 @@ def test_a_time_limit_without_a_solution_is_told(monkeypatch: pytest.MonkeyPatch
 
 def test_small_jobs_fill_the_fullest_server_and_leaf_first() -> None:
     cluster = Cluster.empty(2, 4, 2, 4)
-    one = vclos.place(cluster, "one", 1)
-    assert one is not None
-    assert one.stage == 0
-    cluster = cluster.take(one)
+    placement = vclos.place(cluster, "one", 1)
+    assert placement is not None
+    assert placement.stage == 0
+    cluster = cluster.take(placement)
     two = vclos.place(cluster, "two", 3)
     assert two is not None
-    assert {(gpu.leaf, gpu.server) for gpu in two.gpus} == {(one.gpus[0].leaf, one.gpus[0].server)}
+    assert {(gpu.leaf, gpu.server) for gpu in two.gpus} == {(placement.gpus[0].leaf, placement.gpus[0].server)}
     whole = vclos.place(cluster, "whole", 8)
     assert whole is not None
     assert (whole.stage, whole.leaves) == (1, [1])
@@ -237,10 +237,10 @@ def test_links_can_be_missing_where_gpus_are_not() -> None:
 def test_gpus_chosen_by_others_get_the_spines_with_the_least_free_ports() -> None:
     cluster = Cluster.empty(4, 4, 4)
     first = [Gpu(leaf, server, 0) for leaf in range(4) for server in (0, 1)]
-    one = vclos.spines_for(cluster, "one", first)
-    assert one.spines == [0, 1]
-    assert len(one.links) == 8
-    cluster = cluster.take(one)
+    allocation = vclos.spines_for(cluster, "one", first)
+    assert allocation.spines == [0, 1]
+    assert len(allocation.links) == 8
+    cluster = cluster.take(allocation)
     two = vclos.spines_for(cluster, "two", [Gpu(leaf, 2, 0) for leaf in range(4)])
     assert two.spines == [2]
     cluster = cluster.take(two)

@@ -142,14 +142,14 @@ def test_hosts_and_links_are_chosen_for_jobs_of_which_only_the_size_is_known() -
 
 
 @pytest.mark.parametrize(
-    ("jobs", "told"),
+    ("jobs", "expected"),
     [
         ({"big": 17}, r"job 'big' asks for 17 GPUs and the whole cluster has 16; make the job smaller or the cluster"),
         ({"one": 8, "two": 2, "three": 6}, r"job 'three' of 6 hosts would have to wait: 6 are idle, but there is no"),
     ],
 )
-def test_a_job_that_has_to_wait_is_refused_in_one_sentence(jobs: dict[str, int], told: str) -> None:
-    with pytest.raises(ValueError, match=told) as refusal:
+def test_a_job_that_has_to_wait_is_refused_in_one_sentence(jobs: dict[str, int], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected) as refusal:
         placed(leaf_spine(4, 4, 4, RATE), jobs)
     assert "\n" not in str(refusal.value)
 

@@ -73,7 +73,7 @@ def test_a_log_goes_on_after_its_disk_was_full(path: Path, caplog: pytest.LogCap
             assert entries(path)[1:] in ([], [{"t": 0, "dropped": 1}])
         log.add(LINE)
     assert entries(path) == [{"log": 1}, {"t": 0, "dropped": 1}, {"t": 1, "tick": True}]
-    assert ["cannot be written" in one.message for one in caplog.records] == [True, False]
+    assert ["cannot be written" in record.message for record in caplog.records] == [True, False]
 
 
 def test_only_the_owner_may_read_a_log_whatever_was_there(path: Path) -> None:
@@ -82,7 +82,7 @@ def test_only_the_owner_may_read_a_log_whatever_was_there(path: Path) -> None:
     with LogFile(path, HEAD):
         pass
     earlier = path.with_name("events.jsonl.1")
-    assert [one.stat().st_mode & 0o777 for one in (path, earlier)] == [0o600, 0o600]
+    assert [file.stat().st_mode & 0o777 for file in (path, earlier)] == [0o600, 0o600]
     assert (path.read_bytes(), earlier.read_bytes()) == (HEAD, HEAD + LINE)
 
 
@@ -116,7 +116,7 @@ def test_a_file_is_limited_in_size(path: Path) -> None:
         while not path.with_name("events.jsonl.1").exists():
             log.add(LINE * 50)
             time.sleep(0.001)
-    assert sorted(one.name for one in path.parent.iterdir()) == ["events.jsonl", "events.jsonl.1"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["events.jsonl", "events.jsonl.1"]
     for file in path.parent.iterdir():
         assert file.read_bytes().startswith(HEAD)
         assert file.stat().st_mode & 0o777 == 0o600

@@ -77,5 +77,5 @@ def test_invalid_messages_are_refused_in_one_sentence(wrong: bytes) -> None:
 
 
 def test_an_assignment_omits_defaults() -> None:
-    told = json.loads(to_line(Assign("10.0.1.2", [50_000], 5, None)))
-    assert told == {"type": "assign", "peer": "10.0.1.2", "ports": [50_000], "generation": 5, "rate_bps": None}
+    sent = json.loads(to_line(Assign("10.0.1.2", [50_000], 5, None)))
+    assert sent == {"type": "assign", "peer": "10.0.1.2", "ports": [50_000], "generation": 5, "rate_bps": None}

@@ -219,10 +219,10 @@ def test_thousands_of_silent_connections_do_not_affect_others(caplog: pytest.Log
         async with served(Limits(hello_s=2.0)) as (server, at):
             good = await Host.greeted(at, 0)
             for number in range(silent):
-                one = socket.socket()
-                one.setblocking(False)
-                crowd.append(one)
-                await asyncio.get_running_loop().sock_connect(one, at)
+                sock = socket.socket()
+                sock.setblocking(False)
+                crowd.append(sock)
+                await asyncio.get_running_loop().sock_connect(sock, at)
                 if number % 1000 == 0:
                     await good.works()
             late = await Host.greeted(at, 1)  # there is room for who has something to say
@@ -237,10 +237,10 @@ def test_thousands_of_silent_connections_do_not_affect_others(caplog: pytest.Log
     try:
         run(body)
     finally:
-        for one in crowd:
-            one.close()
-    told = [record.message for record in caplog.records if record.name == "sdn.path_service.server"]
-    assert 0 < len(told) <= silent
+        for sock in crowd:
+            sock.close()
+    logged = [record.message for record in caplog.records if record.name == "sdn.path_service.server"]
+    assert 0 < len(logged) <= silent
 
 
 def test_the_oldest_connection_without_hello_makes_room() -> None:
@@ -276,8 +276,8 @@ def test_lines_beyond_the_rate_are_read_later_and_not_lost() -> None:
             await other.works()
             while heard[-1] != Pong(59):
                 heard.append(await host.hear())
-            assert [one.nonce for one in heard if isinstance(one, Pong)] == list(range(60))
-            assert {one.code for one in heard if isinstance(one, Error)} == {"busy"}
+            assert [message.nonce for message in heard if isinstance(message, Pong)] == list(range(60))
+            assert {message.code for message in heard if isinstance(message, Error)} == {"busy"}
 
     run(body)
 
@@ -339,7 +339,7 @@ def test_what_connections_without_hello_hold_is_bounded_and_the_oldest_go() -> N
                     await late.works()
             while server.counts["hello"] < 84:
                 await asyncio.sleep(0.01)
-            assert sum(one._held_bytes for one in server.connections.values()) <= 1_000_000
+            assert sum(connection._held_bytes for connection in server.connections.values()) <= 1_000_000
             assert await crowd[0].refused() == "hello"
             silent.say(HELLO)
             assert isinstance(await silent.hear(), Welcome)
@@ -546,7 +546,7 @@ def test_garbage_affects_only_its_sender(said: list[bytes], greeted: bool, cut: 
 
 
 def test_a_replay_gives_the_same_messages(tmp_path: Path) -> None:
-    told: list[tuple[int, ServiceMessage]] = []
+    sent: list[tuple[int, ServiceMessage]] = []
     options = Options(forecast=True, rates=True)
 
     async def body(journal: Journal) -> None:
@@ -554,7 +554,7 @@ def test_a_replay_gives_the_same_messages(tmp_path: Path) -> None:
             deliver = server.deliver
 
             def heard(sends: Any) -> None:
-                told.extend(sends)
+                sent.extend(sends)
                 deliver(sends)
 
             server.deliver = heard  # type: ignore[method-assign]
@@ -573,8 +573,8 @@ def test_a_replay_gives_the_same_messages(tmp_path: Path) -> None:
     with LogFile(path, head(TOPOLOGY, options)) as lines:
         run(lambda: body(Journal(lines)))
     again = [send for _, _, sends in replay(path) for send in sends]
-    assert len(told) > 60
-    assert again == told
+    assert len(sent) > 60
+    assert again == sent
     assert TOKEN not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
 
@@ -593,22 +593,22 @@ def test_an_incomplete_log_is_refused(tmp_path: Path) -> None:
         list(replay(tmp_path / "other"))
 
 
-# -- the operator's door -------------------------------------------------------------------------------------------
+# -- the operator's socket -----------------------------------------------------------------------------------------
 
 
 def test_the_operators_socket(tmp_path: Path) -> None:
-    door = tmp_path / "door"
+    path = tmp_path / "sock"
 
     async def body() -> None:
         async with served() as (server, at):
-            close = await admin_server.listen(server, TOKEN, admin_server.bind(door))
-            assert door.stat().st_mode & 0o777 == 0o600
+            close = await admin_server.listen(server, TOKEN, admin_server.bind(path))
+            assert path.stat().st_mode & 0o777 == 0o600
             host = await Host.greeted(at, 0)
             host.say(Announce(1, address(TOPOLOGY, 4), 7))
             await host.hear()
 
             async def ask(request: admin.Request) -> dict[str, Any]:
-                return await asyncio.to_thread(admin.ask, door, request)
+                return await asyncio.to_thread(admin.ask, path, request)
 
             assert (await ask(admin.Status(TOKEN)))["elephants"] == 1
             assert (await ask(admin.Flows(TOKEN)))["flows"][0]["bytes"] == 7
@@ -621,7 +621,7 @@ def test_the_operators_socket(tmp_path: Path) -> None:
                 with pytest.raises(admin.AdminError, match=sentence):
                     await ask(wrong)
             with pytest.raises(admin.AdminError, match="another path service listens"):
-                admin_server.bind(door)
+                admin_server.bind(path)
             close()
             with pytest.raises(admin.AdminError, match="no path service listens"):
                 await ask(admin.Status(TOKEN))
@@ -630,16 +630,16 @@ def test_the_operators_socket(tmp_path: Path) -> None:
 
 
 def test_operators_requests_are_bounded_and_do_not_hold_up_hosts(tmp_path: Path) -> None:
-    door = tmp_path / "door"
+    path = tmp_path / "sock"
 
     async def body() -> None:
         async with served() as (server, at):
-            close = await admin_server.listen(server, TOKEN, admin_server.bind(door))
+            close = await admin_server.listen(server, TOKEN, admin_server.bind(path))
             host = await Host.greeted(at, 0)
             host.say(*(Announce(n, address(TOPOLOGY, 4), 7, peer_port=1 + n) for n in range(500)))
             while len(server.service._routing.pairs) < 500:
                 await asyncio.sleep(0)
-            silent = [await asyncio.open_unix_connection(door) for _ in range(40)]
+            silent = [await asyncio.open_unix_connection(path) for _ in range(40)]
             loop = asyncio.get_running_loop()
             parts = []
 
@@ -648,7 +648,7 @@ def test_operators_requests_are_bounded_and_do_not_hold_up_hosts(tmp_path: Path)
                 if not asked.done():
                     loop.call_soon(count)
 
-            asked = loop.run_in_executor(None, admin.ask, door, admin.Flows(TOKEN))
+            asked = loop.run_in_executor(None, admin.ask, path, admin.Flows(TOKEN))
             loop.call_soon(count)
             flows = (await asked)["flows"]
             assert [flow["ids"] for flow in flows] == [[n] for n in range(500)]

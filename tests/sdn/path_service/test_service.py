@@ -131,13 +131,13 @@ def test_an_elephant_announced_with_the_release_of_the_last_keeps_its_path() -> 
         hosts.connect(host)
     first = hosts.announce(2, 1, 5)
     hosts.service.handle(0, 2, [Measured((MeasuredFlow(1, 1_000_000, 0.1),))])
-    told = hosts.generation[6]
+    generation = hosts.generation[6]
     for number in range(2, 8):
         hosts.now_s = float(number)
         assert hosts.announce(2, number, 5, after=[number - 1]).ports == first.ports
         (flow,) = hosts.service.flows(10)
         assert (flow["ids"], flow["since_s"], flow["measured_bps"]) == ([number], hosts.now_s, None)
-    assert hosts.generation[6] == told, "for its peer nothing has changed"
+    assert hosts.generation[6] == generation, "for its peer nothing has changed"
     hosts.release(2, 7)
     assert hosts.service.status()["commodities"] == 0
 
@@ -175,8 +175,8 @@ def test_a_restarted_process_replaces_its_predecessor(hosts: Hosts) -> None:
 
 def test_a_late_connection_is_assigned_ports_for_acknowledgements() -> None:
     hosts = Hosts(PathService(fabric()))
-    one = hosts.connect(0)
-    hosts.announce(one, 1, 4)
+    conn = hosts.connect(0)
+    hosts.announce(conn, 1, 4)
     other = hosts.connect(4)
     assert len(hosts.ports[other, address(hosts.topology, 0)]) == LANES
     hosts.check()
@@ -196,7 +196,7 @@ def test_a_dead_link_moves_only_the_elephants_that_it_carried(hosts: Hosts) -> N
 
 @pytest.mark.parametrize("name", ["spine2", "leaf1:4", "leaf2-spine1"])
 def test_a_prepared_plan_equals_one_made_at_the_failure(name: str) -> None:
-    told = []
+    ports = []
     for prepared in (True, False):
         hosts = Hosts(PathService(fabric(hosts=3)))
         for host in range(9):
@@ -211,8 +211,8 @@ def test_a_prepared_plan_equals_one_made_at_the_failure(name: str) -> None:
         hosts.release(1, 1)
         hosts.announce(2, 2, 8)
         hosts.check()
-        told.append(hosts.ports)
-    assert told[0] == told[1]
+        ports.append(hosts.ports)
+    assert ports[0] == ports[1]
 
 
 def test_prepared_plans_stay_valid_while_the_same_elephants_repeat() -> None:
@@ -270,10 +270,10 @@ def test_only_cut_elephants_are_assigned_with_cut_and_only_once(hosts: Hosts) ->
     for host in range(3):
         hosts.announce(host + 1, 1, host + 3)
     dead = next(hosts.service.flows(1))["path"][1]
-    told = hosts.service.link(0.0, links_named(hosts.topology, dead), up=False)
+    sent = hosts.service.link(0.0, links_named(hosts.topology, dead), up=False)
     while hosts.service.busy:
-        told += hosts.service.tick(0.0)
-    assigned = [(conn, message) for conn, message in told if isinstance(message, Assign)]
+        sent += hosts.service.tick(0.0)
+    assigned = [(conn, message) for conn, message in sent if isinstance(message, Assign)]
     assert [(conn, message.id) for conn, message in assigned if message.cut] == [(1, 1)]
     assert assigned[0][1].cut, "they are told first"
     back = hosts.service.link(0.0, links_named(hosts.topology, dead), up=True)
@@ -300,8 +300,8 @@ def test_too_few_ports_for_a_path_mean_ecmp() -> None:
     hosts = Hosts(PathService(fabric(), ecmp_hash=One()))
     for host in range(3):
         hosts.connect(host)
-    told = [hosts.announce(1, number, number).ports for number in (2, 3, 4)]
-    assert [] in told
+    ports = [hosts.announce(1, number, number).ports for number in (2, 3, 4)]
+    assert [] in ports
 
 
 def test_the_rate_of_reroutes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,8 +395,8 @@ def test_many_senders_get_the_ports_of_acknowledgements_some_at_a_time() -> None
         conn = hosts.connect(host)
         hosts.announce(conn, 1, 0)
     late = hosts.connect(0)
-    told = len([conn for conn, _ in hosts.ports if conn == late])
-    assert 0 < told < 59
+    notified = len([conn for conn, _ in hosts.ports if conn == late])
+    assert 0 < notified < 59
     while hosts.service.busy:
         hosts.tick()
     assert len([conn for conn, _ in hosts.ports if conn == late]) == 59
@@ -408,7 +408,7 @@ def test_a_client_with_many_lanes_may_have_fewer_elephants() -> None:
     conn = hosts.connect(0, lanes=1024)
     said = [Announce(number, address(hosts.topology, 4), 1) for number in range(257)]
     *served, (_, refused) = hosts.service.handle(0, conn, said)
-    assert [len(one.ports) for _, one in served if isinstance(one, Assign)] == [1024] * 256
+    assert [len(message.ports) for _, message in served if isinstance(message, Assign)] == [1024] * 256
     assert isinstance(refused, Error)
     assert refused.text.startswith("256 elephants are open")
 

@@ -36,8 +36,8 @@ def test_a_host_that_asks_for_little_waits_for_one_turn_of_the_others() -> None:
     time = Time()
     turns = Turns(lambda: time.now_s)
     heavy = [Work(time, 0.0028, 512) for _ in range(3)]
-    for one in heavy:
-        turns.wait(Share(), one)
+    for work in heavy:
+        turns.wait(Share(), work)
     waited = []
     share = Share()
     while turns.run(0.002):
@@ -50,7 +50,7 @@ def test_a_host_that_asks_for_little_waits_for_one_turn_of_the_others() -> None:
     assert first <= 3 * 0.0028 + 0.00001
     assert max(others) <= TURN_S + 0.0028 + 0.00001
     assert len(others) > 500
-    assert [one.lines for one in heavy] == [0, 0, 0]
+    assert [work.lines for work in heavy] == [0, 0, 0]
 
 
 def test_hosts_that_ask_for_much_get_equal_parts_whatever_their_lines_and_connections() -> None:

@@ -101,9 +101,9 @@ def test_bad_pairs_are_refused() -> None:
         assign(fabric, [("h1", "h7")])
     with pytest.raises(KeyError, match="plugged into port h1:1"):
         assign(without(fabric, PortRef("h1", 1)), [("h1", "h2")])
-    apart = without(leaf_spine(2, 2, 1, 10**7), PortRef("leaf1", 2), PortRef("leaf2", 3))
+    disjoint = without(leaf_spine(2, 2, 1, 10**7), PortRef("leaf1", 2), PortRef("leaf2", 3))
     with pytest.raises(ValueError, match="no spine has links to the leaves of both 'h1' and 'h2'"):
-        assign(apart, [("h1", "h2")])
+        assign(disjoint, [("h1", "h2")])
 
 
 def test_missing_links_are_avoided() -> None:

@@ -47,9 +47,11 @@ def test_spines_that_differ_only_from_each_other_need_linear_programs_only(
     linear_only: None, data: st.DataObject
 ) -> None:
     fabric = data.draw(fabrics(tors=3, nics=4))
-    one = fabric.link_rate_bps[0]
-    rates = data.draw(st.lists(st.sampled_from([0, RATE / 3, RATE / 2, RATE]), min_size=one.size, max_size=one.size))
-    each = np.broadcast_to(np.reshape(rates, one.shape), fabric.link_rate_bps.shape)
+    rate_bps = fabric.link_rate_bps[0]
+    rates = data.draw(
+        st.lists(st.sampled_from([0, RATE / 3, RATE / 2, RATE]), min_size=rate_bps.size, max_size=rate_bps.size)
+    )
+    each = np.broadcast_to(np.reshape(rates, rate_bps.shape), fabric.link_rate_bps.shape)
     fabric = Clos(fabric.nic_tor, fabric.nic_rate_bps, each)
     asked = data.draw(commodities(fabric, most=7))
     plan = ilp(fabric, asked)

@@ -12,7 +12,7 @@ from sdn.planners import LOCAL, Clos, Commodities, Incremental, Plan, Route, opt
 from tests.sdn.planners.sample import RATE, check_routes, commodities, fabrics
 
 
-class Told:
+class Listener:
     """The state of a listener that has received every change."""
 
     def __init__(self, live: Incremental) -> None:
@@ -48,21 +48,21 @@ def churn(
     data: st.DataObject, live: Incremental, demands: tuple[float, ...], reroutes: int | None, steps: int = 25
 ) -> None:
     """Arrivals and departures, after each of which everything is as it should be."""
-    told = Told(live)
+    listener = Listener(live)
     exact = live.fabric.uniform_links is not None and len(demands) == 1
     for _ in range(steps):
         numbers = live.numbers()
         if numbers and data.draw(st.integers(0, 2)) == 0:
             number = data.draw(st.sampled_from(numbers))
             moved = live.depart(number)
-            told.departed(number, moved)
+            listener.departed(number, moved)
         else:
             src = data.draw(st.integers(0, live.fabric.nics - 1))
             dst = (src + data.draw(st.integers(1, live.fabric.nics - 1))) % live.fabric.nics
             route, moved = live.arrive(src, dst, data.draw(st.sampled_from(demands)))
-            told.arrived(route, moved)
+            listener.arrived(route, moved)
         assert reroutes is None or len(moved) <= reroutes
-        plan = told.check()
+        plan = listener.check()
         if exact and reroutes is None:
             assert plan.proved
             assert plan.congestion == pytest.approx(optimal(plan.fabric, plan.commodities).congestion)
@@ -167,20 +167,20 @@ def test_repair_keeps_working_routes(data: st.DataObject) -> None:
 def test_refit_returns_all_changed_routes(data: st.DataObject) -> None:
     fabric = data.draw(fabrics(tors=4, spines=3, nics=4))
     live = Incremental(fabric, data.draw(commodities(fabric, most=20)))
-    told = Told(live)
+    listener = Listener(live)
     gone = live.numbers()[:1]
     for number in gone:
-        told.departed(number, live.depart(number))
+        listener.departed(number, live.depart(number))
     shape = fabric.link_rate_bps.shape
     link = st.tuples(*(st.integers(0, n - 1) for n in shape))
     for dead in data.draw(st.lists(st.lists(link, max_size=3), max_size=3)):
         for route in live.refit(fabric.without(links=dead)):
-            assert told.routes[route.commodity] != route
-            told.routes[route.commodity] = route
-        told.check()
+            assert listener.routes[route.commodity] != route
+            listener.routes[route.commodity] = route
+        listener.check()
     if fabric.nics > 1:
-        told.arrived(*live.arrive(0, fabric.nics - 1))
-    told.check()
+        listener.arrived(*live.arrive(0, fabric.nics - 1))
+    listener.check()
 
 
 def test_mistakes_are_refused() -> None:

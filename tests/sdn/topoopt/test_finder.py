@@ -121,7 +121,7 @@ def test_matchings_leave_no_server_dark(degree: int) -> None:
 def test_matchings_of_an_odd_number_leave_another_server_dark_each_time(servers: int, degree: int) -> None:
     found = find_topology(dlrm(servers, tables=[0], dense_bytes=1.0, batch=8192), degree)
     dark = [set(range(servers)).difference(*layer) for layer in found.layers[len(found.rings) :]]
-    assert [len(one) for one in dark] == [1] * (degree - 1)
+    assert [len(dark_servers) for dark_servers in dark] == [1] * (degree - 1)
     assert len(set.union(*dark)) == degree - 1
 
 

@@ -44,9 +44,9 @@ def test_two_components_are_joined_at_the_least_cost() -> None:
     demand = np.zeros((4, 4))
     demand[0, 1] = demand[1, 0] = 9.0
     demand[2, 3], demand[3, 2] = 9.0, 1.0
-    apart = ((0, 1), (1, 0), (2, 3), (3, 2))
-    assert reconfigure(demand, 1, connected=False) == apart
-    joined = two_edge_replacement(4, apart, demand)
+    circuits = ((0, 1), (1, 0), (2, 3), (3, 2))
+    assert reconfigure(demand, 1, connected=False) == circuits
+    joined = two_edge_replacement(4, circuits, demand)
     assert nx.is_strongly_connected(digraph(4, joined))
     assert (3, 2) not in joined  # the cheaper of the second part
     assert utility(joined, demand) == 0.5 * (9 + 9)

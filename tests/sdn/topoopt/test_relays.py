@@ -140,13 +140,13 @@ def test_pairs_share_their_bytes_among_nics_for_the_least_load(size: int, stride
     plan = plan_relays(topology, patch(topology, hosts, layers), hosts, sent=sent)
     load: Counter[PortRef] = Counter()
     for several in plan.connections.values():
-        assert sum(one.share for one in several) == pytest.approx(1.0)
-        assert len({one.there.ends for one in several}) == len(several)
-        for one in several:
-            assert plan.ways[one.back.ends] == one.back
-            assert one.back.ends == (one.remote, one.local)
-            for port in one.there.ports:
-                load[port] += one.share
+        assert sum(connection.share for connection in several) == pytest.approx(1.0)
+        assert len({connection.there.ends for connection in several}) == len(several)
+        for connection in several:
+            assert plan.ways[connection.back.ends] == connection.back
+            assert connection.back.ends == (connection.remote, connection.local)
+            for port in connection.there.ports:
+                load[port] += connection.share
     least = least_load(np.ones((size, size)) - np.eye(size), [circuit for layer in layers for circuit in layer]).load
     assert max(load.values()) == pytest.approx(least)
 

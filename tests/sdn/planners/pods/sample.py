@@ -127,16 +127,16 @@ def least_congestion(fabric: PodClos, asked: Commodities) -> float:
                     mine[link] = columns
                     on.setdefault(link, []).append((columns, demand))
                     columns += 1
-        row([one for (link, _), one in mine.items() if link[0] == "up"], [], solver, 1.0)
+        row([column for (link, _), column in mine.items() if link[0] == "up"], [], solver, 1.0)
         for agg in range(fabric.aggs):
-            here = {link: one for (link, _), one in mine.items() if link[2] == agg}
-            by = {kind: [one for link, one in here.items() if link[0] == kind] for kind in KINDS}
+            here = {link: column for (link, _), column in mine.items() if link[2] == agg}
+            by = {kind: [column for link, column in here.items() if link[0] == kind] for kind in KINDS}
             row(by["up"], by["down"], solver, 0.0)
             if fabric.leaf_pod[fabric.nic_tor[src]] != fabric.leaf_pod[fabric.nic_tor[dst]]:
                 row(by["up"], by["core up"], solver, 0.0)
                 for core in range(fabric.cores):
                     ends = [
-                        [one for link, one in here.items() if link[0] == kind and link[3] == core]
+                        [column for link, column in here.items() if link[0] == kind and link[3] == core]
                         for kind in ("core up", "core down")
                     ]
                     row(ends[0], ends[1], solver, 0.0)

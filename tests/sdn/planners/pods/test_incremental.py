@@ -24,14 +24,14 @@ def test_every_change_keeps_the_optimum_of_full_bisection(data: st.DataObject) -
         if known and data.draw(st.integers(0, 2)) == 0:
             number = data.draw(st.sampled_from(sorted(known)))
             del known[number]
-            told = live.depart(number)
+            changed = live.depart(number)
         else:
             src, dst = data.draw(nic), data.draw(nic)
             if src == dst:
                 continue
-            route, told = live.arrive(src, dst)
+            route, changed = live.arrive(src, dst)
             known[route.commodity] = route
-        known |= {route.commodity: route for route in told}
+        known |= {route.commodity: route for route in changed}
         assert known == {number: live.route(number) for number in live.numbers()}  # every change was told
         plan = live.plan()
         check_routes(plan)
@@ -70,9 +70,9 @@ def test_dead_links_move_what_they_carried(seed: int) -> None:
         dead_low = [tuple(map(int, at)) for at in np.argwhere(rng.random(fabric.low.link_rate_bps.shape) < 0.15)]
         dead_high = [tuple(map(int, at)) for at in np.argwhere(rng.random(fabric.core_rate_bps.shape) < 0.25)]
         before = {number: live.route(number) for number in live.numbers()}
-        told = live.refit(fabric.without(dead_low, dead_high))
+        changed = live.refit(fabric.without(dead_low, dead_high))
         after = {number: live.route(number) for number in live.numbers()}
-        assert {route.commodity for route in told} == {n for n in before if before[n] != after[n]}
+        assert {route.commodity for route in changed} == {n for n in before if before[n] != after[n]}
         plan = live.plan()
         check_routes(plan)
         assert plan.congestion <= 2 * optimal(plan.fabric, plan.commodities).congestion
