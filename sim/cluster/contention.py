@@ -147,20 +147,20 @@ class Average(Contention):
     def _speeds(self, running: list[RunningJob]) -> NDArray[np.float64]:
         if not running:
             return np.empty(0)
-        traffics = [one.traffic for one in running]
+        traffics = [running_job.traffic for running_job in running]
         links = np.concatenate([traffic.links for traffic in traffics])
         loads = np.concatenate([traffic.loads for traffic in traffics])
         shares = np.concatenate([traffic.shares for traffic in traffics])
-        own = np.concatenate([one.own for one in running])
+        own = np.concatenate([running_job.own for running_job in running])
         entries = np.array([len(traffic.links) for traffic in traffics])
         starts = np.concatenate(
             [traffic.starts + first for traffic, first in zip(traffics, np.cumsum(entries) - entries, strict=True)]
         )
         of_step = np.repeat(np.arange(len(running)), [len(traffic.starts) for traffic in traffics])
-        each = np.concatenate([one.links for one in running])
-        mean = np.concatenate([one.mean for one in running])
-        lengths = np.array([len(one.links) for one in running])
-        share = np.array([one.job.communication for one in running])
+        each = np.concatenate([running_job.links for running_job in running])
+        mean = np.concatenate([running_job.mean for running_job in running])
+        lengths = np.array([len(running_job.links) for running_job in running])
+        share = np.array([running_job.job.communication for running_job in running])
         quiet = np.array([traffic.quiet for traffic in traffics])
 
         def by_others(weight: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -220,22 +220,22 @@ class PerStep(Contention):
 
     def _alone_s(self, slot: int, step: int) -> float:
         """How long a phase takes without contention."""
-        one = self._running[slot]
-        collective = one.job.run_s * one.job.communication
+        running_job = self._running[slot]
+        collective = running_job.job.run_s * running_job.job.communication
         if step < 0:
-            return (one.job.run_s - collective + collective * one.traffic.quiet) / self._rounds
-        return collective * float(one.traffic.shares[step]) / self._rounds
+            return (running_job.job.run_s - collective + collective * running_job.traffic.quiet) / self._rounds
+        return collective * float(running_job.traffic.shares[step]) / self._rounds
 
     def _speeds(self, running: list[RunningJob]) -> NDArray[np.float64]:
         speeds = np.ones(len(running))
         active = [
-            (index, _step(one.traffic, step))
-            for index, (one, step) in enumerate(zip(running, self._step.values(), strict=True))
+            (index, _step(running_job.traffic, step))
+            for index, (running_job, step) in enumerate(zip(running, self._step.values(), strict=True))
             if step >= 0
         ]
         if not active:
             return speeds
-        links = np.concatenate([one.traffic.links[part] for one, part in ((running[n], part) for n, part in active)])
+        links = np.concatenate([job.traffic.links[part] for job, part in ((running[n], part) for n, part in active)])
         loads = np.concatenate([running[index].traffic.loads[part] for index, part in active])
         total = np.bincount(links, loads, self._shape.links)[links]
         lengths = np.array([part.stop - part.start for _, part in active])

@@ -52,24 +52,28 @@ class Fair(PerStep):
 
     def advance(self, passed_s: float) -> None:
         """Let flows send for `passed_s` seconds at the rates that were computed last."""
-        for one in self._sending.values():
-            one.left_s -= one.rate * passed_s
-            one.stage_s -= one.speed * passed_s
+        for traffic in self._sending.values():
+            traffic.left_s -= traffic.rate * passed_s
+            traffic.stage_s -= traffic.speed * passed_s
 
     def _next(self, slot: int) -> float | None:
-        if one := self._sending.get(slot):
-            going = ~one.ends_next & (one.left_s > _SAME * one.whole_s)
+        if traffic := self._sending.get(slot):
+            going = ~traffic.ends_next & (traffic.left_s > _SAME * traffic.whole_s)
             if going.any():
-                one.links, one.nic, one.left_s = one.links[going], one.nic[going], one.left_s[going]
-                one.rate, one.ends_next = one.rate[going], one.ends_next[going]
-                one.stage_s = self._lanes(slot) * float(one.left_s.min())
-                return one.stage_s
+                traffic.links, traffic.nic, traffic.left_s = (
+                    traffic.links[going],
+                    traffic.nic[going],
+                    traffic.left_s[going],
+                )
+                traffic.rate, traffic.ends_next = traffic.rate[going], traffic.ends_next[going]
+                traffic.stage_s = self._lanes(slot) * float(traffic.left_s.min())
+                return traffic.stage_s
             del self._sending[slot]
         return super()._next(slot)
 
     def _leave(self, slot: int, left_s: float) -> float:
-        if one := self._sending.pop(slot, None):
-            left_s = self._lanes(slot) * max(0.0, float(one.left_s.max()))
+        if traffic := self._sending.pop(slot, None):
+            left_s = self._lanes(slot) * max(0.0, float(traffic.left_s.max()))
         return super()._leave(slot, left_s)
 
     def _work(self, slot: int) -> float:
@@ -101,16 +105,16 @@ class Fair(PerStep):
     def _speeds(self, running: list[RunningJob]) -> NDArray[np.float64]:
         sending = list(self._sending.values())
         if sending:
-            nics = np.cumsum([0, *(int(one.nic.max()) + 1 for one in sending)])
-            own = np.concatenate([one.nic + first for one, first in zip(sending, nics[:-1], strict=True)])
-            links = np.concatenate([one.links for one in sending])
+            nics = np.cumsum([0, *(int(traffic.nic.max()) + 1 for traffic in sending)])
+            own = np.concatenate([traffic.nic + first for traffic, first in zip(sending, nics[:-1], strict=True)])
+            links = np.concatenate([traffic.links for traffic in sending])
             crossed = np.column_stack([links, own + self._shape.links]).astype(np.int32)
             rates = max_min_rates(np.ones(self._shape.links + int(nics[-1])), crossed, np.ones(len(crossed)))
-            ends = np.cumsum([len(one.nic) for one in sending])
-            for one, rate in zip(sending, np.split(rates, ends[:-1]), strict=True):
-                one.rate = rate
-                ends_s = one.left_s / rate
+            ends = np.cumsum([len(traffic.nic) for traffic in sending])
+            for traffic, rate in zip(sending, np.split(rates, ends[:-1]), strict=True):
+                traffic.rate = rate
+                ends_s = traffic.left_s / rate
                 first_s = float(ends_s.min())
-                one.ends_next = ends_s <= first_s + _SAME * abs(first_s)
-                one.speed = one.stage_s / first_s if first_s > 0 and one.stage_s > 0 else 1.0
+                traffic.ends_next = ends_s <= first_s + _SAME * abs(first_s)
+                traffic.speed = traffic.stage_s / first_s if first_s > 0 and traffic.stage_s > 0 else 1.0
         return np.array([self._sending[slot].speed if slot in self._sending else 1.0 for slot in self._running])

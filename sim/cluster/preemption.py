@@ -22,7 +22,7 @@ def make_room(
     `running` has the allocations that may be released, first the one to release first. Those that turn out not to be
     in the way are kept.
     """
-    if len(cluster.idle) + sum(len(one.gpus) for one in running) < job.gpus:
+    if len(cluster.idle) + sum(len(allocation.gpus) for allocation in running) < job.gpus:
         return None
     left = cluster
     for count, victim in enumerate(running, start=1):

@@ -113,13 +113,13 @@ def _philly(path: Path) -> Iterator[_Row]:
         where = f"{path}: entry {number}"
         try:
             attempts = [
-                one
-                for one in job["attempts"]
-                if one["detail"] and not {one["start_time"], one["end_time"]} & {None, "", "None"}
+                attempt
+                for attempt in job["attempts"]
+                if attempt["detail"] and not {attempt["start_time"], attempt["end_time"]} & {None, "", "None"}
             ]
             if not attempts:
                 continue
-            gpus = max(sum(len(machine["gpus"]) for machine in one["detail"]) for one in attempts)
+            gpus = max(sum(len(machine["gpus"]) for machine in attempt["detail"]) for attempt in attempts)
             name, last = str(job["jobid"]), attempts[-1]
         except (KeyError, TypeError) as error:
             raise TraceError(f"{where}: has no jobid, submitted_time or attempts as Philly's jobs do") from error

@@ -81,9 +81,9 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 @ALWAYS
 @given(traces(), scenarios(), st.none() | st.floats(0.0, 30.0))
 def test_no_job_is_lost_and_work_is_conserved(jobs: list[Job], scenario: Scenario, until_s: float | None) -> None:
-    told: list[None] = []
+    calls: list[None] = []
     until_s = float("inf") if until_s is None else until_s
-    result = simulate(jobs, scenario, until_s=until_s, tell=lambda: told.append(None))
+    result = simulate(jobs, scenario, until_s=until_s, tell=lambda: calls.append(None))
     assert [outcome.job for outcome in result.outcomes] == jobs
     held = used = 0.0
     for outcome in result.outcomes:
@@ -113,7 +113,7 @@ def test_no_job_is_lost_and_work_is_conserved(jobs: list[Job], scenario: Scenari
     assert result.paths_set == 0 or planned
     assert result.paths_moved == 0 or (scenario.network == "replanned" and scenario.fidelity != "average")
     states = [outcome.state for outcome in result.outcomes]
-    assert len(told) == states.count("ended") + states.count("refused")
+    assert len(calls) == states.count("ended") + states.count("refused")
     assert result.gpu_seconds == pytest.approx(used)
     assert result.idle_at_end <= 16 - held
     times = [time_s for time_s, _ in result.worst_flows]
@@ -135,17 +135,17 @@ def test_the_same_seed_gives_the_same_result() -> None:
 @pytest.mark.parametrize("fidelity", FIDELITIES)
 def test_starts_are_told_with_their_allocations_and_paths(fidelity: FidelityName) -> None:
     """A ring over the four servers of two leaves has two flows from each leaf to the other."""
-    told: dict[int, tuple[AnyAllocation, FlowPaths | None]] = {}
+    starts: dict[int, tuple[AnyAllocation, FlowPaths | None]] = {}
     jobs = [Job("job", 0.0, 8, 10.0, 0.5, "hierarchical_ring"), Job("small", 1.0, 2, 10.0, 0.5)]
     scenario = Scenario(SMALL, network="paralet", lanes=3, fidelity=fidelity)
-    result = simulate(jobs, scenario, started=lambda number, *what: told.update({number: what}))
+    result = simulate(jobs, scenario, started=lambda number, *what: starts.update({number: what}))
     assert result == simulate(jobs, scenario)  # listening changes nothing
-    allocation, paths = told[0]
+    allocation, paths = starts[0]
     assert len(allocation.gpus) == 8
     assert paths is not None
     assert paths.links.shape == (4, 3, 2)
-    assert told[1][0].leaves == [2]
-    assert told[1][1] is None
+    assert starts[1][0].leaves == [2]
+    assert starts[1][1] is None
 
 
 @pytest.mark.parametrize("fidelity", FIDELITIES)
@@ -241,16 +241,16 @@ def test_a_job_that_cannot_be_placed_preempts_nobody() -> None:
     old, young, everything = simulate(jobs, LAS).outcomes
     assert young.start_s == 10.0
     assert everything.start_s == pytest.approx(18.0)  # when `young` has had 64 GPU-seconds
-    assert [len(one.pauses) for one in (old, young, everything)] == [1, 1, 0]
+    assert [len(outcome.pauses) for outcome in (old, young, everything)] == [1, 1, 0]
 
 
 def test_short_jobs_gain_from_preemption_without_known_durations() -> None:
     """Heavy-tailed durations: least attained service shortens the median JCT of first come, first served."""
     jobs = generate(TraceShape(400, 60.0, correlation=0.3, largest=16), 1)
     fifo, las = (simulate(jobs, Scenario(Shape(4, 8, 4, 2), "packed", "ideal", queue)) for queue in ("fifo", "las"))
-    medians = [np.median([one.completion_s or 0.0 for one in result.outcomes]) for result in (fifo, las)]
+    medians = [np.median([outcome.completion_s or 0.0 for outcome in result.outcomes]) for result in (fifo, las)]
     assert medians[1] < 0.5 * medians[0]
-    assert any(one.pauses for one in las.outcomes)
+    assert any(outcome.pauses for outcome in las.outcomes)
 
 
 def test_deadlines_and_not_arrivals_decide_with_edf() -> None:

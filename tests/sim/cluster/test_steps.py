@@ -109,7 +109,7 @@ def test_rounding_errors_of_jobs_that_left_break_no_tie() -> None:
 def test_more_lanes_spread_a_job_more_evenly() -> None:
     def worst(lanes: int) -> float:
         found = [traffic("paralet", "hierarchical_ring", Allocation("j", 2, ALL), 16, seed, lanes) for seed in range(9)]
-        return float(np.mean([one.loads.max() for one in found if one is not None]))
+        return float(np.mean([offered.loads.max() for offered in found if offered is not None]))
 
     assert worst(1) > worst(4) > worst(32) > 0.5  # the mean: 2 flows of a leaf on 4 spines
 

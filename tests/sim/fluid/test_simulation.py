@@ -102,7 +102,7 @@ def test_a_link_dies_and_its_flow_moves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({"channel": 3}, "channel that does not exist"),
         ({"bits": -1.0}, "size of a message"),
@@ -111,18 +111,19 @@ def test_a_link_dies_and_its_flow_moves() -> None:
         ({"release_s": -1.0}, "release time of a message"),
     ],
 )
-def test_impossible_messages_are_rejected(change: dict[str, float], told: str) -> None:
+def test_impossible_messages_are_rejected(change: dict[str, float], expected: str) -> None:
     simulation = simulation_of([[[0]]], [10])
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=expected):
         simulation.add_messages(Messages(**{"channel": 0, "bits": 1.0, **change}))
     assert simulation.undelivered == 0
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"), [([[[1]]], "does not exist"), ([[[0, 0]]], "crosses a link twice"), ([[[-1]]], "crosses no link")]
+    ("rows", "expected"),
+    [([[[1]]], "does not exist"), ([[[0, 0]]], "crosses a link twice"), ([[[-1]]], "crosses no link")],
 )
-def test_impossible_paths_are_rejected(rows: list[list[list[int]]], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_impossible_paths_are_rejected(rows: list[list[list[int]]], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         simulation_of(rows, [10])
 
 
