@@ -181,7 +181,11 @@ class LinkFaults:
         if not self._ports:
             return {}
         listed = json.loads(self._run("nft", "-j", "list", "counters", "table", *_TABLE.split()))
-        packets = {one["counter"]["name"]: one["counter"]["packets"] for one in listed["nftables"] if "counter" in one}
+        packets = {
+            listing["counter"]["name"]: listing["counter"]["packets"]
+            for listing in listed["nftables"]
+            if "counter" in listing
+        }
         delays = {} if self._delay is None else self._delay.counts()
         never = DelayCounts(0, 0, 0)
         return {

@@ -109,8 +109,8 @@ class Shim {
         return "ok";
       }
       std::ostringstream counts;
-      for (const Port& one : ports_) {
-        counts << one.interface() << ' ' << one.sent << ' ' << one.late << ' ' << one.dropped << ' ';
+      for (const Port& port : ports_) {
+        counts << port.interface() << ' ' << port.sent << ' ' << port.late << ' ' << port.dropped << ' ';
       }
       return counts.str();
     } catch (const std::exception& error) {
@@ -121,7 +121,7 @@ class Shim {
   // The port of a command; a new one if the interface has none yet.
   Port& port(const Set& set) {
     const auto found =
-        std::find_if(ports_.begin(), ports_.end(), [&](const Port& one) { return one.interface() == set.interface; });
+        std::find_if(ports_.begin(), ports_.end(), [&](const Port& port) { return port.interface() == set.interface; });
     return found != ports_.end() ? *found : ports_.emplace_back(set.interface, set.tap, mark_);
   }
 

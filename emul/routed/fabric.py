@@ -221,7 +221,7 @@ class RoutedFabric:
 
         Raises ValueError where there is no session, and FabricError.
         """
-        session = next((one for one in self._plan.sessions[port.node] if one.port == port), None)
+        session = next((session for session in self._plan.sessions[port.node] if session.port == port), None)
         if session is None:
             raise ValueError(f"no BGP session is at port {port}: it is none of a link between routers")
         with self._changing:

@@ -54,10 +54,10 @@ def test_a_host_has_all_neighbours_and_routes_by_source_address() -> None:
             Nic("nic1", IPv4Address("10.0.0.2"), "02:00:00:00:00:02"),
         ),
     )
-    one = Host("h2", (Nic("nic0", IPv4Address("10.0.0.3"), "02:00:00:00:00:03"),))
+    host = Host("h2", (Nic("nic0", IPv4Address("10.0.0.3"), "02:00:00:00:00:03"),))
     topology = Topology(
         "pair",
-        (two, one),
+        (two, host),
         (Switch("leaf1", "leaf", 1, 1),),
         tuple(
             Link(PortRef("leaf1", number), port, 1_000_000)
