@@ -125,9 +125,9 @@ class ProcessGroup:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._close_commands()
         deadline = time.monotonic() + (self._end_timeout_s if kind is None else 0.0)
-        for one in self._processes:
+        for process in self._processes:
             with suppress(subprocess.TimeoutExpired):
-                one.process.wait(max(0.0, deadline - time.monotonic()))
+                process.process.wait(max(0.0, deadline - time.monotonic()))
         self._kill()
 
     def send(self, commands: Mapping[int, bytes], parse: Callable[[bytes], object]) -> None:
@@ -137,13 +137,13 @@ class ProcessGroup:
         only lost a peer, the error is that of the process which caused it, as in `receive`.
         """
         for number, command in commands.items():
-            one = self._processes[number]
+            process = self._processes[number]
             try:
-                one.commands.write(command + b"\n")
-                one.commands.flush()
+                process.commands.write(command + b"\n")
+                process.commands.flush()
             except BrokenPipeError:
                 others = [other for other in range(len(self)) if other != number]
-                raise self._cause(_last_failure(one, parse), others, parse) from None
+                raise self._cause(_last_failure(process, parse), others, parse) from None
 
     def receive(
         self,
@@ -178,10 +178,10 @@ class ProcessGroup:
                     next_call = max(next_call + every_s, time.monotonic())
                 limit = deadline if every_s is None else min(deadline, next_call)
                 for key, _ in selector.select(max(0.0, limit - time.monotonic())):
-                    one = self._processes[key.data]
+                    process = self._processes[key.data]
                     try:
-                        for line in one.read():
-                            received[key.data] = _parsed(line, parse, one)
+                        for line in process.read():
+                            received[key.data] = _parsed(line, parse, process)
                     except ProcessError as failure:
                         others = [number for number in awaited if number != key.data and number not in received]
                         raise self._cause(failure, others, parse) from None
@@ -207,32 +207,32 @@ class ProcessGroup:
         return root_cause(failures)
 
     def _close_commands(self) -> None:
-        for one in self._processes:
+        for process in self._processes:
             with suppress(BrokenPipeError):  # it has ended already
-                one.commands.close()
+                process.commands.close()
 
     def _kill(self) -> None:
-        for one in self._processes:
-            one.process.kill()
-        for one in self._processes:
-            one.process.wait()
-            one.reports.close()
+        for process in self._processes:
+            process.process.kill()
+        for process in self._processes:
+            process.process.wait()
+            process.reports.close()
         self._close_commands()
 
 
-def _parsed(line: bytes, parse: Callable[[bytes], R], one: _Process) -> R:
+def _parsed(line: bytes, parse: Callable[[bytes], R], process: _Process) -> R:
     try:
         return parse(line)
     except ValueError as error:
-        raise one.failure(str(error), peer_lost=isinstance(error, LostPeerReport)) from error
+        raise process.failure(str(error), peer_lost=isinstance(error, LostPeerReport)) from error
 
 
-def _last_failure(one: _Process, parse: Callable[[bytes], object]) -> ProcessError:
+def _last_failure(process: _Process, parse: Callable[[bytes], object]) -> ProcessError:
     """Why a process has ended: the failure in its last reports, or else its exit status."""
     try:
         while True:
-            for line in one.read():
-                _parsed(line, parse, one)
+            for line in process.read():
+                _parsed(line, parse, process)
     except ProcessError as failure:
         return failure
 

@@ -22,7 +22,7 @@ class Steps:
 
     def __init__(self, total: int | None, every_s: float = 0.0) -> None:
         self._every_s = every_s
-        self._told_s = -every_s
+        self._shown_s = -every_s
         self._total = total
         self._done = 0
         self._begin = time.monotonic()
@@ -54,8 +54,8 @@ class Steps:
             self._bar.update(self._bar.task_ids[0], description=printable(text))
             return
         elapsed = time.monotonic() - self._begin
-        if elapsed - self._told_s >= self._every_s:
-            self._told_s = elapsed
+        if elapsed - self._shown_s >= self._every_s:
+            self._shown_s = elapsed
             done = self._done if self._total is None else f"{self._done}/{self._total}"
             print(printable(f"[{done} {elapsed:5.1f} s] {text}"), file=sys.stderr, flush=True)
 

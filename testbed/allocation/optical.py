@@ -82,12 +82,12 @@ def rings(ranks: int, strides: Sequence[int | Within]) -> Layout:
     """
     whole = [stride for stride in strides if not isinstance(stride, Within)]
     blocks: dict[int, list[int]] = {}
-    for one in strides:
-        if isinstance(one, Within):
-            if not 0 < one.ranks <= ranks or ranks % one.ranks:
-                raise ValueError(f"{ranks} ranks do not divide into blocks of {one.ranks}")
-            blocks.setdefault(one.ranks, []).append(one.stride)
-    layers = tuple(_layer(ranks, one, len(strides)) for one in strides)
+    for stride in strides:
+        if isinstance(stride, Within):
+            if not 0 < stride.ranks <= ranks or ranks % stride.ranks:
+                raise ValueError(f"{ranks} ranks do not divide into blocks of {stride.ranks}")
+            blocks.setdefault(stride.ranks, []).append(stride.stride)
+    layers = tuple(_layer(ranks, stride, len(strides)) for stride in strides)
     sums = coin_change(ranks, whole)
     routes = {(a, b): coin_route(range(ranks), sums, a, b) for a, b in permutations(range(ranks), 2)}
     for size, own in blocks.items():
@@ -100,9 +100,9 @@ def rings(ranks: int, strides: Sequence[int | Within]) -> Layout:
     return Layout(layers, tuple(routes.values()))
 
 
-def _layer(ranks: int, one: int | Within, layers: int) -> Layer:
+def _layer(ranks: int, given: int | Within, layers: int) -> Layer:
     """The circuits of one NIC of each rank. The only layer must be one ring."""
-    stride, size = (one.stride, one.ranks) if isinstance(one, Within) else (one, ranks)
+    stride, size = (given.stride, given.ranks) if isinstance(given, Within) else (given, ranks)
     if not stride % size or layers == 1:
         return ring_circuits(range(size), stride)
     return tuple((rank, rank // size * size + (rank + stride) % size) for rank in range(ranks))

@@ -9,8 +9,8 @@ from testbed.arrangements import RunTraffic
 
 def traffic_of(runs: Iterable[RunFlows]) -> Iterator[RunTraffic]:
     """The traffic of each run. It is made one run at a time, because schedules are large."""
-    for one in runs:
-        instance, run = one.instance, one.run
+    for run_flows in runs:
+        instance, run = run_flows.instance, run_flows.run
         decided = instance.decided_paths is not None
         yield RunTraffic(
             policy=run.policy,

@@ -71,7 +71,7 @@ def metrics(results: Sequence[Result], gpus: int) -> ClusterMetrics:
         Times.of([outcome.waiting_s or 0.0 for outcome in ended]),
         Times.of([outcome.completion_s or 0.0 for outcome in ended]),
         sum(map(sum, stretches.values())) / max(1, len(ended)),
-        Times.of([(one.running_s or 0.0) / one.job.run_s for one in ended if one.leaves > 1]),
+        Times.of([(outcome.running_s or 0.0) / outcome.job.run_s for outcome in ended if outcome.leaves > 1]),
         sum(len(group) * float(np.std(group)) for group in stretches.values()) / max(1, len(ended)),
         float(np.mean([_utilisation(result, gpus) for result in results])),
         {cause: count / len(results) for cause, count in sorted(failures.items())},

@@ -42,9 +42,9 @@ def sharing(flows: RunFlows) -> LinkSharing:
     np.add.at(payload, (job[crossing], link), flows.bytes[crossing])
     np.add.at(count, (job[crossing], link), 1)
     by_spine: dict[str, Counter[str]] = {spine: Counter() for spine in spines}
-    for number, one in zip(*(index.tolist() for index in np.nonzero(count)), strict=True):
-        if (node := flows.links.ports[one].node) in by_spine:
-            by_spine[node][experiment.jobs[number].name] += int(payload[number, one])
+    for number, column in zip(*(index.tolist() for index in np.nonzero(count)), strict=True):
+        if (node := flows.links.ports[column].node) in by_spine:
+            by_spine[node][experiment.jobs[number].name] += int(payload[number, column])
     sharers = (count > 0).sum(axis=0)
     return LinkSharing(
         by_spine=by_spine,

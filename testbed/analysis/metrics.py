@@ -57,7 +57,7 @@ class PolicyResult:
     @property
     def runs(self) -> list[RunRecord]:
         """The record of each run."""
-        return [one.run for one in self.flows]
+        return [flows.run for flows in self.flows]
 
     @property
     def completions_s(self) -> list[float]:
@@ -89,7 +89,10 @@ def by_policy(experiment: Experiment, runs: Sequence[RunFlows]) -> list[PolicyRe
     """The runs, sorted by policy as the spec lists them."""
     return [
         PolicyResult(
-            policy.name, policy.kind.service, policy.m, tuple(one for one in runs if one.run.policy == policy.name)
+            policy.name,
+            policy.kind.service,
+            policy.m,
+            tuple(run_flows for run_flows in runs if run_flows.run.policy == policy.name),
         )
         for policy in experiment.spec.policies
     ]

@@ -49,7 +49,7 @@ class _Known:
             str(end)
             for link in topology.links
             for end in (link.a, link.b)
-            if not any(topology.has_host(one.node) for one in (link.a, link.b))
+            if not any(topology.has_host(port.node) for port in (link.a, link.b))
         }
         self._addresses = {str(nic.address) for host in topology.hosts for nic in host.nics}
         self._events = {event.what for event in experiment.spec.events}

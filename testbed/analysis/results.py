@@ -45,7 +45,7 @@ def summary(
 ) -> dict[str, Any]:
     """The contents of `summary.json`. Its keys are a stable interface; details belong in other files."""
     checked = [check for check in checks if check.checked]
-    instances = dict.fromkeys(one.instance for result in results for one in result.flows)
+    instances = dict.fromkeys(flows.instance for result in results for flows in result.flows)
     times = {entry.name: entry for entry in step_times(experiment, results)}
     return {
         "spec": experiment.spec.model_dump(mode="json", exclude_unset=True),
@@ -80,7 +80,7 @@ def _of_jobs(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
     if len(experiment.jobs) < 2:
         return {}
     times = {job.name: [run.jobs[n].completion_s for run in result.runs] for n, job in enumerate(experiment.jobs)}
-    return {"jobs": times, "fairness": [fairness(one) for one in result.flows]}
+    return {"jobs": times, "fairness": [fairness(flows) for flows in result.flows]}
 
 
 def _of_events(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
@@ -119,8 +119,8 @@ def _of_training(times: StepTimes | None, result: PolicyResult) -> dict[str, Any
 def _of_arrangements(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
     """Entries of what is set up on the fabric for the jobs."""
     entries: dict[str, Any] = {}
-    for one in experiment.arrangements:
-        entries |= one.summary(traffic_of(result.flows))
+    for arrangement in experiment.arrangements:
+        entries |= arrangement.summary(traffic_of(result.flows))
     return entries
 
 
@@ -128,8 +128,8 @@ def write_tables(
     folder: Path, experiment: Experiment, results: Sequence[PolicyResult], checks: Iterable[FlowCheck]
 ) -> None:
     """Write the CSV files: steps, jobs, pairs, lanes, links, throughput and predictions."""
-    every = [one for result in results for one in result.flows]
-    runs = [one.run for one in every]
+    every = [flows for result in results for flows in result.flows]
+    runs = [flows.run for flows in every]
     links = metrics.uplinks(experiment.topology)
     text = cache(str)
     _table(
@@ -150,13 +150,13 @@ def write_tables(
                 run.seed,
                 job.name,
                 job.size,
-                " ".join(one.instance.hosts[job.first : job.first + job.size]),
+                " ".join(flows.instance.hosts[job.first : job.first + job.size]),
                 f"{record.completion_s:.6f}",
-                f"{one.instance.ideal_s(job):.6f}",
-                f"{fairness(one):.4f}",
+                f"{flows.instance.ideal_s(job):.6f}",
+                f"{fairness(flows):.4f}",
             )
-            for one in every
-            for run in [one.run]
+            for flows in every
+            for run in [flows.run]
             for job, record in zip(experiment.jobs, run.jobs, strict=True)
         ),
     )
@@ -174,8 +174,8 @@ def write_tables(
                 flow.bytes,
                 f"{flow.completion_s:.6f}",
             )
-            for one in every
-            for run, hosts in [(one.run, one.instance.hosts)]
+            for flows in every
+            for run, hosts in [(flows.run, flows.instance.hosts)]
             for flow in run.flows
         ),
     )
@@ -193,8 +193,8 @@ def write_tables(
                 hosts[entry.rank],
                 *lane_values(entry.lane),
             )
-            for one in every
-            for run, hosts in [(one.run, one.instance.hosts)]
+            for flows in every
+            for run, hosts in [(flows.run, flows.instance.hosts)]
             for entry in run.lanes
         ),
     )

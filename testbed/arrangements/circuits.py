@@ -66,7 +66,7 @@ class DirectCircuits(Arrangement):
 
     def shares(self, source: str, destination: str) -> tuple[float, ...]:
         """The part of the data of each route. Raises KeyError for hosts of different jobs."""
-        return tuple(one.share for one in self.setting.connections(source, destination))
+        return tuple(connection.share for connection in self.setting.connections(source, destination))
 
     def way(self, source: str, destination: str, route: int) -> Way:
         """The way of data over circuits and relays."""
@@ -86,7 +86,7 @@ class DirectCircuits(Arrangement):
         What was counted has headers and acknowledgements, which are relayed too; it is divided by the payload alone.
         """
         wanted = sum(run.sent.values())
-        predicted = sum(one.bytes * one.way.hops for one in run.carried)
+        predicted = sum(carried.bytes * carried.way.hops for carried in run.carried)
         arriving = (
             self.topology.peer(PortRef(host.name, nic + 1))
             for host in self.topology.hosts
@@ -117,21 +117,23 @@ class DirectCircuits(Arrangement):
                 taxes.append((policy, *(f"{tax:.3f}" for tax in self.taxes(run))))
                 ways = ways or self._ways(run)
         headings = ["policy", "bandwidth tax,\npredicted for payload", "counted, with headers\nand acknowledgements"]
-        told = Table(headings, taxes)
+        table = Table(headings, taxes)
         lead = (
             f"{self.origin} If no circuit leads to a receiver, the hosts in between forward the data. A link between "
             "an optical switch and a host counts as an uplink above."
         )
         every = Table(["from", "to", "path", "bytes"], ways or [], folded="Every pair of the first run")
-        return [Section("placement", "Forwarding through hosts", [told, every], lead)]
+        return [Section("placement", "Forwarding through hosts", [table, every], lead)]
 
     def _ways(self, run: RunTraffic) -> list[tuple[str, str, str, str]]:
         """For each route of a run: sender, receiver, hosts on the way with the NICs that send, and bytes."""
         rows = []
-        for one in run.carried:
-            hosts = ((port.node, self.topology.host(port.node).nics[port.port - 1]) for port in one.way.ports)
+        for carried in run.carried:
+            hosts = ((port.node, self.topology.host(port.node).nics[port.port - 1]) for port in carried.way.ports)
             stops = [f"{host} ({nic.name})" for host, nic in hosts]
-            rows.append((one.source, one.destination, " → ".join([*stops, one.destination]), f"{one.bytes:,}"))
+            rows.append(
+                (carried.source, carried.destination, " → ".join([*stops, carried.destination]), f"{carried.bytes:,}")
+            )
         return rows
 
 

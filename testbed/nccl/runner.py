@@ -212,7 +212,7 @@ def _measure(
     timings = {
         name: Timing(
             repetitions_s=tuple(sum(each) / len(each) for each in repetitions),
-            operations_s=tuple(one for each in repetitions for one in each),
+            operations_s=tuple(operation_s for each in repetitions for operation_s in each),
             wrong=wrong[name],
         )
         for name, repetitions in seconds.items()

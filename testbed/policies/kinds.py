@@ -66,7 +66,7 @@ OURS = MappingProxyType(
 @cache
 def _others() -> dict[str, EntryPoint]:
     """The policies of other packages, which cannot replace ours."""
-    return {one.name: one for one in entry_points(group=GROUP) if one.name not in OURS}
+    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in OURS}
 
 
 def policy_names() -> list[str]:

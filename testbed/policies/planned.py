@@ -22,5 +22,5 @@ class Pinned(PolicyKind):
         """Raises ValueError where no spine joins the leaves of a pair."""
         hosts = placed.hosts
         leaves = {host: leaf_of(placed.topology, host, placed.nic) for host in hosts}
-        ends = ((hosts[one.src], hosts[one.dst]) for one in transfers)
+        ends = ((hosts[transfer.src], hosts[transfer.dst]) for transfer in transfers)
         check_served(placed.topology, ((a, b) for a, b in ends if leaves[a] != leaves[b]), placed.nic)

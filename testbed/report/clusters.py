@@ -58,7 +58,9 @@ def distribution(results: Mapping[str, Sequence[Result]]) -> Figure:
     """The share of jobs that complete within a time."""
     figure, axes = _figure()
     for index, (name, runs) in enumerate(results.items()):
-        times = sorted(one.completion_s for run in runs for one in run.outcomes if one.completion_s is not None)
+        times = sorted(
+            outcome.completion_s for run in runs for outcome in run.outcomes if outcome.completion_s is not None
+        )
         shares = np.arange(1, len(times) + 1) / max(1, len(times))
         axes.plot(times, shares, color=PALETTE[index % len(PALETTE)], ls=_dash(index), label=name)
     axes.set_xscale("log")
@@ -125,18 +127,18 @@ def gantt(results: Mapping[str, Sequence[Result]]) -> Figure:
     panels = figure.subplots(len(results), 1, sharex=True, squeeze=False)[:, 0]
     colours = mpl.colormaps["viridis"]
     runs_by_job = zip(*(runs[0].outcomes for runs in results.values()), strict=True)
-    shown = [number for number, outcomes in enumerate(runs_by_job) if max(one.leaves for one in outcomes) > 1]
+    shown = [number for number, outcomes in enumerate(runs_by_job) if max(outcome.leaves for outcome in outcomes) > 1]
     width = max(0.4, min(6.0, 60.0 / max(1, len(shown))))
     for axes, (name, runs) in zip(panels, results.items(), strict=True):
         run = runs[0]
         waits, running, stretches = [], [], []
         chosen = (run.outcomes[number] for number in shown if run.outcomes[number].state != "refused")
-        for row, one in enumerate(sorted(chosen, key=lambda one: one.job.arrival_s)):
-            end_s = run.end_s if one.end_s is None else one.end_s
-            waits.append([(one.job.arrival_s / 3600, row), (end_s / 3600, row)])  # runs are drawn over it
-            for from_s, to_s in runs_of(one, run.end_s):
+        for row, outcome in enumerate(sorted(chosen, key=lambda outcome: outcome.job.arrival_s)):
+            end_s = run.end_s if outcome.end_s is None else outcome.end_s
+            waits.append([(outcome.job.arrival_s / 3600, row), (end_s / 3600, row)])  # runs are drawn over it
+            for from_s, to_s in runs_of(outcome, run.end_s):
                 running.append([(from_s / 3600, row), (to_s / 3600, row)])
-                stretches.append((one.running_s or one.job.run_s) / one.job.run_s)
+                stretches.append((outcome.running_s or outcome.job.run_s) / outcome.job.run_s)
         axes.add_collection(LineCollection(waits, colors=PALETTE[1], linewidths=width))
         shades = colours((np.array(stretches) - 1) / (_LONGEST_STRETCH - 1))
         axes.add_collection(LineCollection(running, colors=list(map(tuple, shades)), linewidths=width))

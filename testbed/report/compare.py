@@ -33,17 +33,17 @@ def rows_of(compared: Sequence[Compared]) -> list[dict[str, Any]]:
     """
     first = {result.name: result.mean_s / compared[0].ideal_s for result in compared[0].results}
     rows = []
-    for one in compared:
-        for result in one.results:
-            x_ideal = result.mean_s / one.ideal_s
+    for entry in compared:
+        for result in entry.results:
+            x_ideal = result.mean_s / entry.ideal_s
             rows.append(
                 {
-                    "result": one.name,
-                    "fabric": one.experiment.spec.fabric,
+                    "result": entry.name,
+                    "fabric": entry.experiment.spec.fabric,
                     "policy": result.name,
                     "m": result.m,
                     "runs": len(result.runs),
-                    "ideal_s": one.ideal_s,
+                    "ideal_s": entry.ideal_s,
                     "mean_s": result.mean_s,
                     "worst_s": result.worst_s,
                     "x_ideal": x_ideal,
@@ -59,8 +59,8 @@ def write_comparison(path: Path, compared: Sequence[Compared]) -> Path:
     """Write the page to `path` and return it. It has a replay if the fabrics of all results have the same links."""
     rows = rows_of(compared)
     with mpl.rc_context(mpl.RcParams(STYLE)):
-        ratios = [{row["policy"]: row["x_ideal"] for row in rows if row["result"] == one.name} for one in compared]
-        figure = comparison([one.name for one in compared], ratios)
+        ratios = [{row["policy"]: row["x_ideal"] for row in rows if row["result"] == entry.name} for entry in compared]
+        figure = comparison([entry.name for entry in compared], ratios)
         plot = embedded(figure, "Mean completion time of every policy in every result, relative to the ideal")
     page = template("compare.html.j2").render(
         fabrics=FABRICS, compared=compared, rows=rows, figure=plot, **replay_fields(_replay_of_all(compared))
@@ -71,13 +71,13 @@ def write_comparison(path: Path, compared: Sequence[Compared]) -> Path:
 
 def _replay_of_all(compared: Sequence[Compared]) -> dict[str, Any] | None:
     """One replay with the runs of all results, or None."""
-    moving = [replay(one.experiment, one.results) for one in compared]
+    moving = [replay(entry.experiment, entry.results) for entry in compared]
     first = moving[0]
     if first is None:
         return None
     runs = []
-    for one, its in zip(compared, moving, strict=True):
+    for entry, its in zip(compared, moving, strict=True):
         if its is None or any(its[key] != first[key] for key in ("lower", "upper", "links")):
             return None
-        runs += [{**run, "name": f"{one.name}: {run['name']}"} for run in its["runs"]]
+        runs += [{**run, "name": f"{entry.name}: {run['name']}"} for run in its["runs"]]
     return {**first, "runs": runs}

@@ -138,8 +138,8 @@ def _policy_row(experiment: Experiment, result: PolicyResult, ideal_s: float) ->
 
 
 def _jobs_row(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
-    index = [fairness(one) for one in result.flows]
-    pace = [speeds(one) for one in result.flows]
+    index = [fairness(flows) for flows in result.flows]
+    pace = [speeds(flows) for flows in result.flows]
     return {
         "name": result.name,
         "mean_fairness": fmean(index),
@@ -180,8 +180,8 @@ def _recovery_row(result: PolicyResult) -> dict[str, Any]:
 
 def _sections(experiment: Experiment, results: Sequence[PolicyResult]) -> list[Section]:
     """What the arrangements add to the report."""
-    runs = [one for result in results for one in result.flows]
-    return [section for one in experiment.arrangements for section in one.sections(traffic_of(runs))]
+    runs = [flows for result in results for flows in result.flows]
+    return [section for arrangement in experiment.arrangements for section in arrangement.sections(traffic_of(runs))]
 
 
 def _relay_rows(first: Instance) -> list[tuple[str, str, str]]:

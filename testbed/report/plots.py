@@ -297,12 +297,12 @@ def placement(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: 
 
 def comparison(names: Sequence[str], ratios: Sequence[Mapping[str, float]]) -> Figure:
     """Mean completion over ideal: a group of bars for each policy, with a bar for each result folder."""
-    policies = list(dict.fromkeys(policy for one in ratios for policy in one))
+    policies = list(dict.fromkeys(policy for of_policy in ratios for policy in of_policy))
     figure, axes = _figure(8.4, 3.6)
     width = 0.8 / len(names)
-    for index, (name, one) in enumerate(zip(names, ratios, strict=True)):
-        places = [place + (index - (len(names) - 1) / 2) * width for place, p in enumerate(policies) if p in one]
-        heights = [one[policy] for policy in policies if policy in one]
+    for index, (name, of_policy) in enumerate(zip(names, ratios, strict=True)):
+        places = [place + (index - (len(names) - 1) / 2) * width for place, p in enumerate(policies) if p in of_policy]
+        heights = [of_policy[policy] for policy in policies if policy in of_policy]
         bars = axes.bar(places, heights, width=0.92 * width, color=PALETTE[index % len(PALETTE)], label=name)
         axes.bar_label(bars, fmt="%.2f", fontsize=8, padding=2)
     axes.axhline(1.0, color=_INK, lw=1.2, ls="--", label="ideal")

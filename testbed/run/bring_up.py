@@ -62,5 +62,5 @@ def _switches(experiment: Experiment, log_dir: Path, on_dead: OnDead) -> Iterato
         management=any(policy.kind.service for policy in experiment.spec.policies),
         on_dead=on_dead,
     ) as fabric:
-        arrangers = [one.on(fabric) for one in experiment.arrangements]
+        arrangers = [arrangement.on(fabric) for arrangement in experiment.arrangements]
         yield Up(fabric, SteeredSwitches(fabric, experiment), arrangers, fabric.host_pid)

@@ -76,8 +76,8 @@ class FabricEvents:
         self._switches.act(event, undo)
         if event.kill is not None:
             self._killed.append(event.kill)
-            for one in self._arrangers:
-                one.killed(self._killed, undo)
+            for arranger in self._arrangers:
+                arranger.killed(self._killed, undo)
         if event.degrade is not None and event.part is not None:
             undo.callback(fabric.set_rate, cable(event.degrade), 1.0)
             fabric.set_rate(cable(event.degrade), event.part)

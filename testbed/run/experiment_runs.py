@@ -104,8 +104,8 @@ class Runner:
         """
         experiment = self._experiment
         hosts = all_hosts(experiment)
-        for one in self._arrangers:
-            one.prepare([event.kill for event in experiment.spec.events if event.kill is not None])
+        for arranger in self._arrangers:
+            arranger.prepare([event.kill for event in experiment.spec.events if event.kill is not None])
         steps.now(f"starting {len(hosts)} agents")
         with Agents(self._start, hosts, self._log_dir) as agents:
             for seed in experiment.seeds:
@@ -119,8 +119,8 @@ class Runner:
     def _run(self, agents: _RankAgents, policy: Policy, instance: Instance) -> RunRecord:
         experiment, seed, limits = self._experiment, instance.seed, self._experiment.timeouts
         with ExitStack() as run:
-            for one in self._arrangers:
-                one.before_run(instance.job_hosts, run)
+            for arranger in self._arrangers:
+                arranger.before_run(instance.job_hosts, run)
             ready = self._switches.before_run(policy.steering(instance.placed))
             if ready.forgetful:
                 self._seen.forget()
@@ -204,7 +204,7 @@ class Runner:
             if event.path_service in ("start", "restart"):
                 service.start()
         self._tell(Happened(event.what))
-        return None if service is None or event.path_service is not None else service.told_s
+        return None if service is None or event.path_service is not None else service.reported_s
 
     def _read(self, start_s: float) -> Reading:
         counters = self._fabric.link_counters()

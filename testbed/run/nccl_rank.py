@@ -197,9 +197,11 @@ class _Ring:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PARALET_")}
         plugin = nccl_net_plugin.path() if self._transport == environment.PLUGIN_TRANSPORT else None
         interface = f"={interface_of(self._device.address)}"
-        told = environment.of_rank(inherited, self._transport, own.rank, plugin, interface, self._log, Setup("Ring"))
-        told["NCCL_HOSTID"] = f"{told['NCCL_HOSTID']}-{own.job}"
-        return told if plugin is None else told | plugin_environment(self._device)
+        variables = environment.of_rank(
+            inherited, self._transport, own.rank, plugin, interface, self._log, Setup("Ring")
+        )
+        variables["NCCL_HOSTID"] = f"{variables['NCCL_HOSTID']}-{own.job}"
+        return variables if plugin is None else variables | plugin_environment(self._device)
 
     def _what(self, size: int) -> dict[str, Any]:
         collective = self._workload.collective

@@ -48,7 +48,7 @@ class PathServiceProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()  # one thread starts and kills it, another one reports links
         self._dead: frozenset[Link] = frozenset()
-        self.told_s: float | None = None
+        self.reported_s: float | None = None
         """When it had last sent hosts new paths after a link change, in seconds of the monotonic clock."""
 
     def __enter__(self) -> "PathServiceProcess":
@@ -108,7 +108,7 @@ class PathServiceProcess:
         for link in sorted(links, key=lambda link: link.a):
             try:
                 ask(self._admin, LinkChange(read_token(self.token_file), str(link.a), up))
-                self.told_s = time.monotonic()
+                self.reported_s = time.monotonic()
             except AdminError as error:
                 with self._log_file.open("a") as log:
                     said = f"the runner could not report the change of link {link.a} to {link.b}: {error}"

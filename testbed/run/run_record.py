@@ -169,7 +169,7 @@ def _faulty(port: PortRef, what: str, before: Reading, after: Reading) -> int:
 
 def _wrong_loss_bytes(losses: Sequence[float], of_first: Sequence[float]) -> int:
     """Bytes of a rank's losses, if it reports any, that differ from those of its job's first rank."""
-    return 8 * sum(one != other for one, other in zip_longest(losses, of_first)) if losses else 0
+    return 8 * sum(loss != other for loss, other in zip_longest(losses, of_first)) if losses else 0
 
 
 def _history(experiment: Experiment, before: Reading, readings: Sequence[Reading]) -> LinkHistory:

@@ -77,7 +77,8 @@ def _read(path: Path, jobs: Sequence[Job]) -> Result | None:
 def _write(path: Path, result: Result) -> None:
     kept = {
         "outcomes": [
-            [one.state, one.start_s, one.end_s, one.leaves, one.reason, one.pauses] for one in result.outcomes
+            [outcome.state, outcome.start_s, outcome.end_s, outcome.leaves, outcome.reason, outcome.pauses]
+            for outcome in result.outcomes
         ],
         "failures": result.failures,
         "gpu_seconds": result.gpu_seconds,

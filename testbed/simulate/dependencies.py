@@ -59,7 +59,7 @@ def dependencies_of(experiment: Experiment, jobs: Sequence[Job], transfers: Sequ
         found += own
         first += pause_s.size
     earlier, later = np.concatenate(found).T
-    return Dependencies(earlier, later, np.concatenate(pauses), tuple(one.size for one in pauses[1:]), tuple(talks))
+    return Dependencies(earlier, later, np.concatenate(pauses), tuple(pause.size for pause in pauses[1:]), tuple(talks))
 
 
 def _message_numbers(order: Order, job: Job, transfers: Sequence[Transfer], first: int) -> _Numbers:
@@ -114,7 +114,7 @@ def _for_data(transfers: Sequence[Transfer]) -> Iterator[Wait]:
             earlier: dict[int, None] = {}
             for piece in pieces[transfer.src].within(transfer.source, transfer.count):
                 earlier |= dict.fromkeys(arrived[transfer.src, piece])
-            yield from ((one, place) for one in earlier)
+            yield from ((arrival, place) for arrival in earlier)
             delivered.append((place, transfer))
         overwritten = set()
         for place, transfer in delivered:

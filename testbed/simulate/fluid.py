@@ -47,7 +47,7 @@ def observe(experiment: Experiment, steps: Steps, runs: Runs = NOT_KEPT) -> Obse
 def _run(instance: Instance, policy: Policy, links: Links) -> RunRecord:
     experiment = instance.experiment
     simulated = [_Model(instance, policy, links, jobs).run() for jobs in simultaneous_jobs(experiment, policy)]
-    link_bits = np.sum([one.link_bits for one in simulated], axis=0)
+    link_bits = np.sum([model.link_bits for model in simulated], axis=0)
     loads = [
         LinkLoad(port=str(port), tx_bytes=round(bits / 8), tx_packets=_packets(bits, experiment), dropped=0)
         for port, bits in zip(links.ports, link_bits.tolist(), strict=True)

@@ -64,7 +64,7 @@ def lanes_of(
     if (decided := instance.decided_paths) is not None:
         own, hosts = routed_pairs(instance, transfers)[0], instance.hosts
         ports = np.array([chosen[src].towards(dst) for src, dst, _ in own], dtype=np.uint16)
-        nics = [instance.nics_between(*one) for one in own]
+        nics = [instance.nics_between(*route) for route in own]
         ends = [
             (PortRef(hosts[src], near + 1), PortRef(hosts[dst], far + 1))
             for (src, dst, _), (near, far) in zip(own, nics, strict=True)
@@ -89,7 +89,8 @@ def routed_pairs(instance: Instance, transfers: Sequence[Transfer]) -> tuple[lis
     chosen = routes_of(transfers, instance.shares) if instance.arrangements else [0] * len(transfers)
     number: dict[tuple[int, int, int], int] = {}
     channel = [
-        number.setdefault((one.src, one.dst, route), len(number)) for one, route in zip(transfers, chosen, strict=True)
+        number.setdefault((transfer.src, transfer.dst, route), len(number))
+        for transfer, route in zip(transfers, chosen, strict=True)
     ]
     return list(number), channel
 

@@ -45,7 +45,9 @@ class _TwoTiers:
     ) -> tuple[list[int], Mapping[int, Path | None]]:
         numbers, changed = exchange(self._plan, departing, arriving)
         self._ends |= zip(numbers, arriving, strict=True)
-        return numbers, {one.commodity: self._cables.path_by(*self._ends[one.commodity], *one[1:]) for one in changed}
+        return numbers, {
+            route.commodity: self._cables.path_by(*self._ends[route.commodity], *route[1:]) for route in changed
+        }
 
     def refit(self, dead_links: Iterable[Link]) -> Mapping[int, Path | None]:
         self._plan.refit(self._cables.without(dead_links).fabric)
@@ -68,7 +70,7 @@ class _ThreeTiers:
         for ends in arriving:
             route, others = self._plan.arrive(*ends)
             numbers.append(route.commodity)
-            changed |= {one.commodity: one for one in (*others, route)}
+            changed |= {planned.commodity: planned for planned in (*others, route)}
         self._ends |= zip(numbers, arriving, strict=True)
         return numbers, {
             number: self._cables.path_by(*self._ends[number], *route[1:]) for number, route in changed.items()
@@ -107,8 +109,8 @@ class TalkPlanner:
         for talk in talks:
             sent: Counter[Pair] = Counter()
             for place in talk.transfers:
-                one = transfers[place]
-                sent[one.src, one.dst] += one.count * experiment.spec.workload.item_bytes
+                transfer = transfers[place]
+                sent[transfer.src, transfer.dst] += transfer.count * experiment.spec.workload.item_bytes
             own = [number[pair] for pair in elephants(instance, policy, sent)]
             self._beginning.setdefault(talk.begin, []).append(own)
             self._ending.setdefault(talk.end, []).append(own)
@@ -127,7 +129,7 @@ class TalkPlanner:
     @property
     def milestones(self) -> list[int]:
         """The messages with whose delivery something begins or ends."""
-        return sorted({one for one in (*self._beginning, *self._ending) if one is not None})
+        return sorted({message for message in (*self._beginning, *self._ending) if message is not None})
 
     def start(self) -> dict[int, Path]:
         """The paths of the pairs that talk from the start."""
@@ -162,4 +164,4 @@ class TalkPlanner:
 
 
 def _listed(lists: dict[int | None, list[Sequence[int]]], messages: Iterable[int | None]) -> Iterator[int]:
-    return (pair for one in messages for own in lists.get(one, ()) for pair in own)
+    return (pair for message in messages for own in lists.get(message, ()) for pair in own)

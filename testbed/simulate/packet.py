@@ -55,7 +55,7 @@ def _run(instance: Instance, policy: Policy, links: Links, steps: Steps) -> RunR
         _simulate(instance, policy, links, jobs, steps) for jobs in simultaneous_jobs(instance.experiment, policy)
     ]
     bits, packets, dropped, lost, marked = (
-        np.sum([getattr(one, name) for one in simulated], axis=0)
+        np.sum([getattr(model, name) for model in simulated], axis=0)
         for name in ("link_bits", "packets", "dropped", "lost", "marked")
     )
     loads = [

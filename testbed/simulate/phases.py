@@ -106,7 +106,7 @@ class _Steps:
             if messages and number not in jobs:
                 raise ValueError(f"task {number} sends, but no phase of its job has begun")
             ends = [(src, dst, jobs[number]) for src, dst, _ in messages]
-            sent.append([known.setdefault(one, len(known)) for one in ends])
+            sent.append([known.setdefault(end, len(known)) for end in ends])
             sizes.append(8 * messages[0][2] / steps if messages else 0.0)
             counts.append(1 + (steps * (len(messages) + 1) if messages else 0))
             if messages:
@@ -121,7 +121,9 @@ class _Steps:
         self._delay_s[self.first] = [task.delay_s for task in graph.tasks]
         self._milestone = np.zeros(ends_before[-1], dtype=np.bool_)
         self._milestone[self.first[[end for phase in graph.phases for end in (phase.begin, phase.end)]]] = True
-        edges = np.array([(one, number) for number, own in enumerate(graph.after) for one in own], dtype=np.int64)
+        edges = np.array(
+            [(earlier, number) for number, own in enumerate(graph.after) for earlier in own], dtype=np.int64
+        )
         earlier, later = edges.reshape(-1, 2).T
         self._waits = [(last[earlier], self.first[later])]
         for (width, steps), tasks in alike.items():

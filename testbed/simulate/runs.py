@@ -203,9 +203,9 @@ def run_record(
     finished = [0.0] * experiment.ranks
     computed: dict[Job, float] = {}
     by_step: list[dict[int, float]] = [{} for _ in range(experiment.ranks)]
-    for one in simulated:
-        computed |= one.computed_of()
-        for transfer, moment in zip(one.traffic.transfers, one.delivered_s.tolist(), strict=True):
+    for model in simulated:
+        computed |= model.computed_of()
+        for transfer, moment in zip(model.traffic.transfers, model.delivered_s.tolist(), strict=True):
             pair = transfer.src, transfer.dst
             arrival[pair] = max(arrival.get(pair, 0.0), moment)
             for rank in pair:
@@ -231,7 +231,7 @@ def run_record(
             PairFlow(src=src, dst=dst, bytes=count, completion_s=arrival[src, dst])
             for (src, dst), count in demands.items()
         ],
-        lanes=[lane for one in simulated for lane in rank_lanes(instance, policy, one.traffic, one.lanes)],
+        lanes=[lane for model in simulated for lane in rank_lanes(instance, policy, model.traffic, model.lanes)],
         discards={},
         overruns=0,
         links=[
@@ -243,7 +243,7 @@ def run_record(
         history=_history(experiment, links, simulated) if seed == experiment.seeds[0] else None,
         seen=[],
         jobs=jobs,
-        events=[event for one in simulated for event in one.happened],
+        events=[event for model in simulated for event in model.happened],
     )
 
 
@@ -259,12 +259,12 @@ def _samples(instance: Instance, links: Links, simulated: Sequence[SimulatedJobs
     watched = [experiment.topology.peer(PortRef(host, experiment.nic + 1)) for host in instance.hosts]
     columns = [links.number(port) for port in watched]
     found, base_s, base = [], 0.0, Counter[int]()
-    for one in simulated:
-        for at_s, bits in one.samples:
+    for model in simulated:
+        for at_s, bits in model.samples:
             counts = [round(base[column] + bits[column] / 8) for column in columns]
             found.append(Sample(at_s=base_s + at_s, tx_bytes={str(p): n for p, n in zip(watched, counts, strict=True)}))
-        base_s += one.end_s
-        base.update({column: round(one.link_bits[column] / 8) for column in columns})
+        base_s += model.end_s
+        base.update({column: round(model.link_bits[column] / 8) for column in columns})
     return found
 
 
@@ -273,8 +273,8 @@ def _history(experiment: Experiment, links: Links, simulated: Sequence[Simulated
     ports = fabric_ports(experiment.topology)
     columns = np.array([links.number(port) for port in ports], dtype=np.int64)
     moments, base_s, base = [], 0.0, np.zeros(columns.size)
-    for one in simulated:
-        moments += [(base_s + at_s, np.rint(base + bits[columns] / 8).astype(np.int64)) for at_s, bits in one.samples]
-        base_s += one.end_s
-        base = base + one.link_bits[columns] / 8
+    for model in simulated:
+        moments += [(base_s + at_s, np.rint(base + bits[columns] / 8).astype(np.int64)) for at_s, bits in model.samples]
+        base_s += model.end_s
+        base = base + model.link_bits[columns] / 8
     return history_of(ports, moments)

@@ -92,7 +92,7 @@ class LoadedGraph:
                 transfers.append((src, dst, len(paths) - 1, sent[-1], begins[-1]))
             ends.append(add(NO_CHANNEL, 0.0, 0.0, sent) if sent else begins[-1])
         for number, earlier in enumerate(graph.after):
-            waits.extend((ends[one], begins[number]) for one in earlier)
+            waits.extend((ends[wait], begins[number]) for wait in earlier)
         self.simulation = Simulation(np.concatenate([rates, np.full(graph.devices, _ENGINE_BPS)]))
         self.simulation.add_channels(Paths.of(_rows(paths)))
         self.simulation.add_messages(Messages(channels, bits, delays))

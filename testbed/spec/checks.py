@@ -139,7 +139,10 @@ def _check_killed(experiment: Experiment) -> None:
             raise Conflict(f"topology {topology.name} has no switch {event.kill}", *where)
         if spec.fabric_kind.routers:
             continue  # its neighbours go around it, and it may return
-        if not any(one.HAS_DETOURS for one in experiment.arrangements) or not spec.fabric_kind.kills_switches:
+        if (
+            not any(arrangement.HAS_DETOURS for arrangement in experiment.arrangements)
+            or not spec.fabric_kind.kills_switches
+        ):
             said = "only hosts with a local_nic, on mininet and fluid, have a way around a switch; cut single links"
             raise Conflict(said, *where)
         dead.append(event.kill)

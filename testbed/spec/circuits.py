@@ -84,7 +84,10 @@ def laid_out(experiment: Experiment) -> Experiment:
             degree = min(len(experiment.topology.host(host).nics) for host in experiment.first_hosts)
             layouts = tuple(found(_demand(experiment, job), degree) for job in experiment.jobs)
         else:
-            strides = [one if isinstance(one, int) else Within(one.stride, one.within) for one in optical.strides or ()]
+            strides = [
+                stride if isinstance(stride, int) else Within(stride.stride, stride.within)
+                for stride in optical.strides or ()
+            ]
             layouts = tuple(rings(job.size, strides) for job in experiment.jobs)
         if optical.routes == "least_load":
             layouts = tuple(
@@ -110,8 +113,8 @@ def _origin(optical: Optical) -> str:
     if optical.find:
         return "The circuits of every run are those that TopologyFinder chose for each job."
     strides = (
-        f"+{one}" if isinstance(one, int) else f"+{one.stride} within {one.within} ranks"
-        for one in optical.strides or ()
+        f"+{stride}" if isinstance(stride, int) else f"+{stride.stride} within {stride.within} ranks"
+        for stride in optical.strides or ()
     )
     return f"Circuits of every run: rings {', '.join(strides)}, the k-th by NIC k of every host."
 
@@ -139,8 +142,8 @@ def _check_devices(experiment: Experiment) -> None:
         taken: set[int] = set()
         for stride, part in workload.processes:
             ends = {
-                (job.first + one.src * stride % job.size, job.first + one.dst * stride % job.size)
-                for one in part.schedule(job.size, experiment.seeds[0])
+                (job.first + transfer.src * stride % job.size, job.first + transfer.dst * stride % job.size)
+                for transfer in part.schedule(job.size, experiment.seeds[0])
             }
             nics = {nic for pair in ends for nic in first.nics_between(*pair)}
             if len(nics) > 1 or nics & taken:

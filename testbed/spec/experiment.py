@@ -40,7 +40,7 @@ class Experiment:
     @property
     def several_nics(self) -> bool:
         """Whether pairs of ranks use different NICs."""
-        return any(one.SEVERAL_NICS for one in self.arrangements)
+        return any(arrangement.SEVERAL_NICS for arrangement in self.arrangements)
 
     @property
     def timeouts(self) -> Timeouts:
@@ -73,6 +73,6 @@ class Experiment:
 
     def dead_links(self, cables: frozenset[Link]) -> frozenset[Link]:
         """The links of the topology that are dead when these cables of the fabric are."""
-        for one in self.arrangements:
-            cables = one.dead_links(cables)
+        for arrangement in self.arrangements:
+            cables = arrangement.dead_links(cables)
         return cables

@@ -75,5 +75,5 @@ _KINDS = (
     FabricKind("softroce", "", rdma=True, time_factor=10.0, suggested=False, kills_switches=False, joins_hosts=False),
 )
 
-FABRICS: MappingProxyType[FabricName, FabricKind] = MappingProxyType({one.name: one for one in _KINDS})
+FABRICS: MappingProxyType[FabricName, FabricKind] = MappingProxyType({kind.name: kind for kind in _KINDS})
 """Every kind by its name."""

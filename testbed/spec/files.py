@@ -74,7 +74,9 @@ def load(
             conflict.where = ("policies", kept[cast(int, conflict.where[1])], *conflict.where[2:])
     if mistakes or found.conflicts:
         mistakes += document.mistakes(found.conflicts)
-        own = sorted((mistake for mistake in mistakes if mistake.file == document.file), key=lambda one: one.line or 0)
+        own = sorted(
+            (mistake for mistake in mistakes if mistake.file == document.file), key=lambda mistake: mistake.line or 0
+        )
         raise SpecError(*own, *(mistake for mistake in mistakes if mistake.file != document.file))
     assert experiment is not None  # there are no conflicts
     return experiment

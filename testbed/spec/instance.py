@@ -50,23 +50,25 @@ class Instance:
     @cached_property
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The arrangements of the experiment for these hosts. Raises ValueError where one is impossible."""
-        return tuple(one.at(self.job_hosts) for one in self.experiment.arrangements)
+        return tuple(arrangement.at(self.job_hosts) for arrangement in self.experiment.arrangements)
 
     @cached_property
     def decided_paths(self) -> DecidedPaths | None:
         """The paths of all packets, where an arrangement decides these; None where switches' routes do."""
-        answers = (one.decided_paths() for one in self.arrangements)
+        answers = (arrangement.decided_paths() for arrangement in self.arrangements)
         return next((decided for decided in answers if decided is not None), None)
 
     def detours(self, dead: Collection[str]) -> Detours:
         """The ways around these switches. Raises ValueError where there is none."""
-        return next((found for one in self.arrangements if (found := one.detours(dead)).ways), Detours())
+        return next(
+            (found for arrangement in self.arrangements if (found := arrangement.detours(dead)).ways), Detours()
+        )
 
     @cached_property
     def placed(self) -> Placed:
         """What a policy may know of a run before it begins."""
         experiment = self.experiment
-        isolations = (one.isolation() for one in self.arrangements)
+        isolations = (arrangement.isolation() for arrangement in self.arrangements)
         return Placed(
             experiment.topology,
             self.hosts,
@@ -95,7 +97,7 @@ class Instance:
 
     def planned(self) -> Iterator[Transfer]:
         """The transfers whose path a planner may choose."""
-        return (one for one in self.transfers if self.is_planned(one.src, one.dst))
+        return (transfer for transfer in self.transfers if self.is_planned(transfer.src, transfer.dst))
 
     def carried(self, transfers: Sequence[Transfer]) -> list[Carried]:
         """The payload of each route of each pair of ranks; empty unless an arrangement decides the paths."""
@@ -137,7 +139,7 @@ class Instance:
 
     def nics_between(self, src: int, dst: int, route: int = 0) -> tuple[int, int]:
         """Indices of the NICs by which data go from one rank to another: the sender's and the receiver's."""
-        answers = (one.nics(self.hosts[src], self.hosts[dst], route) for one in self.arrangements)
+        answers = (arrangement.nics(self.hosts[src], self.hosts[dst], route) for arrangement in self.arrangements)
         return next((nics for nics in answers if nics is not None), (self.experiment.nic, self.experiment.nic))
 
     def is_planned(self, src: int, dst: int) -> bool:
@@ -146,7 +148,7 @@ class Instance:
 
     def shares(self, src: int, dst: int) -> tuple[float, ...]:
         """By route: the part of the data from one rank to another that it is to carry. They add up to 1."""
-        answers = (one.shares(self.hosts[src], self.hosts[dst]) for one in self.arrangements)
+        answers = (arrangement.shares(self.hosts[src], self.hosts[dst]) for arrangement in self.arrangements)
         return next((shares for shares in answers if shares is not None), (1.0,))
 
     def ports(self, policy: Policy, routes: Forwarding | None = None) -> tuple[RankPorts, ...]:
@@ -178,7 +180,7 @@ class Instance:
     def _ideal_s(self, job: Job | None) -> float:
         experiment = self.experiment
         if job is None and experiment.spec.workload.job_sizes is not None:  # each with phases of its own
-            return max(self.ideal_s(one) for one in experiment.jobs)
+            return max(self.ideal_s(job) for job in experiment.jobs)
         workload = experiment.spec.workload.of_job(0 if job is None else experiment.jobs.index(job))
         moved = self.transfers if job is None else self.transfers_of(job)
         sizes = {other.size for other in experiment.jobs} if job is None else {job.size}
@@ -196,7 +198,7 @@ class Instance:
         """The shortest time of transfers that may all be under way at once."""
         topology = self.experiment.topology
         if self.decided_paths is not None:
-            return busiest_s(topology, ((one.way.ports, one.bytes) for one in self.carried(transfers)))
+            return busiest_s(topology, ((carried.way.ports, carried.bytes) for carried in self.carried(transfers)))
         by_nic: dict[int, dict[Pair, int]] = {}  # NICs of different indices are on separate, parallel networks
         for pair, count in bytes_by_pair(transfers, item_bytes).items():
             by_nic.setdefault(self.nics_between(*pair)[0], {})[pair] = count
@@ -211,7 +213,7 @@ def all_hosts(experiment: Experiment) -> tuple[str, ...]:
 @lru_cache(maxsize=1)
 def _transfers(experiment: Experiment, seed: int) -> tuple[Transfer, ...]:
     """Schedules are large: only the one that was asked for last is kept."""
-    moved = [one for number in range(len(experiment.jobs)) for one in _schedule(experiment, number, seed)]
+    moved = [transfer for number in range(len(experiment.jobs)) for transfer in _schedule(experiment, number, seed)]
     return tuple(sorted(moved, key=lambda transfer: transfer.step))
 
 

@@ -63,11 +63,13 @@ def first_of(made: Experiment) -> Instance:
 
 def setting_of(made: Experiment) -> Setting:
     """The circuits and relays of the first seed on a direct-connect fabric."""
-    return next(one for one in first_of(made).arrangements if isinstance(one, DirectCircuits)).setting
+    return next(
+        arrangement for arrangement in first_of(made).arrangements if isinstance(arrangement, DirectCircuits)
+    ).setting
 
 
 def bandwidth_taxes(made: Experiment, run: RunRecord) -> tuple[float, float]:
     """The predicted and the counted bandwidth tax of a run on a direct-connect fabric."""
-    circuits = next(one for one in made.arrangements if isinstance(one, DirectCircuits))
+    circuits = next(arrangement for arrangement in made.arrangements if isinstance(arrangement, DirectCircuits))
     (traffic,) = traffic_of([RunFlows(Instance(made, run.seed), run)])
     return circuits.taxes(traffic)

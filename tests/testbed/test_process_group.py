@@ -104,7 +104,7 @@ def test_silent_processes_are_waited_for_only_so_long(tmp_path: Path, monkeypatc
 def test_a_command_for_an_ended_process_names_the_cause_too(tmp_path: Path) -> None:
     programs = ["print('lost a peer', flush=True)", "os.kill(os.getpid(), 9)"]
     with group(tmp_path, programs) as ranks:
-        for one in ranks._processes:
-            one.process.wait()
+        for process in ranks._processes:
+            process.process.wait()
         with pytest.raises(ProcessError, match="rank 1 ended by signal SIGKILL"):
             ranks.send({0: b"go"}, parse)

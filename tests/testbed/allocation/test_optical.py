@@ -48,8 +48,8 @@ def test_each_ring_goes_by_the_nic_of_its_number_and_halves_the_time(tmp_path: P
     assert first_of(both).nics_between(0, 3) == (1, 1)
     size = both.spec.workload.bytes
     assert first_of(both).ideal_s() == pytest.approx(2 * 7 / 8 * size / 2 * 8 / RATE)
-    one = direct(tmp_path, optical={"strides": [1]}, workload={"kind": "ring_allreduce", "bytes": size})
-    assert first_of(one).ideal_s() == pytest.approx(2 * first_of(both).ideal_s())
+    made = direct(tmp_path, optical={"strides": [1]}, workload={"kind": "ring_allreduce", "bytes": size})
+    assert first_of(made).ideal_s() == pytest.approx(2 * first_of(both).ideal_s())
 
 
 def test_rings_within_blocks_join_the_ranks_of_a_block_directly(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_processes_of_nccls_driver_have_one_nic_each(tmp_path: Path, changes: di
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"optical": None}, "topology: topology direct-connect-8x2 has optical switches only: say under optical"),
         ({"optical": {"strides": [1, 3, 5]}}, "optical.strides: a degree of 3 is impossible: host 'h1' has 2 NICs"),
@@ -158,11 +158,11 @@ def test_processes_of_nccls_driver_have_one_nic_each(tmp_path: Path, changes: di
     ],
 )
 def test_impossible_settings_are_reported_before_anything_starts(
-    tmp_path: Path, changes: dict[str, Any], told: str
+    tmp_path: Path, changes: dict[str, Any], expected: str
 ) -> None:
     with pytest.raises(SpecError) as refusal:
         direct(tmp_path, **changes)
-    assert told in str(refusal.value)
+    assert expected in str(refusal.value)
 
 
 def test_packets_over_circuits_take_changed_links(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_two_servers_use_parallel_circuits_where_they_share_routes(tmp_path: Pat
     )
     assert first_of(both).shares(0, 1) == pytest.approx((0.5, 0.5))
     assert {first_of(both).nics_between(0, 1, route) for route in (0, 1)} == {(0, 0), (1, 1)}
-    assert [one.bytes for one in first_of(both).carried(first_of(both).transfers)] == [400] * 4
+    assert [carried.bytes for carried in first_of(both).carried(first_of(both).transfers)] == [400] * 4
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_two_servers_are_joined_by_parallel_circuits(tmp_path: Path, workload: d
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"optical": {"find": True, "strides": [1]}}, "optical: give either strides or find"),
         (
@@ -244,7 +244,7 @@ def test_two_servers_are_joined_by_parallel_circuits(tmp_path: Path, workload: d
         ),
     ],
 )
-def test_an_impossible_topology_is_reported(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+def test_an_impossible_topology_is_reported(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(SpecError) as refusal:
         direct(tmp_path, **changes)
-    assert told in str(refusal.value)
+    assert expected in str(refusal.value)

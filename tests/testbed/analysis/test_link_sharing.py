@@ -41,6 +41,6 @@ def test_jobs_of_a_virtual_clos_share_no_spine(tmp_path: Path, policy: str, jobs
         for entry in run.lanes
     ]
     run = run.model_copy(update={"policy": "it", "lanes": lanes, "strays": {"leaf1:1": 2}})
-    told = sharing(RunFlows(first_of(steered), run))
-    assert [len(jobs) for jobs in told.by_spine.values()] == jobs_by_spine
-    assert (told.links, told.most_flows, told.shared_links, told.strays) == (8, 1, 0, 2)
+    found = sharing(RunFlows(first_of(steered), run))
+    assert [len(jobs) for jobs in found.by_spine.values()] == jobs_by_spine
+    assert (found.links, found.most_flows, found.shared_links, found.strays) == (8, 1, 0, 2)

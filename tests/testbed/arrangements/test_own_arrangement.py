@@ -23,21 +23,21 @@ from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, made_up, runner
 
 
 class Watched(Arranger):
-    """Writes down what it is told, between what happens to the fabric."""
+    """Writes down its calls, between what happens to the fabric."""
 
     def __init__(self, fabric: FakeFabric) -> None:
-        self._told = fabric.told
+        self._calls = fabric.link_changes
 
     def prepare(self, dying: Collection[str]) -> None:
-        self._told.append(("prepare", tuple(dying)))
+        self._calls.append(("prepare", tuple(dying)))
 
     def before_run(self, hosts: JobHosts, undo: ExitStack) -> None:
-        self._told.append(("before", tuple(hosts)))
-        undo.callback(self._told.append, "after")
+        self._calls.append(("before", tuple(hosts)))
+        undo.callback(self._calls.append, "after")
 
     def killed(self, dead: Collection[str], undo: ExitStack) -> None:
-        self._told.append(("killed", tuple(dead)))
-        undo.callback(self._told.append, "revived")
+        self._calls.append(("killed", tuple(dead)))
+        undo.callback(self._calls.append, "revived")
 
 
 class Own(Arrangement):
@@ -106,7 +106,7 @@ def test_a_run_tells_it_what_happens_and_undoes_it_in_reverse(tmp_path: Path) ->
         *((link, True) for link in reversed(dead)),
         "after",
     ]
-    assert fabric.told == [("prepare", ("leaf1",)), *one_run, *one_run]
+    assert fabric.link_changes == [("prepare", ("leaf1",)), *one_run, *one_run]
 
 
 def test_a_run_that_fails_is_undone_and_keeps_its_error(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_a_run_that_fails_is_undone_and_keeps_its_error(tmp_path: Path) -> None:
     fabric = Stuck(made)
     with Steps(1) as steps, pytest.raises(TestbedError, match="does not come down"):
         list(runner_on(made, tmp_path / "logs", TCP_AGENT, fabric).runs(steps))
-    changed = [entry for entry in fabric.told if isinstance(entry[0], Link)]
+    changed = [entry for entry in fabric.link_changes if isinstance(entry[0], Link)]
     assert [link for link, up in changed if up] == [link for link, up in changed if not up][::-1]
-    assert fabric.told[-1] == "after"
+    assert fabric.link_changes[-1] == "after"
 
 
 def test_the_report_and_the_summary_have_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -132,10 +132,10 @@ def test_a_transport_may_be_a_back_end_or_a_setting_of_sockets(tmp_path: Path) -
     inherited = {"PARALET_BACKEND": "verbs", "NCCL_SOCKET_NTHREADS": "1"}
     plugin = tmp_path / "libnccl-net-paralet.so"
 
-    def told(transport: str) -> dict[str, str]:
+    def variables(transport: str) -> dict[str, str]:
         return environment.of_rank(inherited, transport, 0, plugin, "lo", Path("log"))
 
-    soft, sockets, plain = told("soft"), told("Socket:4x2"), told("paralet")
+    soft, sockets, plain = variables("soft"), variables("Socket:4x2"), variables("paralet")
     assert (soft["NCCL_NET"], soft["PARALET_BACKEND"], soft["NCCL_NET_PLUGIN"]) == ("paralet", "soft", str(plugin))
     assert (sockets["NCCL_NET"], sockets["NCCL_NET_PLUGIN"]) == ("Socket", "none")
     assert (sockets["NCCL_SOCKET_NTHREADS"], sockets["NCCL_NSOCKS_PERTHREAD"]) == ("4", "2")
@@ -208,12 +208,12 @@ def test_every_repetition_goes_through_the_transports_and_back(tmp_path: Path) -
 def test_a_setup_replaces_the_callers_algorithm_and_protocol() -> None:
     inherited = {"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL"}
 
-    def told(setup: Setup) -> tuple[str, str]:
+    def algorithm_and_protocol(setup: Setup) -> tuple[str, str]:
         found = environment.of_rank(inherited, "Socket", 0, None, "lo", Path("log"), setup)
         return found["NCCL_ALGO"], found["NCCL_PROTO"]
 
-    assert told(Setup()) == ("Tree", "LL")
-    assert told(Setup("Ring", "Simple")) == ("Ring", "Simple")
+    assert algorithm_and_protocol(Setup()) == ("Tree", "LL")
+    assert algorithm_and_protocol(Setup("Ring", "Simple")) == ("Ring", "Simple")
 
 
 def test_the_callers_interface_is_used() -> None:

@@ -34,7 +34,9 @@ def documented() -> str:
     """The policy of docs/extending.md, and a planner."""
     page = (ROOT / "docs" / "extending.md").read_text()
     (source,) = (
-        one for one in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "class OneSpine" in one
+        example
+        for example in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        if "class OneSpine" in example
     )
     return source + "\nfrom sdn.planners import greedy as mine\n"
 

@@ -68,9 +68,10 @@ def test_results_without_a_history_have_no_replay(tmp_path: Path) -> None:
     made, judged = simulated(tmp_path)
     bare = [
         replace(
-            one, flows=tuple(replace(flows, run=flows.run.model_copy(update={"history": None})) for flows in one.flows)
+            result,
+            flows=tuple(replace(flows, run=flows.run.model_copy(update={"history": None})) for flows in result.flows),
         )
-        for one in judged
+        for result in judged
     ]
     assert replay(made, bare) is None
     page = report.write(tmp_path, made, bare, [], results.ideal_of(made), None).read_text()

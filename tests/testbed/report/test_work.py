@@ -47,7 +47,7 @@ def test_a_figure_is_laid_out_once_and_drawn_once_for_each_of_its_formats(
 def test_the_fabric_has_as_many_elements_with_four_times_the_hosts() -> None:
     def elements(hosts: int) -> int:
         (axes,) = placement(grown(hosts), (), 1.0).axes
-        return sum(len(one.get_paths()) for one in axes.collections) + len(axes.lines) + len(axes.texts)
+        return sum(len(collection.get_paths()) for collection in axes.collections) + len(axes.lines) + len(axes.texts)
 
     assert elements(400) == elements(100)
 

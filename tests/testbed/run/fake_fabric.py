@@ -79,7 +79,7 @@ class FakeFabric:
     def __init__(self, experiment: Experiment) -> None:
         self._topology = experiment.topology
         self._readings = 0
-        self.told: list[tuple[Link, bool]] = []
+        self.link_changes: list[tuple[Link, bool]] = []
         self.steered: list[Steering | None] = []
         self.rates: list[tuple[Link, float]] = []
         self.faults: list[tuple[PortRef, LinkFault]] = []
@@ -122,12 +122,12 @@ class FakeFabric:
         self.faults.append((port, fault))
 
     def set_link(self, link: Link, up: bool) -> None:
-        self.told.append((link, up))
+        self.link_changes.append((link, up))
 
 
 def arrangers(made: Experiment, fabric: FakeFabric) -> list[Arranger]:
     """What puts the arrangements of an experiment into effect on a fabric."""
-    return [one.on(fabric) for one in made.arrangements]  # type: ignore[arg-type]
+    return [arrangement.on(fabric) for arrangement in made.arrangements]  # type: ignore[arg-type]
 
 
 def runner_on(made: Experiment, logs: Path, start: StartAgent, fabric: FakeFabric | None = None) -> Runner:

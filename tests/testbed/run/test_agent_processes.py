@@ -49,7 +49,11 @@ def test_an_agent_ends_when_the_runner_has_ended_though_others_were_forked_later
 
 
 def test_an_agent_that_cannot_enter_its_host_says_so_in_its_log(tmp_path: Path) -> None:
-    told = pytest.raises(ProcessError, match=r"the agent on h1 ended with status 1; its log is .*agent-h1\.log")
-    with AgentProcesses(["h1"]) as processes, told, Agents(processes.on(lambda _: NO_PROCESS), ["h1"], tmp_path) as one:
-        one.receive(messages.Closed, 60.0)
+    refusal = pytest.raises(ProcessError, match=r"the agent on h1 ended with status 1; its log is .*agent-h1\.log")
+    with (
+        AgentProcesses(["h1"]) as processes,
+        refusal,
+        Agents(processes.on(lambda _: NO_PROCESS), ["h1"], tmp_path) as agents,
+    ):
+        agents.receive(messages.Closed, 60.0)
     assert f"No such file or directory: '/proc/{NO_PROCESS}/ns/net'" in (tmp_path / "agent-h1.log").read_text()

@@ -55,7 +55,7 @@ def test_specs_take_the_engines_laws_of_congestion_control() -> None:
 
 
 def test_path_service_variables_are_parameters_of_the_plugin() -> None:
-    told = device(
+    variables = device(
         policy="controller",
         path_service="169.254.0.1:4792",
         token_file="/run/token",
@@ -63,7 +63,7 @@ def test_path_service_variables_are_parameters_of_the_plugin() -> None:
         elephant_bytes=65536,
         assign_wait_s=0.0025,
     )
-    environment = plugin_environment(told)
+    environment = plugin_environment(variables)
     assert environment.keys() <= {parameter.name for parameter in nccl_net_plugin.parameters()}
     assert environment["PARALET_PATH_SERVICE"] == "169.254.0.1:4792"
     assert environment["PARALET_ASSIGN_WAIT"] == "2500us"

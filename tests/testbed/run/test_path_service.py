@@ -47,22 +47,22 @@ def connect(service: PathServiceProcess) -> dict[str, Any]:
     """Say hello as a host does. Returns the answer."""
     host, _, port = service.address.rpartition(":")
     hello = {"type": "hello", "version": 1, "token": service.token_file.read_text().strip(), "device": "10.0.0.1"}
-    with socket.create_connection((host, int(port)), 10) as door, door.makefile("rb") as answers:
-        door.sendall(json.dumps({**hello, "instance": "0123456789abcdef", "lanes": 1}).encode() + b"\n")
+    with socket.create_connection((host, int(port)), 10) as connection, connection.makefile("rb") as answers:
+        connection.sendall(json.dumps({**hello, "instance": "0123456789abcdef", "lanes": 1}).encode() + b"\n")
         answer: dict[str, Any] = json.loads(answers.readline())
         return answer
 
 
 def test_hosts_get_ports_and_dead_links_are_reported_once(service: PathServiceProcess) -> None:
     assert connect(service)["type"] == "welcome"
-    assert service.told_s is None
+    assert service.reported_s is None
     first, second = link("leaf1", 2), link("leaf2", 3)
     service.dead_links([first])
-    told_s = service.told_s
-    assert told_s is not None
+    reported_s = service.reported_s
+    assert reported_s is not None
     assert service.status()["dead_links"] == ["leaf1:2 spine1:1"]
     service.dead_links([first])
-    assert service.told_s == told_s  # nothing is new
+    assert service.reported_s == reported_s  # nothing is new
     service.dead_links([second])
     assert service.status()["dead_links"] == ["leaf2:3 spine2:2"]
 

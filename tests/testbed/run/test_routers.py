@@ -89,7 +89,7 @@ def test_events_of_routers_are_undone_and_the_order_is_read_before_every_run(
     ]
     undone = [("router", "spine2", True), ("drained", "spine1", False)]
     assert fabric.calls == [("settle",), *happened, *undone] * len(records)
-    assert fabric.told == []
+    assert fabric.link_changes == []
     assert planned_by == fabric.read
     assert [record.next_hops for record in records] == [next_hops_of(routes) for routes in fabric.read]
     assert records[0].next_hops != records[1].next_hops

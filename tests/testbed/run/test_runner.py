@@ -101,7 +101,7 @@ def test_events_happen_on_time_and_links_are_mended_at_the_end(tmp_path: Path) -
     with Steps(1) as steps:
         records = list(runner_on(made, tmp_path / "logs", TCP_AGENT, fabric).runs(steps))
     first, second = (made.topology.link_at(PortRef("leaf1", port)) for port in (3, 4))
-    assert fabric.told == [(first, False), (second, True), (first, True)] * 2
+    assert fabric.link_changes == [(first, False), (second, True), (first, True)] * 2
     third, fourth = PortRef("leaf2", 3), PortRef("leaf2", 4)
     set_then = [(third, LinkFault(delay_s=0.002)), (fourth, LinkFault(mark_above_bytes=40_000))]
     assert fabric.faults == [*set_then, (third, LinkFault()), (fourth, LinkFault(loss=0.01))] * 2

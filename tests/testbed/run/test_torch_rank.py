@@ -71,8 +71,8 @@ def test_steps_that_arrive_together_are_all_read(run: TorchRun, capfd: pytest.Ca
     assert finished.losses == [3.0, 2.0]
     assert finished.step_finished_s[1] - finished.step_finished_s[0] == pytest.approx(0.1)
     assert finished.last_arrival_s == {1: finished.finished_s}
-    told = "['--backend', 'gloo', '--parallel', 'ddp', '--steps', '2', '--seed', '3', '--width', '8'] 0 2"
-    assert told in capfd.readouterr().err
+    arguments = "['--backend', 'gloo', '--parallel', 'ddp', '--steps', '2', '--seed', '3', '--width', '8'] 0 2"
+    assert arguments in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("run", [STEPS], indirect=True)

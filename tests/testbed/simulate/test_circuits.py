@@ -93,13 +93,13 @@ def test_an_all_reduce_on_circuits_of_its_own_takes_the_serialisation_time(tmp_p
 
 def test_shared_routes_halve_the_load_of_the_papers_testbed(tmp_path: Path) -> None:
     document = yaml.safe_load((SPECS / "testbed_alltoall.yaml").read_text())
-    one = experiment(tmp_path, **document)
+    made = experiment(tmp_path, **document)
     document["optical"]["routes"] = "least_load"
     several = experiment(tmp_path, **document)
     # 20 hops to the 11 other hosts, evenly on 4 circuits of every host.
     block = document["workload"]["bytes"] / 12
     assert first_of(several).ideal_s() == pytest.approx(20 / 4 * 8 * block / 5e6)
-    assert first_of(one).ideal_s() == pytest.approx(2 * first_of(several).ideal_s())
+    assert first_of(made).ideal_s() == pytest.approx(2 * first_of(several).ideal_s())
 
 
 def test_relaying_takes_the_circuits_of_others(tmp_path: Path) -> None:
@@ -120,16 +120,16 @@ def test_packets_take_the_circuits_that_are_predicted_and_as_long_as_on_the_flui
     setting, payload = setting_of(made), packet_bytes(made)
     data: Counter[str] = Counter()
     acknowledgements: Counter[str] = Counter()
-    for one in first_of(made).carried(first_of(made).transfers):
-        packets = one.bytes // payload
-        for port in setting.path(made.topology, *one.way.ends):
+    for carried in first_of(made).carried(first_of(made).transfers):
+        packets = carried.bytes // payload
+        for port in setting.path(made.topology, *carried.way.ends):
             data[str(port)] += packets * (payload + HEADER_BYTES)
-        for port in setting.path(made.topology, *reversed(one.way.ends)):
+        for port in setting.path(made.topology, *reversed(carried.way.ends)):
             acknowledgements[str(port)] += packets * ACK_BYTES
-    for one in run.links:
-        left = data[one.port] + acknowledgements[one.port] - one.tx_bytes
+    for link in run.links:
+        left = data[link.port] + acknowledgements[link.port] - link.tx_bytes
         # The simulation ends with the last delivery, when the last acknowledgements are on their way.
-        assert 0 <= left <= 0.1 * acknowledgements[one.port]
+        assert 0 <= left <= 0.1 * acknowledgements[link.port]
     assert sum(entry.lane.retransmits for entry in run.lanes) == 0
     # Steps of an all-reduce wait for each other, and acknowledgements go back over three circuits; the fluid model has
     # them on those of the data.

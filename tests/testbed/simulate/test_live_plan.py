@@ -123,10 +123,10 @@ def test_both_models_plan_a_trace_alike(tmp_path: Path, monkeypatch: pytest.Monk
     ]
     plans: dict[str, list[dict[int, Path]]] = {}
     for fabric in ("fluid", "packet"):
-        told = plans[fabric] = []
+        plan = plans[fabric] = []
         reached = TalkPlanner.reached
 
-        def listed(self: TalkPlanner, messages: Any, to: Any = told, reached: Any = reached) -> Any:
+        def listed(self: TalkPlanner, messages: Any, to: Any = plan, reached: Any = reached) -> Any:
             to.append(reached(self, messages))
             return to[-1]
 

@@ -80,7 +80,7 @@ def test_both_directions_of_a_pair_take_one_live_rail() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fabric", "changes", "told"),
+    ("fabric", "changes", "expected"),
     [
         ("fluid", {"events": [{"at_s": 0, "kill": "rail9"}]}, "has no switch rail9"),
         ("fluid", {"events": [{"at_s": 0, "kill": "hb1"}]}, "while hb1 is dead; kill switches of rails"),
@@ -92,8 +92,8 @@ def test_both_directions_of_a_pair_take_one_live_rail() -> None:
         ),
     ],
 )
-def test_kills_without_a_substitute_are_refused(fabric: str, changes: dict[str, Any], told: str) -> None:
-    with pytest.raises((SpecError, ValueError), match=told):
+def test_kills_without_a_substitute_are_refused(fabric: str, changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises((SpecError, ValueError), match=expected):
         on_rails(fabric, "hierarchical_allreduce", **changes)
 
 
@@ -123,8 +123,8 @@ def hb_bytes(experiment: Experiment) -> dict[str, int]:
 def test_policies_leave_traffic_of_hb_domains_there(fabric: str, kind: str, policy: dict[str, Any]) -> None:
     topology = {kind: {**JOINED[kind], "leaves_per_rail": 2}}
     plain, planned = (
-        on_rails(fabric, "hierarchical_allreduce", topology=topology, policies=[{"name": "it", **one}])
-        for one in ({"policy": "ecmp"}, policy)
+        on_rails(fabric, "hierarchical_allreduce", topology=topology, policies=[{"name": "it", **options}])
+        for options in ({"policy": "ecmp"}, policy)
     )
     assert hb_bytes(planned) == hb_bytes(plain)
     assert min(hb_bytes(planned).values()) > 0

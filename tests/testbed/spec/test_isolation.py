@@ -58,7 +58,7 @@ def test_the_topology_contains_the_links_that_circuits_make(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("switches", "changes", "told"),
+    ("switches", "changes", "expected"),
     [
         (0, {"jobs": {"big": 17}}, "jobs: job 'big' asks for 17 GPUs and the whole cluster has 16; make the job"),
         (2, {"jobs": {"big": 17}}, "jobs: job 'big' asks for 17 GPUs and the whole cluster has 16; make the job"),
@@ -84,11 +84,11 @@ def test_the_topology_contains_the_links_that_circuits_make(tmp_path: Path) -> N
     ],
 )
 def test_impossible_settings_are_reported_before_anything_starts(
-    tmp_path: Path, switches: int, changes: dict[str, Any], told: str
+    tmp_path: Path, switches: int, changes: dict[str, Any], expected: str
 ) -> None:
     with pytest.raises(SpecError) as refusal:
         four(tmp_path, switches, **changes)
-    assert told in str(refusal.value)
+    assert expected in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 

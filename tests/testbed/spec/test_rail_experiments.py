@@ -109,7 +109,7 @@ def test_agents_with_two_devices_end_with_the_expected_data(tmp_path: Path, kind
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         (
             {"workload": {"kind": "pairwise_alltoall", "bytes": 800}},
@@ -136,9 +136,9 @@ def test_agents_with_two_devices_end_with_the_expected_data(tmp_path: Path, kind
     ],
 )
 def test_impossible_settings_are_reported_before_anything_starts(
-    tmp_path: Path, changes: dict[str, Any], told: str
+    tmp_path: Path, changes: dict[str, Any], expected: str
 ) -> None:
     with pytest.raises(SpecError) as refusal:
         on_rails(tmp_path, **changes)
-    assert told in str(refusal.value)
+    assert expected in str(refusal.value)
     assert "\n" not in str(refusal.value)
