@@ -64,9 +64,9 @@ def measure() -> Result:
     with Steps(REPETITIONS * len(CASES), every_s=3.0) as steps:
         steps.now("measuring")
         measurements = []
-        for one in run(SMALL, LARGE, REPETITIONS, ARRIVALS):
-            measurements.append(one)
-            steps.now(one.metric)
+        for measurement in run(SMALL, LARGE, REPETITIONS, ARRIVALS):
+            measurements.append(measurement)
+            steps.now(measurement.metric)
             steps.advance()
     return result("systems", measurements)
 

@@ -118,9 +118,9 @@ def _nodes(path: Path, most: int) -> list[_Node]:
         metadata = next(messages, None)
         if metadata is None:
             raise ValueError("byte 0: is empty, and must begin with GlobalMetadata")
-        for one in metadata.fields():
-            if one.number == 1:
-                one.text()
+        for entry in metadata.fields():
+            if entry.number == 1:
+                entry.text()
         for message in messages:
             node = _node(path, message)
             if node.id in known:
@@ -139,22 +139,22 @@ def _nodes(path: Path, most: int) -> list[_Node]:
 
 def _node(path: Path, message: Message) -> _Node:
     node = _Node(path, message.start)
-    for one in message.fields():
-        match one.number:
+    for entry in message.fields():
+        match entry.number:
             case 1:
-                node.id = one.unsigned()
+                node.id = entry.unsigned()
             case 2:
-                node.name = one.text()
+                node.name = entry.text()
             case 3:
-                node.type = one.unsigned()
+                node.type = entry.unsigned()
             case 4:
-                node.calls += one.many_unsigned()
+                node.calls += entry.many_unsigned()
             case 5:
-                node.waits += one.many_unsigned()
+                node.waits += entry.many_unsigned()
             case 7:
-                node.duration_us = one.unsigned()
+                node.duration_us = entry.unsigned()
             case 10:
-                name, value = _attribute(one.message())
+                name, value = _attribute(entry.message())
                 if value is not None:
                     node.attributes[name] = value
     return node
@@ -163,27 +163,27 @@ def _node(path: Path, message: Message) -> _Node:
 def _attribute(message: Message) -> tuple[str, Value | None]:
     """Name and value; None for lists and bytes, which no attribute read here has."""
     name, value = "", None
-    for one in message.fields():
-        if one.number == 1:
-            name = one.text()
-        elif (found := _value(one)) is not None:
+    for entry in message.fields():
+        if entry.number == 1:
+            name = entry.text()
+        elif (found := _value(entry)) is not None:
             value = found
     return name, value
 
 
-def _value(one: Field) -> Value | None:
+def _value(entry: Field) -> Value | None:
     """The value of an AttributeProto's field, by the field's number."""
-    match one.number:
+    match entry.number:
         case 7 | 9:
-            return one.signed()
+            return entry.signed()
         case 11 | 13 | 27:
-            return one.unsigned()
+            return entry.unsigned()
         case 15 | 17:
-            return one.zigzag()
+            return entry.zigzag()
         case 3 | 5 | 19 | 21 | 23 | 25:
-            return one.fixed(_FIXED[one.number])
+            return entry.fixed(_FIXED[entry.number])
         case 29:
-            return one.text()
+            return entry.text()
     return None
 
 
@@ -232,10 +232,10 @@ class _Builder:
         left = [len(waits) for waits in after]  # at the end: how many of them never end
         free = [number for number, count in enumerate(left) if not count]
         while free:
-            for one in later[free.pop()]:
-                left[one] -= 1
-                if not left[one]:
-                    free.append(one)
+            for waiting in later[free.pop()]:
+                left[waiting] -= 1
+                if not left[waiting]:
+                    free.append(waiting)
         of_task = {number: (rank, name) for (rank, name), both in self.tasks.items() for number in both}
         # Each of these waits for another, so that this walk ends in a circle; one of the circle belongs to a node.
         walk, seen = next(number for number, count in enumerate(left) if count), set[int]()

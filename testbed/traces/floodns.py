@@ -126,5 +126,5 @@ def graph_of(jobs: Sequence[RingJob], iterations: int, first: int | None = None)
             graph.phases.append(Phase(number, begun, begin))
             if iteration + 1 < iterations:
                 engines = sorted({device[node] for ring in job.rings for node in ring})
-                begin = graph.join([graph.compute(one, job.compute_s, [begin]) for one in engines])
+                begin = graph.join([graph.compute(engine, job.compute_s, [begin]) for engine in engines])
     return graph

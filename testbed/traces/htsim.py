@@ -155,18 +155,28 @@ class _Reader:
             found.count = self.number(values.get("count", ""), "a barrier's count", 1)
 
     def connect(self) -> None:
-        for number, one in self.triggers.items():
-            self.line = one.line
-            if not one.shot:
+        for number, trigger in self.triggers.items():
+            self.line = trigger.line
+            if not trigger.shot:
                 raise self.fail(f"trigger {number} is used, but not defined")
-            wanted = one.count if one.shot == "barrier" else len(one.targets) if one.shot == "multishot" else 1
-            if one.targets and len(one.activators) != wanted:
-                raise self.fail(f"trigger {number} needs {wanted} activations, and {len(one.activators)} flows have it")
-            if one.shot == "multishot" and wanted > 1:
+            wanted = (
+                trigger.count
+                if trigger.shot == "barrier"
+                else len(trigger.targets)
+                if trigger.shot == "multishot"
+                else 1
+            )
+            if trigger.targets and len(trigger.activators) != wanted:
+                raise self.fail(
+                    f"trigger {number} needs {wanted} activations, and {len(trigger.activators)} flows have it"
+                )
+            if trigger.shot == "multishot" and wanted > 1:
                 raise self.fail(f"trigger {number} starts its flows one by one, which a task graph cannot say")
-            last = self.graph.join(one.activators) if min(len(one.activators), len(one.targets)) > 1 else None
-            for target in one.targets:
-                for earlier in one.activators if last is None else [last]:
+            last = (
+                self.graph.join(trigger.activators) if min(len(trigger.activators), len(trigger.targets)) > 1 else None
+            )
+            for target in trigger.targets:
+                for earlier in trigger.activators if last is None else [last]:
                     self.graph.wait(earlier, target)
 
 

@@ -60,9 +60,11 @@ def read_inspector(path: Path) -> TaskGraph:
                 raise ValueError(f"{file}:{number}: {said}")
     if not known:
         raise ValueError(f"{path}:1: has no collective")
-    for name, one in known.items():
-        if missing := one.ranks - len(one.processes):
-            raise ValueError(f"{one.where}: {missing} of {one.ranks} ranks of communicator {name} are in no file")
+    for name, communicator in known.items():
+        if missing := communicator.ranks - len(communicator.processes):
+            raise ValueError(
+                f"{communicator.where}: {missing} of {communicator.ranks} ranks of communicator {name} are in no file"
+            )
     return _graph(known)
 
 
@@ -82,13 +84,15 @@ def _record(line: str, where: str, known: dict[str, _Communicator]) -> int:
     if what not in _OPERATIONS:
         known_ones = ", ".join(_OPERATIONS)
         raise ValueError(f"{where}: {what[:40]!r} is not read, as its peer is not recorded; read are {known_ones}")
-    one = known.setdefault(name, _Communicator(ranks, where))
-    if one.ranks != ranks:
-        raise ValueError(f"{where}: communicator {name} has {ranks} ranks here and {one.ranks} in {one.where}")
-    if one.processes.setdefault(rank, process) != process:
+    communicator = known.setdefault(name, _Communicator(ranks, where))
+    if communicator.ranks != ranks:
+        raise ValueError(
+            f"{where}: communicator {name} has {ranks} ranks here and {communicator.ranks} in {communicator.where}"
+        )
+    if communicator.processes.setdefault(rank, process) != process:
         raise ValueError(f"{where}: rank {rank} of communicator {name} is in another process too")
-    added = 0 if number in one.collectives else ranks + 2
-    if one.collectives.setdefault(number, (what, size)) != (what, size):
+    added = 0 if number in communicator.collectives else ranks + 2
+    if communicator.collectives.setdefault(number, (what, size)) != (what, size):
         raise ValueError(f"{where}: collective {number} of communicator {name} differs from what another rank recorded")
     return added
 
@@ -113,22 +117,24 @@ def _number(entry: Any, section: str, key: str, where: str, least: int, most: in
 
 
 def _graph(known: dict[str, _Communicator]) -> TaskGraph:
-    processes = sorted({process for one in known.values() for process in one.processes.values()})
-    for name, one in known.items():
-        twice = [process for process, count in Counter(one.processes.values()).items() if count > 1]
+    processes = sorted({process for communicator in known.values() for process in communicator.processes.values()})
+    for name, communicator in known.items():
+        twice = [process for process, count in Counter(communicator.processes.values()).items() if count > 1]
         if twice:
             host, pid = twice[0]
             said = f"process {pid} on {host} has several ranks of communicator {name}; run a process for each GPU"
-            raise ValueError(f"{one.where}: {said}")
-    world = next((one for _, one in sorted(known.items()) if one.ranks == len(processes)), None)
+            raise ValueError(f"{communicator.where}: {said}")
+    world = next(
+        (communicator for _, communicator in sorted(known.items()) if communicator.ranks == len(processes)), None
+    )
     order = processes if world is None else [world.processes[rank] for rank in range(world.ranks)]
     device = {process: number for number, process in enumerate(order)}
     graph = TaskGraph(len(processes))
-    for one in known.values():
-        members, last = [device[one.processes[rank]] for rank in range(one.ranks)], None
-        for number, (what, size) in sorted(one.collectives.items()):
+    for communicator in known.values():
+        members, last = [device[communicator.processes[rank]] for rank in range(communicator.ranks)], None
+        for number, (what, size) in sorted(communicator.collectives.items()):
             operation = _OPERATIONS[what]
-            whole = size * one.ranks if operation in ("all_gather", "reduce_scatter") else size
+            whole = size * communicator.ranks if operation in ("all_gather", "reduce_scatter") else size
             begin, end = add_collective(graph, operation, whole, members, f"{what} {number}")
             if last is not None:
                 graph.wait(last, begin)

@@ -127,7 +127,7 @@ def _graph(layers: list[tuple[Pass, Pass, Pass]], groups: dict[str, Groups], dev
         for members in groups[group]:
             if len(members) > 1:
                 first, last = add_collective(graph, what, size, members)
-                for earlier in sorted({one for member in members for one in before[member]}):
+                for earlier in sorted({earlier for member in members for earlier in before[member]}):
                     graph.wait(earlier, first)
                 for member in members if blocking else ():
                     before[member] = [last]

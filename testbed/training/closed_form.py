@@ -176,12 +176,12 @@ def sizes_of(
     the input of each layer.
     """
     block = layer(model, microbatch, tensor, sequence, expert)
-    owned, whole = _count(one for one in block if one.exchanged), _saved(block)
+    owned, whole = _count(operator for operator in block if operator.exchanged), _saved(block)
     if recomputation == "full":
         kept = HALF * microbatch * model.sequence * model.hidden / (tensor if sequence else 1)
     else:
         dropped = recomputation == "selective"
-        kept = _saved(one for one in block if not (dropped and one.recomputed and not one.flops))
+        kept = _saved(operator for operator in block if not (dropped and operator.recomputed and not operator.flops))
     ends = embedding(model, microbatch, tensor, sequence), output(model, microbatch, tensor, sequence)
     return Sizes(_count(block) - owned, owned, _count(ends[0]), kept, whole - kept, *(_saved(some) for some in ends))
 
@@ -496,8 +496,8 @@ def _sizes(model: Transformer, strategy: Strategy) -> Sizes:
 
 
 def _count(operators: Iterable[Operator]) -> float:
-    return sum(one.parameters for one in operators)
+    return sum(operator.parameters for operator in operators)
 
 
 def _saved(operators: Iterable[Operator]) -> float:
-    return sum(one.saved_bytes for one in operators)
+    return sum(operator.saved_bytes for operator in operators)

@@ -31,8 +31,8 @@ def sent_over_fabric(model: Transformer, strategy: Strategy, cluster: Cluster) -
     shared, owned = parameters_of(model, strategy)
     tokens = passes_of_tokens(strategy) * sum(
         among.expert.fabric_bytes(sent)
-        for one in layer(model, strategy.microbatch, strategy.tensor, strategy.sequence, strategy.expert)
-        for sent in one.exchanged
+        for operator in layer(model, strategy.microbatch, strategy.tensor, strategy.sequence, strategy.expert)
+        for sent in operator.exchanged
     )
     each = [
         sum(count * group.fabric_bytes(Collective(what.kind, what.bytes * size)) for what, count in exchanges(strategy))
@@ -104,8 +104,8 @@ def hidden_s(model: Transformer, strategy: Strategy, cluster: Cluster) -> float:
     first, last = embedding(model, *size), output(model, *size)
     ends = [*first, *last] if strategy.pipeline == 1 else last if output_is_slower(stage) else first
     group, again = cluster.group(strategy.tensor), strategy.recomputation == "full"
-    tensor_s = stage.layers * sum(_tensor_s(one, group, again) for one in block)
-    tensor_s += sum(_tensor_s(one, group, False) for one in ends)
+    tensor_s = stage.layers * sum(_tensor_s(operator, group, again) for operator in block)
+    tensor_s += sum(_tensor_s(operator, group, False) for operator in ends)
     transfers_s = 2 * strategy.interleave * strategy.microbatches * stage.transfer_s
     busy = (
         (strategy.microbatches * tensor_s, found.tensor_s),
@@ -115,10 +115,10 @@ def hidden_s(model: Transformer, strategy: Strategy, cluster: Cluster) -> float:
     return sum(max(0.0, taken - exposed) for taken, exposed in busy)  # nothing hides all-to-alls of experts
 
 
-def _tensor_s(one: Operator, group: Group, again: bool) -> float:
-    forward = sum(group.seconds(sent) for sent in one.sent_forward)
-    behind = [sent for sent in (one.behind_input, one.behind_weight) if sent is not None]
-    return (1 + again) * forward + sum(group.seconds(sent) for sent in (*one.sent_backward, *behind))
+def _tensor_s(operator: Operator, group: Group, again: bool) -> float:
+    forward = sum(group.seconds(sent) for sent in operator.sent_forward)
+    behind = [sent for sent in (operator.behind_input, operator.behind_weight) if sent is not None]
+    return (1 + again) * forward + sum(group.seconds(sent) for sent in (*operator.sent_backward, *behind))
 
 
 def _copies_s(strategy: Strategy, stage: Stage) -> float:

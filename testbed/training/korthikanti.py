@@ -64,11 +64,14 @@ def table() -> str:
     """The comparison as a Markdown table: a row for each model, with measured and estimated seconds."""
     rows = [f"| model | GPUs | {' | '.join(_RECOMPUTATIONS)} |", "|---|---|---|---|"]
     for pair in zip(MEASURED[::2], MEASURED[1::2], strict=True):
-        cells = (f"{one.measured_s:.2f}, {one.estimate.iteration_s:.2f}: {100 * one.deviation:+.1f} %" for one in pair)
+        cells = (
+            f"{measured.measured_s:.2f}, {measured.estimate.iteration_s:.2f}: {100 * measured.deviation:+.1f} %"
+            for measured in pair
+        )
         rows.append(f"| {pair[0].model.name} | {pair[0].strategy.gpus} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
 def mean_deviation() -> float:
     """The mean of the absolute deviations."""
-    return fmean(abs(one.deviation) for one in MEASURED)
+    return fmean(abs(measured.deviation) for measured in MEASURED)

@@ -140,16 +140,19 @@ def times_of(
 ) -> Times:
     """The time of these operators, one after the other, for a microbatch."""
     total = Times()
-    for one in operators:
-        forward = _seconds(one.forward, gpu)
-        input_gradient, weight_gradient = _seconds(one.input_gradient, gpu), _seconds(one.weight_gradient, gpu)
-        sent_forward = sum(tensor.seconds(sent) for sent in one.sent_forward)
-        sent_backward = sum(tensor.seconds(sent) for sent in one.sent_backward)
-        for sent, time in ((one.behind_input, input_gradient), (one.behind_weight, weight_gradient)):
+    for operator in operators:
+        forward = _seconds(operator.forward, gpu)
+        input_gradient, weight_gradient = (
+            _seconds(operator.input_gradient, gpu),
+            _seconds(operator.weight_gradient, gpu),
+        )
+        sent_forward = sum(tensor.seconds(sent) for sent in operator.sent_forward)
+        sent_backward = sum(tensor.seconds(sent) for sent in operator.sent_backward)
+        for sent, time in ((operator.behind_input, input_gradient), (operator.behind_weight, weight_gradient)):
             sent_backward += max(0.0, tensor.seconds(sent) - time) if sent else 0.0
-        again = recomputation == "full" or (recomputation == "selective" and one.recomputed)
+        again = recomputation == "full" or (recomputation == "selective" and operator.recomputed)
         exchanges = 3 if recomputation == "full" else 2
-        exchanged = sum(expert.seconds(sent) for sent in one.exchanged)
+        exchanged = sum(expert.seconds(sent) for sent in operator.exchanged)
         total += Times(
             forward,
             input_gradient + weight_gradient,

@@ -127,14 +127,16 @@ class _Maker:
         rings = [(range(model.data), model.gradient_bytes, Content("gradients"))]
         if model.expert_bytes:
             held = Content("expert gradients")
-            rings += [(range(one, model.data, model.expert), model.expert_bytes, held) for one in range(model.expert)]
+            rings += [
+                (range(first, model.data, model.expert), model.expert_bytes, held) for first in range(model.expert)
+            ]
         self._collectives([(copies, Collective(kind, size), content) for copies, size, content in rings])
 
     def exchange_tokens(self) -> None:
         """An all-to-all in every expert group, of what all layers and microbatches of a pass send."""
         model = self._model
         what = Collective("all_to_all", model.expert * model.routed_bytes)
-        groups = (range(one, one + model.expert) for one in range(0, model.data, model.expert))
+        groups = (range(first, first + model.expert) for first in range(0, model.data, model.expert))
         self._collectives([(copies, what, Content("tokens")) for copies in groups])
 
     def _collectives(self, groups: list[tuple[range, Collective, Content]]) -> None:
@@ -163,7 +165,7 @@ class _Maker:
         arrived: dict[tuple[int, int], int] = {}  # by microbatch and stage
         for src, dst, microbatch in sends:
             found = (latest.get((src, dst)), arrived.get((microbatch, src)))
-            waits = sorted({one for one in found if one is not None})
+            waits = sorted({message for message in found if message is not None})
             first = len(self._graph.tasks)
             for copy in range(model.data):
                 for tensor in range(model.tensor):
@@ -173,7 +175,7 @@ class _Maker:
                         first_stage + model.tensor * src,
                         first_stage + model.tensor * dst,
                         model.activation_bytes,
-                        [one + place for one in waits] or [begin],
+                        [wait + place for wait in waits] or [begin],
                     )
                     self._content[number] = Content("activations", microbatch)
             latest[src, dst] = arrived[microbatch, dst] = first

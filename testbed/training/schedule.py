@@ -100,7 +100,7 @@ def _experts_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> tup
     """What a layer's experts exchange over the fabric each way, and their time forward and backward."""
     group = cluster.group(strategy.expert, strategy.tensor)
     block = layer(model, strategy.microbatch, strategy.tensor, strategy.sequence, strategy.expert)
-    ends = [place for place, one in enumerate(block) if one.exchanged]
+    ends = [place for place, operator in enumerate(block) if operator.exchanged]
     if not ends or group.domains == 1:
         return _NOTHING, (0.0, 0.0)
     (what,) = block[ends[0]].exchanged
@@ -240,9 +240,9 @@ def iteration(strategy: Strategy, work: Work) -> TaskGraph:
         ]
         if strategy.zero in (1, 2):
             gathered = [work.parameters] * (work.layers * strategy.interleave)
-            for one in [*gathered, *([work.table_parameters] if at_end else ())]:
-                what = Collective("all_gather", one.bytes)
-                stepped = [graph.collective(what, group, stepped, delay_s=one.delay_s, name="parameters")]
+            for gathered_bytes in [*gathered, *([work.table_parameters] if at_end else ())]:
+                what = Collective("all_gather", gathered_bytes.bytes)
+                stepped = [graph.collective(what, group, stepped, delay_s=gathered_bytes.delay_s, name="parameters")]
     return graph
 
 
@@ -289,7 +289,7 @@ def _route(graph: TaskGraph, strategy: Strategy, work: Work, runs: list[list[_Pl
         for first in range(0, strategy.data, strategy.expert):
             group = [stage + stages * copy for copy in range(first, first + strategy.expert)]
             for same in zip(*(runs[device] for device in group), strict=True):
-                for parts in zip(*(one.layers for one in same), strict=True):
+                for parts in zip(*(placed.layers for placed in same), strict=True):
                     for near, far in pairwise(zip(*parts, strict=True)):
                         sent = graph.collective(what, group, near, delay_s=work.tokens.delay_s, name="tokens")
                         for task in far:
@@ -304,22 +304,22 @@ def _transfers(graph: TaskGraph, strategy: Strategy, work: Work, runs: list[list
     stages, depth = strategy.pipeline, strategy.pipeline * strategy.interleave
     done = {
         (
-            one.device // stages,
-            one.step.backward,
-            one.step.chunk * stages + one.device % stages,
-            one.step.microbatch,
-        ): one
+            placed.device // stages,
+            placed.step.backward,
+            placed.step.chunk * stages + placed.device % stages,
+            placed.step.microbatch,
+        ): placed
         for own in runs
-        for one in own
+        for placed in own
     }
-    for (copy, backward, place, microbatch), one in done.items():
+    for (copy, backward, place, microbatch), placed in done.items():
         turned = backward and place == depth - 1
         previous = place if turned else place + 1 if backward else place - 1
         if previous < 0:
             continue
         source = done[copy, backward and not turned, previous, microbatch]
-        task = one.first
-        if source.device == one.device or work.activations == _NOTHING:
+        task = placed.first
+        if source.device == placed.device or work.activations == _NOTHING:
             graph.wait(source.last, task)
             continue
         waits = [source.last]
@@ -327,7 +327,7 @@ def _transfers(graph: TaskGraph, strategy: Strategy, work: Work, runs: list[list
             waits += graph.after[task]
         sent = graph.send(
             source.device,
-            one.device,
+            placed.device,
             work.activations.bytes,
             waits,
             delay_s=work.activations.delay_s,
@@ -339,7 +339,7 @@ def _transfers(graph: TaskGraph, strategy: Strategy, work: Work, runs: list[list
 
 def _gather(graph: TaskGraph, work: Work, group: list[int], runs: list[list[_Placed]], at_end: bool) -> None:
     """ZeRO's stage 3: gather the parameters of each layer before it computes, one layer ahead, and the table first."""
-    layers = list(zip(*([tasks for one in own for tasks in one.layers] for own in runs), strict=True))
+    layers = list(zip(*([tasks for placed in own for tasks in placed.layers] for own in runs), strict=True))
     what, last = Collective("all_gather", work.parameters.bytes), list[int]()
     if at_end:
         table = Collective("all_gather", work.table_parameters.bytes)
@@ -370,10 +370,10 @@ def _reduce(
             continue
         ends = [own[place if place >= final else -1].last for own in runs]
         for number in range(work.layers):
-            waits = [one.layers[number][-1] for one in same] if strategy.overlap_gradients else ends
+            waits = [placed.layers[number][-1] for placed in same] if strategy.overlap_gradients else ends
             last = [graph.collective(what, group, [*waits, *last], delay_s=work.gradients.delay_s, name="gradients")]
         if at_end and same[0].step.chunk == 0:
-            waits = [*(one.last for one in same), *last]
+            waits = [*(placed.last for placed in same), *last]
             last = [graph.collective(table, group, waits, delay_s=work.table_gradients.delay_s, name="table")]
         if not strategy.overlap_gradients and place >= final and place + 1 < len(runs[0]):
             for own in runs:

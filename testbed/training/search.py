@@ -123,7 +123,7 @@ class _Times(NamedTuple):
         return _Times(*(one + two for one, two in zip(self, other, strict=True)))
 
     def times(self, count: Integers | Floats) -> "_Times":
-        return _Times(*(one * count for one in self))
+        return _Times(*(column * count for column in self))
 
     def where(self, chosen: NDArray[np.bool_], other: "_Times") -> "_Times":
         """These where `chosen`, otherwise the other."""
@@ -391,8 +391,8 @@ def _schedules(
         chunks = [count for count in chunks if count in space.interleaves]
     experts = [count for count in _experts(model, space) if data % count == 0]
     zeros = [stage for stage in space.zeros if stage == 0 or (data > 1 and not (stage == 3 and pipeline > 1))]
-    again = [RECOMPUTATIONS.index(one) for one in space.recomputations]
-    sequences = [int(one) for one in space.sequence] if tensor > 1 else [0]
+    again = [RECOMPUTATIONS.index(recomputation) for recomputation in space.recomputations]
+    sequences = [int(sequence) for sequence in space.sequence] if tensor > 1 else [0]
     for chunk, how, sequence, expert, zero in product(chunks, again, sequences, experts, zeros):
         yield tensor, pipeline, data, microbatches, microbatch, chunk, how, sequence, expert, zero
 
@@ -413,4 +413,4 @@ def _powers(most: int) -> list[int]:
 
 
 def _divisors(number: int, most: int) -> list[int]:
-    return [one for one in range(1, min(number, most) + 1) if number % one == 0]
+    return [divisor for divisor in range(1, min(number, most) + 1) if number % divisor == 0]

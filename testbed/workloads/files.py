@@ -61,8 +61,8 @@ def _class_of(path: Path) -> type[Workload]:
     except Exception as error:
         del sys.modules[name]
         raise Conflict(f"{path} cannot be imported: {type(error).__name__}: {error}", "file") from error
-    classes = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, Workload)]
-    own = [one for one in classes if one.__module__ == name and not inspect.isabstract(one)]
+    classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Workload)]
+    own = [kind for kind in classes if kind.__module__ == name and not inspect.isabstract(kind)]
     if len(own) != 1:
         said = f"{path} has {len(own)} workloads; let it have one subclass of testbed.workloads.Workload"
         raise Conflict(said, "file")

@@ -43,7 +43,9 @@ _OURS = {
 def kinds() -> dict[str, EntryPoint]:
     """Every kind by its name: ours, and those of other packages. A package cannot replace one of ours."""
     ours = [EntryPoint(name, value, GROUP) for name, value in _OURS.items()]
-    return {one.name: one for one in (*ours, *(one for one in entry_points(group=GROUP) if one.name not in _OURS))}
+    return {
+        kind.name: kind for kind in (*ours, *(entry for entry in entry_points(group=GROUP) if entry.name not in _OURS))
+    }
 
 
 @cache

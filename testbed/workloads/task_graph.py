@@ -54,7 +54,7 @@ class TaskGraphWorkload(VerifiedWorkload):
             raise Conflict(said, self.KEY)
         for number, earlier in self._awaited.items():
             members = self.graph.tasks[number].devices
-            if not all(set(members) & set(self.graph.tasks[one].devices) for one in earlier):
+            if not all(set(members) & set(self.graph.tasks[previous].devices) for previous in earlier):
                 said = f"ranks {', '.join(map(str, members[:4]))} wait for what only other ranks do"
                 raise Conflict(f"{said}; use fabric fluid or packet", self.KEY)
 
@@ -64,7 +64,10 @@ class TaskGraphWorkload(VerifiedWorkload):
         found: dict[int, frozenset[int]] = {}
         tasks = self.graph.tasks
         for number in self.graph.order():
-            through = (frozenset([one]) if tasks[one].devices else found[one] for one in self.graph.after[number])
+            through = (
+                frozenset([previous]) if tasks[previous].devices else found[previous]
+                for previous in self.graph.after[number]
+            )
             found[number] = frozenset[int]().union(*through)
         return {number: earlier for number, earlier in found.items() if tasks[number].devices}
 
@@ -87,7 +90,7 @@ class TaskGraphWorkload(VerifiedWorkload):
         that compute at once.
         """
         transfers, order = self._lowered.transfers, self._lowered.order
-        number = {place: place for place, one in enumerate(transfers) if rank in (one.src, one.dst)}
+        number = {place: place for place, transfer in enumerate(transfers) if rank in (transfer.src, transfer.dst)}
         own = [pause for pause, devices in enumerate(self._lowered.paused) if not devices or rank in devices]
         number |= {len(transfers) + pause: len(transfers) + place for place, pause in enumerate(own)}
         rows = [
@@ -142,7 +145,7 @@ def _engine_waits(graph: TaskGraph) -> list[list[int]]:
     starts = run(graph, _RATE_BPS).starts_s
     place = {number: at for at, number in enumerate(graph.order())}
     last: dict[int, int] = {}
-    for number in sorted(range(len(graph.tasks)), key=lambda one: (starts[one], place[one])):
+    for number in sorted(range(len(graph.tasks)), key=lambda number: (starts[number], place[number])):
         task = graph.tasks[number]
         for engine in task.engines:
             if engine in last:
@@ -162,8 +165,8 @@ def _lower(graph: TaskGraph) -> _Lowered:
     depth: dict[int, int] = {}  # by task: messages on the longest chain up to its end
     for number in TaskGraph(graph.devices, graph.tasks, waits).order():
         task, earlier = graph.tasks[number], list(dict.fromkeys(waits[number]))
-        begin = [end for one in earlier for end in ends[one]]
-        level = max((depth[one] for one in earlier), default=0)
+        begin = [end for previous in earlier for end in ends[previous]]
+        level = max((depth[previous] for previous in earlier), default=0)
         messages = list(task.messages())
         if task.delay_s or (len(begin) > 1 and len(messages) != 1):
             gate = (True, len(pauses))
@@ -182,12 +185,12 @@ def _lower(graph: TaskGraph) -> _Lowered:
                 edges += [(message, ends[number][0]) for message in sent]
                 pauses.append(0.0)
                 paused.append(task.devices)
-    in_order = sorted(range(len(found)), key=lambda one: found[one][0])
+    in_order = sorted(range(len(found)), key=lambda index: found[index][0])
     place = np.empty(len(found), dtype=np.int64)
     place[in_order] = np.arange(len(found))
     transfers, targets = [], [0] * graph.devices
-    for one in in_order:
-        step, _, src, dst, size = found[one]
+    for index in in_order:
+        step, _, src, dst, size = found[index]
         count = _elements(size)
         transfers.append(Transfer(step, 0, src, dst, 0, targets[dst], count))
         targets[dst] += count
@@ -196,7 +199,7 @@ def _lower(graph: TaskGraph) -> _Lowered:
         pause, at = message
         return len(found) + at if pause else int(place[at])
 
-    numbered = [[place_of(one) for one in edge] for edge in edges]
+    numbered = [[place_of(message) for message in edge] for edge in edges]
     of_task: dict[int, list[int]] = {}
     for at, (_, task_number, *_) in enumerate(found):
         of_task.setdefault(task_number, []).append(int(place[at]))

@@ -84,8 +84,8 @@ def _by_place(groups: Sequence[Sequence[int]], parts: int) -> Iterator[tuple[int
     """The numbers of groups and places in them: one part of a ring after the other at each place."""
     for first in range(0, len(groups), parts):
         for place in range(len(groups[first])):
-            for one in range(first, first + parts):
-                yield one, place
+            for index in range(first, first + parts):
+                yield index, place
 
 
 def _rings(
@@ -95,12 +95,12 @@ def _rings(
     rings = [iteration.graph.tasks[number].devices for number in sending]
     bounds = [layout.pieces(iteration.content[number], len(ring)) for number, ring in zip(sending, rings, strict=True)]
     for step in range(max(map(len, rings)) - 1):
-        for one, place in _by_place(rings, parts):
-            ring = rings[one]
+        for index, place in _by_place(rings, parts):
+            ring = rings[index]
             if step < len(ring) - 1:
                 piece = (place - step - combine) % len(ring)
                 src, dst = ring[place], ring[(place + 1) % len(ring)]
-                for number, start, count in cut(bounds[one][piece], bounds[one][piece + 1], slices):
+                for number, start, count in cut(bounds[index][piece], bounds[index][piece + 1], slices):
                     yield Transfer(step, number, src, dst, start, start, count, combine)
 
 
@@ -110,13 +110,13 @@ def _all_to_all(
     """Tokens within every expert group: at step s each member sends to the (s + 1)-th member after it."""
     groups = [iteration.graph.tasks[number].devices for number in sending]
     for step in range(layout.experts - 1):
-        for one, here in _by_place(groups, parts):
+        for index, here in _by_place(groups, parts):
             there = (here + step + 1) % layout.experts
             for number, start, count in cut(0, layout.tokens, slices):
                 source, target = (
                     layout.tokens_start + block * layout.tokens + start for block in (there, layout.experts + here)
                 )
-                yield Transfer(step, number, groups[one][here], groups[one][there], source, target, count)
+                yield Transfer(step, number, groups[index][here], groups[index][there], source, target, count)
 
 
 def _stages(iteration: PhasedIteration, sending: range, layout: Layout, slices: int) -> Iterator[Transfer]:
@@ -124,7 +124,7 @@ def _stages(iteration: PhasedIteration, sending: range, layout: Layout, slices: 
     graph = iteration.graph
     steps: dict[int, int] = {}
     for number in sending:
-        steps[number] = max((steps[one] + 1 for one in graph.after[number] if one in steps), default=0)
+        steps[number] = max((steps[previous] + 1 for previous in graph.after[number] if previous in steps), default=0)
         src, dst = graph.tasks[number].devices
         first = layout.shared + layout.owned + iteration.content[number].microbatch * layout.activations
         for part, start, count in cut(first, first + layout.activations, slices):

@@ -46,7 +46,8 @@ def job_points(job: Job, point: Point) -> list[tuple[Job, Point]]:
         return [(job, point)]
     parts = zip(job.members, point.shares, strict=True)
     return [
-        (one, replace(point, strategy=share.strategy, iteration_s=share.iteration_s, shares=())) for one, share in parts
+        (member, replace(point, strategy=share.strategy, iteration_s=share.iteration_s, shares=()))
+        for member, share in parts
     ]
 
 
@@ -186,7 +187,7 @@ class _Model:
         """The all-to-alls of a microbatch through a layer."""
         of = self.strategy
         block = layer(self.transformer, of.microbatch, of.tensor, of.sequence, of.expert)
-        return [sent for one in block for sent in one.exchanged]
+        return [sent for operator in block for sent in operator.exchanged]
 
     @property
     def routed_bytes(self) -> float:
@@ -261,9 +262,9 @@ def _topology(point: Point, per_domain: int, ranks: int, domain_bps: int) -> dic
     radix = fabric.radix * fabric.planes
     domains = ceil(ranks / per_domain)
     if fabric.kind == "clos":
-        one = point.parts.tiers == 1  # one switch has no uplinks that could be too few
-        over = 1 if one else fabric.oversubscription
-        down = radix if one else radix * over // (over + 1)
+        single = point.parts.tiers == 1  # one switch has no uplinks that could be too few
+        over = 1 if single else fabric.oversubscription
+        down = radix if single else radix * over // (over + 1)
         hosts = min(ranks, _LEAF_HOSTS, max(per_domain, down * per_domain // fabric.domain_gpus))
         spines = max(1, hosts // over)
         made: dict[str, int | str] = {

@@ -143,19 +143,19 @@ class Job(Section):
         for number, count in enumerate(self.gpus):
             if count < 1:
                 raise Conflict(f"must be 1 or more, not {count}", "gpus", number)
-        names = [self.name, *(one.name for one in self.mix)]
-        for number, one in enumerate(self.mix):
-            if one.name in names[: number + 1]:
-                raise Conflict(f"another job is called {one.name!r} already", "mix", number, "name")
+        names = [self.name, *(part.name for part in self.mix)]
+        for number, part in enumerate(self.mix):
+            if part.name in names[: number + 1]:
+                raise Conflict(f"another job is called {part.name!r} already", "mix", number, "name")
         return self
 
     @property
     def members(self) -> "list[Job]":
         """Every job of the mix by itself, this one first; `weight` is its part of the time."""
-        total = self.weight + sum(one.weight for one in self.mix)
+        total = self.weight + sum(part.weight for part in self.mix)
         first = self.model_copy(update={"mix": [], "weight": self.weight / total})
-        others = ({**one.model_dump(exclude={"model"}), "model": one.model} for one in self.mix)
-        return [first, *(first.model_copy(update={**one, "weight": one["weight"] / total}) for one in others)]
+        others = ({**part.model_dump(exclude={"model"}), "model": part.model} for part in self.mix)
+        return [first, *(first.model_copy(update={**part, "weight": part["weight"] / total}) for part in others)]
 
     @property
     def transformer(self) -> Transformer:

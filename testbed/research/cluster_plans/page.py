@@ -33,7 +33,7 @@ def as_row(point: Point) -> dict[str, Any]:
         if field.name == "parts":
             row |= {"switches": value.switches, "network_tiers": value.tiers, "links": value.links}
         elif field.name == "strategy":
-            row |= {one.name: getattr(value, one.name) for one in fields(Strategy)}
+            row |= {field.name: getattr(value, field.name) for field in fields(Strategy)}
         elif field.name == "shares":
             row |= {"jobs": [asdict(share) for share in value]} if value else {}
         elif field.name != "fabric":
@@ -45,7 +45,7 @@ def strategies(point: Point) -> str:
     """The strategies of a point in words; of a mix with the jobs' names and parts of the time."""
     if not point.shares:
         return said(point.strategy)
-    return "; ".join(f"{one.name} ({100 * one.weight:.0f} %): {said(one.strategy)}" for one in point.shares)
+    return "; ".join(f"{share.name} ({100 * share.weight:.0f} %): {said(share.strategy)}" for share in point.shares)
 
 
 def said(strategy: Strategy) -> str:

@@ -13,13 +13,13 @@ def trade_off(found: Sequence[Point], chosen: Point | None) -> Figure:
     """Every point by days of training and cost per token; the line joins those that no other one beats in both."""
     figure = Figure(figsize=(8.0, 4.4))
     axes = figure.subplots()
-    kinds = list(dict.fromkeys((one.fabric.kind, one.fabric.oversubscription > 1) for one in found))
+    kinds = list(dict.fromkeys((point.fabric.kind, point.fabric.oversubscription > 1) for point in found))
     for (kind, thin), colour, mark in zip(kinds, PALETTE, "osv^", strict=False):
-        own = [one for one in found if (one.fabric.kind, one.fabric.oversubscription > 1) == (kind, thin)]
+        own = [point for point in found if (point.fabric.kind, point.fabric.oversubscription > 1) == (kind, thin)]
         label = kind.replace("_", "-") + (", oversubscribed" if thin else "")
         axes.plot(
-            [one.days for one in own],
-            [1e6 * one.usd_per_token for one in own],
+            [point.days for point in own],
+            [1e6 * point.usd_per_token for point in own],
             mark,
             ms=5,
             mfc="none",
@@ -27,7 +27,9 @@ def trade_off(found: Sequence[Point], chosen: Point | None) -> Figure:
             label=label,
         )
     best = pareto(found)
-    axes.plot([one.days for one in best], [1e6 * one.usd_per_token for one in best], color="#333333", lw=1, zorder=0)
+    axes.plot(
+        [point.days for point in best], [1e6 * point.usd_per_token for point in best], color="#333333", lw=1, zorder=0
+    )
     if chosen is not None:
         at = chosen.days, 1e6 * chosen.usd_per_token
         axes.plot(*at, "o", ms=12, mfc="none", mec="#333333", mew=1.5)

@@ -80,14 +80,14 @@ class Point:
     @property
     def label(self) -> str:
         """The fabric in words, for tables: kind, size of HB domains, rate, radix and tiers."""
-        one = self.fabric
-        words = [one.kind.replace("_", "-"), f"K={one.domain_gpus}", f"{one.nic_bps / 1e9:g}G"]
-        if one.kind == "topoopt":
+        fabric = self.fabric
+        words = [fabric.kind.replace("_", "-"), f"K={fabric.domain_gpus}", f"{fabric.nic_bps / 1e9:g}G"]
+        if fabric.kind == "topoopt":
             return " ".join(words)
-        words += [f"radix {one.radix}"]
+        words += [f"radix {fabric.radix}"]
         words += [f"{self.parts.tiers} tiers" if self.parts.tiers > 1 else "1 tier"]
-        words += [f"{one.oversubscription}:1"] if one.oversubscription > 1 else []
-        words += [f"{one.planes} planes"] if one.planes > 1 else []
+        words += [f"{fabric.oversubscription}:1"] if fabric.oversubscription > 1 else []
+        words += [f"{fabric.planes} planes"] if fabric.planes > 1 else []
         return " ".join(words)
 
 
@@ -120,7 +120,7 @@ def shared_cluster(job: Job, point: Point) -> Cluster:
     """The cluster of a point's only or first job, with the share of NICs that its strategy uses best."""
     cluster = cluster_of(job, point.fabric, point.parts.tiers)
     splits = _shared(point.fabric, cluster, bool(job.transformer.experts))
-    return min(splits, key=lambda one: estimate(job.transformer, point.strategy, one).iteration_s)
+    return min(splits, key=lambda split: estimate(job.transformer, point.strategy, split).iteration_s)
 
 
 def points(
@@ -150,7 +150,7 @@ def points(
 def _at_scale(job: Job, prices: Prices, gpus: int) -> list[Point | Refused]:
     """Every fabric at one scale: a point of the only job, or of the mix."""
     members = job.members
-    return [_mixed(members, some) for some in zip(*(_of_job(one, prices, gpus) for one in members), strict=True)]
+    return [_mixed(members, some) for some in zip(*(_of_job(member, prices, gpus) for member in members), strict=True)]
 
 
 def _of_job(job: Job, prices: Prices, gpus: int) -> Iterator[Point | Refused]:
@@ -176,7 +176,7 @@ def _of_job(job: Job, prices: Prices, gpus: int) -> Iterator[Point | Refused]:
             reason = "no strategy fits into memory" if len(found) else "no strategy divides GPUs and batch evenly"
             yield Refused(fabric, gpus, reason)
             continue
-        best, cluster = min(some, key=lambda one: one[0].estimate.iteration_s)
+        best, cluster = min(some, key=lambda pair: pair[0].estimate.iteration_s)
         yield _priced(job, prices, fabric, cluster, best, bought, parts)
 
 
@@ -217,15 +217,15 @@ def _mixed(members: Sequence[Job], found: Sequence[Point | Refused]) -> Point | 
     long as the job that ends last.
     """
     first = found[0]
-    for job, one in zip(members, found, strict=True):
-        if isinstance(one, Refused):
-            return replace(one, reason=f"{job.name}: {one.reason}" if len(members) > 1 else one.reason)
+    for job, outcome in zip(members, found, strict=True):
+        if isinstance(outcome, Refused):
+            return replace(outcome, reason=f"{job.name}: {outcome.reason}" if len(members) > 1 else outcome.reason)
     if len(members) == 1 or isinstance(first, Refused):
         return first
-    parts = [(job.weight, one) for job, one in zip(members, found, strict=True) if isinstance(one, Point)]
+    parts = [(job.weight, point) for job, point in zip(members, found, strict=True) if isinstance(point, Point)]
 
     def mean(name: str) -> float:
-        return sum(weight * float(getattr(one, name)) for weight, one in parts)
+        return sum(weight * float(getattr(point, name)) for weight, point in parts)
 
     return replace(
         first,
@@ -234,12 +234,12 @@ def _mixed(members: Sequence[Job], found: Sequence[Point | Refused]) -> Point | 
         hidden_s=mean("hidden_s"),
         bubble_s=mean("bubble_s"),
         utilisation=mean("utilisation"),
-        memory_bytes=max(one.memory_bytes for _, one in parts),
-        usd_per_token=1 / sum(weight / one.usd_per_token for weight, one in parts),
-        days=max(one.days / weight for weight, one in parts),
+        memory_bytes=max(point.memory_bytes for _, point in parts),
+        usd_per_token=1 / sum(weight / point.usd_per_token for weight, point in parts),
+        days=max(point.days / weight for weight, point in parts),
         shares=tuple(
-            JobShare(job.name, job.weight, one.strategy, one.iteration_s)
-            for job, (_, one) in zip(members, parts, strict=True)
+            JobShare(job.name, job.weight, point.strategy, point.iteration_s)
+            for job, (_, point) in zip(members, parts, strict=True)
         ),
     )
 
@@ -327,7 +327,7 @@ def _behind_leaf(fabric: Fabric, parts: Parts, bought: int) -> int:
 def pareto(found: Sequence[Point]) -> list[Point]:
     """The points that no other one equals or beats in both cost per token and days of training, by cost."""
     kept: list[Point] = []
-    for point in sorted(found, key=lambda one: (one.usd_per_token, one.days)):
+    for point in sorted(found, key=lambda point: (point.usd_per_token, point.days)):
         if not kept or point.days < kept[-1].days:
             kept.append(point)
     return kept
@@ -337,11 +337,11 @@ def choice(job: Job, found: Iterable[Point]) -> Point | None:
     """The point with the least of what the job chooses by, within its limits; then the cheapest. None without one."""
     limits = job.within
     allowed = [
-        one
-        for one in found
-        if (limits.capital_usd is None or one.capital_usd <= limits.capital_usd)
-        and (limits.megawatts is None or one.watts <= 1e6 * limits.megawatts)
-        and (limits.days is None or one.days <= limits.days)
+        point
+        for point in found
+        if (limits.capital_usd is None or point.capital_usd <= limits.capital_usd)
+        and (limits.megawatts is None or point.watts <= 1e6 * limits.megawatts)
+        and (limits.days is None or point.days <= limits.days)
     ]
-    keys = {one: (getattr(one, job.choose), one.capital_usd) for one in allowed}
+    keys = {point: (getattr(point, job.choose), point.capital_usd) for point in allowed}
     return min(keys, key=keys.__getitem__) if keys else None

@@ -54,9 +54,12 @@ def alternate(job: Job, degree: int, rate_bps: float, *, simulated: int = 2, sin
             estimator = Estimator(job, direct(job.demand(strategy), degree, rate_bps))
             best = search(estimator, [strategy], keep=1, single=single)
             estimated += best.estimated
-            found += [_Ranked(estimator(one).seconds, one, estimator.fabric) for one in {strategy, *best.strategies}]
+            found += [
+                _Ranked(estimator(candidate).seconds, candidate, estimator.fabric)
+                for candidate in {strategy, *best.strategies}
+            ]
             following |= dict.fromkeys(best.strategies)
-        history.append(min(one.estimated_s for one in found))
+        history.append(min(design.estimated_s for design in found))
         if len(history) > 1 and history[-1] > (1 - _GAIN) * history[-2]:
             break
         present = following
@@ -67,7 +70,7 @@ def on_fabric(job: Job, fabric: Fabric, *, simulated: int = 2, single: bool = Tr
     """The best strategy for a fabric that does not change. Raises ValueError as `alternate` does."""
     estimator = Estimator(job, fabric)
     best = search(estimator, starts(job), keep=max(1, simulated), single=single)
-    found = [_Ranked(estimator(one).seconds, one, fabric) for one in best.strategies]
+    found = [_Ranked(estimator(strategy).seconds, strategy, fabric) for strategy in best.strategies]
     return _design(job, found, simulated, [best.seconds], best.estimated)
 
 
@@ -87,7 +90,7 @@ def _design(job: Job, found: list[_Ranked], simulated: int, history: list[float]
         )
     best, seconds = ranked[0], None
     if simulated:
-        times = [simulate_s(job, one.strategy, one.fabric) for one in ranked]
+        times = [simulate_s(job, design.strategy, design.fabric) for design in ranked]
         seconds = min(times)
         best = ranked[times.index(seconds)]
     return Design(best.strategy, best.fabric, best.estimated_s, seconds, tuple(history), estimated)
@@ -96,11 +99,11 @@ def _design(job: Job, found: list[_Ranked], simulated: int, history: list[float]
 def _ranked(found: list[_Ranked], count: int) -> list[_Ranked]:
     """The best `count` that fit into memory, each once: a last round repeats the strategy of the one before."""
     chosen: list[_Ranked] = []
-    for one in sorted(found, key=lambda one: one.estimated_s):
-        if len(chosen) == count or one.estimated_s == inf:
+    for design in sorted(found, key=lambda design: design.estimated_s):
+        if len(chosen) == count or design.estimated_s == inf:
             break
-        if not any(one.strategy == other.strategy and _alike(one.fabric, other.fabric) for other in chosen):
-            chosen.append(one)
+        if not any(design.strategy == other.strategy and _alike(design.fabric, other.fabric) for other in chosen):
+            chosen.append(design)
     return chosen
 
 

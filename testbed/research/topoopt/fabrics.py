@@ -77,9 +77,9 @@ def direct(demand: Demand, degree: int, rate_bps: float) -> Fabric:
     if not any(set(members) == set(everybody) for members in groups):
         groups.insert(0, everybody)
     rings: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {}
-    for one in found.rings:
-        members = groups[one.group]
-        rings[members] = (*rings.get(members, ()), ring(members, one.stride))
+    for found_ring in found.rings:
+        members = groups[found_ring.group]
+        rings[members] = (*rings.get(members, ()), ring(members, found_ring.stride))
     routes = {(int(a), int(b)): found.routes[int(a), int(b)] for a, b in zip(*demand.mp.nonzero(), strict=True)}
     return Fabric.of_circuits("TopoOpt", demand.servers, found.circuits, rate_bps, routes, rings)
 

@@ -27,6 +27,6 @@ def on_rings(graph: TaskGraph, fabric: Fabric) -> TaskGraph:
             spread.tasks.append(replace(task, devices=order, bytes=task.bytes / len(orders)))
             spread.after.append([])
     for number, waits in enumerate(graph.after):
-        for one in numbers[number]:
-            spread.after[one] = [earlier for wait in waits for earlier in numbers[wait]]
+        for copy in numbers[number]:
+            spread.after[copy] = [earlier for wait in waits for earlier in numbers[wait]]
     return spread

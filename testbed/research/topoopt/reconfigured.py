@@ -71,7 +71,7 @@ def repeated(graph: TaskGraph, times: int) -> tuple[TaskGraph, list[int]]:
     for _ in range(times):
         first = len(many.tasks)
         many.tasks += graph.tasks
-        many.after += [[first + one for one in waits] or joins[-1:] for waits in graph.after]
+        many.after += [[first + wait for wait in waits] or joins[-1:] for waits in graph.after]
         joins.append(many.join(range(first, len(many.tasks))))
     return many, joins
 

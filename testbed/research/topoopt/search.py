@@ -74,8 +74,8 @@ class Found:
 
 def search(estimator: Estimator, start: Sequence[Strategy], *, keep: int = 3, single: bool = True) -> Found:
     """Coordinate descent from each of these strategies."""
-    for one in start:
-        coordinate_descent(estimator, one, single=single)
+    for strategy in start:
+        coordinate_descent(estimator, strategy, single=single)
     best = tuple(estimator.best(keep))
     return Found(best, estimator(best[0]).seconds, estimator.estimated)
 
@@ -91,8 +91,8 @@ def _degrees(servers: int) -> list[int]:
 def _neighbours(job: Job, strategy: Strategy, layer: int) -> list[Placement]:
     """At most two placements each of layers before and after."""
     layers = job.network.layers
-    before = dict.fromkeys(strategy[one] for one in layers[layer].after)
-    after = dict.fromkeys(strategy[number] for number, one in enumerate(layers) if layer in one.after)
+    before = dict.fromkeys(strategy[earlier] for earlier in layers[layer].after)
+    after = dict.fromkeys(strategy[number] for number, later in enumerate(layers) if layer in later.after)
     return [*list(before)[:2], *list(after)[:2]]
 
 

@@ -81,7 +81,7 @@ def shared_iterations_s(jobs: Sequence[PlacedJob], tree: FatTree, seed: int, lon
         whole.after.append([])
         for task, waits in zip(many.tasks, many.after, strict=True):
             whole.tasks.append(task)
-            whole.after.append([first + 1 + one for one in waits] or [first])
+            whole.after.append([first + 1 + wait for wait in waits] or [first])
         ends.append([first, *(first + 1 + join for join in joins)])
     choices = random.integers(0, tree.ports**2, size=sum(len(task.senders) for task in whole.tasks)).tolist()
     loaded = LoadedGraph(whole, tree.links_bps, lambda src, dst, number: tree.route(src, dst, choices[number]))

@@ -55,17 +55,17 @@ class Node:
         waits = (
             data(5, b"".join(map(varint, self.after)))
             if self.packed
-            else b"".join(number(5, one) for one in self.after)
+            else b"".join(number(5, earlier) for earlier in self.after)
         )
         parts = [number(1, self.id), data(2, f"node {self.id}".encode()), number(3, self.type)]
-        parts += [*(number(4, one) for one in self.calls), waits]
+        parts += [*(number(4, call) for call in self.calls), waits]
         parts += [number(7, self.duration_us)] if self.duration_us else []
-        return b"".join([*parts, *(data(10, attribute(*one)) for one in self.attributes.items())])
+        return b"".join([*parts, *(data(10, attribute(*entry)) for entry in self.attributes.items())])
 
 
 def file_of(nodes: list[Node]) -> bytes:
     messages = [data(1, b"1.0.0"), *(node.coded() for node in nodes)]
-    return b"".join(varint(len(one)) + one for one in messages)
+    return b"".join(varint(len(message)) + message for message in messages)
 
 
 def write(prefix: Path, ranks: list[list[Node]]) -> Path:

@@ -84,7 +84,7 @@ def test_bytes_of_a_launch_without_type_and_size_are_read(tmp_path: Path) -> Non
     kernel = b"\x08\x02\x18\x07\x2a\x01\x01\x52\x0d\x0a\x09comm_type\x48\x00\x52\x0d\x0a\x09comm_size\x48\x08"
     messages = (b"\x0a\x050.0.4", launch, kernel)
     for rank in range(2):
-        (tmp_path / f"t.{rank}.et").write_bytes(b"".join(bytes([len(one)]) + one for one in messages))
+        (tmp_path / f"t.{rank}.et").write_bytes(b"".join(bytes([len(message)]) + message for message in messages))
     graph = read_chakra(tmp_path / "t")
     assert list(graph.sent_bytes()) == [8, 8]
     assert run(graph, RATE_BPS).seconds == pytest.approx(5.008e-6)
@@ -112,7 +112,7 @@ def test_of_nodes_that_wait_for_a_circle_one_of_the_circle_is_named(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("ranks", "told"),
+    ("ranks", "expected"),
     [
         ([[Node(1, MEMORY)]], "t.0.et: byte 9: node 1 is of type 2"),
         ([[Node(1, COMPUTE), Node(1, COMPUTE)]], "t.0.et: byte 24: node 1 has the id of a node before it"),
@@ -154,18 +154,18 @@ def test_of_nodes_that_wait_for_a_circle_one_of_the_circle_is_named(tmp_path: Pa
     ],
 )
 def test_what_a_task_graph_cannot_say_is_one_sentence_with_its_byte(
-    tmp_path: Path, ranks: list[list[Node]], told: str
+    tmp_path: Path, ranks: list[list[Node]], expected: str
 ) -> None:
     files.write(tmp_path / "t", ranks)
     with pytest.raises(ValueError, match=r"t\.\d\.et: ") as refusal:
         read_chakra(tmp_path / "t")
     text = str(refusal.value).replace(f"{tmp_path}/", "")
-    assert text.startswith(told)
+    assert text.startswith(expected)
     assert "\n" not in text
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (b"", "byte 0: is empty"),
         (b"\x1f\x8b\x08", "byte 0: is compressed"),
@@ -179,11 +179,11 @@ def test_what_a_task_graph_cannot_say_is_one_sentence_with_its_byte(
         (b"\x00\x04\x2a\x02\x01\x80", "byte 5: a number of variable length does not end"),
     ],
 )
-def test_bytes_that_are_no_trace_are_one_sentence(tmp_path: Path, content: bytes, told: str) -> None:
+def test_bytes_that_are_no_trace_are_one_sentence(tmp_path: Path, content: bytes, expected: str) -> None:
     (tmp_path / "t.0.et").write_bytes(content)
     with pytest.raises(ValueError, match="byte") as refusal:
         read_chakra(tmp_path / "t")
-    assert str(refusal.value).startswith(f"{tmp_path}/t.0.et: {told}")
+    assert str(refusal.value).startswith(f"{tmp_path}/t.0.et: {expected}")
 
 
 def test_a_missing_prefix_says_what_to_give(tmp_path: Path) -> None:

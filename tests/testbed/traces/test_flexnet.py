@@ -123,14 +123,14 @@ def graph_of(device: tuple[int, int, int], task: tuple[int, int, int, list[int]]
     root = table({1: struct.pack("<I", nodes), 8: bytes(4), 9: bytes(4)})
     struct.pack_into("<I", buffer, 0, root)
     vector(root + 12, bytes(4), 1)
-    (one,) = struct.unpack_from("<I", buffer, root + 12)
-    at = root + 12 + one + 4
+    (offset,) = struct.unpack_from("<I", buffer, root + 12)
+    at = root + 12 + offset + 4
     kind, node, pair = device
     struct.pack_into("<I", buffer, at, table({0: struct.pack("<h", kind), 1: bytes(8), 2: struct.pack("<Q", node),
                                               3: struct.pack("<Q", pair)}) - at)  # fmt: skip
     vector(root + 8, bytes(4), 1)
-    (one,) = struct.unpack_from("<I", buffer, root + 8)
-    at = root + 8 + one + 4
+    (offset,) = struct.unpack_from("<I", buffer, root + 8)
+    at = root + 8 + offset + 4
     kind, name, of, following = task
     fields = {0: struct.pack("<h", kind), 1: struct.pack("<Q", name), 2: struct.pack("<Q", of), 5: bytes(4)}
     start = table(fields)
@@ -140,7 +140,7 @@ def graph_of(device: tuple[int, int, int], task: tuple[int, int, int, list[int]]
 
 
 @pytest.mark.parametrize(
-    ("buffer", "told"),
+    ("buffer", "expected"),
     [
         (graph_of((0, 0, 0), (0, 7, 5, [])), "task 7 is on device 5, which the graph does not have"),
         (graph_of((14, 0, 1), (0, 7, 0, [])), "task 7 of type 0 is on a device of type 14, which is neither GPU nor"),
@@ -150,10 +150,10 @@ def graph_of(device: tuple[int, int, int], task: tuple[int, int, int, list[int]]
         (graph_of((0, 0, 0), (6, 7, 0, [0, 5])), "task 7: task 0 is on (0, 5), and the graph has 2 devices"),
     ],
 )
-def test_a_task_that_does_not_fit_is_named_with_its_byte(buffer: bytes, told: str) -> None:
+def test_a_task_that_does_not_fit_is_named_with_its_byte(buffer: bytes, expected: str) -> None:
     with pytest.raises(ValueError, match=r"^byte \d+: task 7") as refusal:
         read(buffer)
-    assert str(refusal.value).partition(": ")[2].startswith(told)
+    assert str(refusal.value).partition(": ")[2].startswith(expected)
 
 
 def test_a_task_that_fits_is_read() -> None:

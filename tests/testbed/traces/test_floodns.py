@@ -55,7 +55,7 @@ def test_a_graph_that_is_too_large_names_the_job_that_makes_it_so(monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         ("128 96 1 0 1000", "128 96 1 0 1001", "3: start_time, flow_size and compute_time differ"),
         ("128 96", "128 128", "3: node 128 sends to itself, or twice in stage 0"),
@@ -67,14 +67,14 @@ def test_a_graph_that_is_too_large_names_the_job_that_makes_it_so(monkeypatch: p
         (" 500 0", " -500 0", "2: compute_time must be 0 to"),
     ],
 )
-def test_a_bad_line_is_one_sentence_with_its_number(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_a_bad_line_is_one_sentence_with_its_number(tmp_path: Path, old: str, new: str, expected: str) -> None:
     text = (FOLDER / "job_0-A.txt").read_text()
     assert old in text
     path = tmp_path / "job_0-A.txt"
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(ValueError, match=r"job_0-A\.txt:") as refusal:
         read_jobs(tmp_path)
-    assert str(refusal.value).startswith(f"{path}:{told}")
+    assert str(refusal.value).startswith(f"{path}:{expected}")
 
 
 def test_folders_without_jobs_and_empty_jobs_are_refused(tmp_path: Path) -> None:

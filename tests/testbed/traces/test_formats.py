@@ -75,14 +75,16 @@ def test_changed_bytes_are_a_graph_or_one_sentence_with_file_and_place(form: For
                 case _:
                     del content[at:]
         changed.write_bytes(content)
-        told = ""
+        sentence = ""
         try:
             graph = read_trace(form, read, 4)
         except ValueError as error:
-            told = str(error)
+            sentence = str(error)
         else:
             assert unpack(pack(graph)).sent_bytes().tolist() == graph.sent_bytes().tolist()
-        assert not told or (told.startswith(name) and _PLACE.search(told.removeprefix(name)) and "\n" not in told)
+        assert not sentence or (
+            sentence.startswith(name) and _PLACE.search(sentence.removeprefix(name)) and "\n" not in sentence
+        )
 
 
 @pytest.mark.parametrize("form", SAMPLES)
@@ -105,7 +107,7 @@ def test_other_text_is_no_packed_graph(content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "limit", "junk", "told"),
+    ("form", "limit", "junk", "expected"),
     [
         ("chakra", "MOST_TASKS", b"\xff" * 20, r"chakra\.0\.et: byte \d+: node .* is one more than the 2 of all ranks"),
         ("flexnet", "MOST_ENTRIES", b"", r"byte \d+: the tasks up to this one have more than 2 followers"),
@@ -115,7 +117,7 @@ def test_other_text_is_no_packed_graph(content: bytes) -> None:
     ],
 )
 def test_limits_are_asked_while_a_file_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Format, limit: str, junk: bytes, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Format, limit: str, junk: bytes, expected: str
 ) -> None:
     """What comes after too much, such as junk, is not read any more."""
     samples(tmp_path)
@@ -124,7 +126,7 @@ def test_limits_are_asked_while_a_file_is_read(
         changed.write(junk)
     module = importlib.import_module(f"testbed.traces.{form}")
     monkeypatch.setattr(module, limit, 4 if form in ("nccl_inspector", "simai") else 2)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=expected):
         read_trace(form, tmp_path / path, 4)
 
 

@@ -82,7 +82,7 @@ def test_barriers_of_many_flows_become_one_join() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         ("Connections 4", "Connections 5", "t.cm:2: Connections is 5, and the file has 4"),
         ("Triggers 2", "Triggers 1", "t.cm:3: Triggers is 1, and the file has 2"),
@@ -107,11 +107,11 @@ def test_barriers_of_many_flows_become_one_join() -> None:
         ("# two", "Failures 1 #", "t.cm:4: a task graph has no failed links"),
     ],
 )
-def test_a_bad_line_is_one_sentence_with_its_number(old: str, new: str, told: str) -> None:
+def test_a_bad_line_is_one_sentence_with_its_number(old: str, new: str, expected: str) -> None:
     assert old in BARRIER
     with pytest.raises(ValueError, match=r"t\.cm:") as refusal:
         read_connections(BARRIER.replace(old, new, 1), "t.cm")
-    assert str(refusal.value).startswith(told)
+    assert str(refusal.value).startswith(expected)
     assert "\n" not in str(refusal.value)
 
 

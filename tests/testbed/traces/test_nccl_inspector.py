@@ -26,7 +26,7 @@ def test_a_jobs_collectives_take_as_long_as_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         ('"rank": 0', '"rank": 4', ": header.rank must be a whole number of 0 to 3"),
         ('"rank": 0', '"rank": true', ": header.rank must be a whole number"),
@@ -41,7 +41,7 @@ def test_a_jobs_collectives_take_as_long_as_by_hand() -> None:
         ('{"header"', "[" * 100_000, ": is not a JSON object"),
     ],
 )
-def test_a_bad_line_is_one_sentence_with_its_number(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_a_bad_line_is_one_sentence_with_its_number(tmp_path: Path, old: str, new: str, expected: str) -> None:
     folder = shutil.copytree(FOLDER, tmp_path / "logs")
     changed = folder / "a-pid11.log"
     text = changed.read_text()
@@ -49,7 +49,7 @@ def test_a_bad_line_is_one_sentence_with_its_number(tmp_path: Path, old: str, ne
     changed.write_text(text.replace(old, new, 1))
     with pytest.raises(ValueError, match=r"\.log:\d: ") as refusal:
         read_inspector(folder)
-    assert told in str(refusal.value)
+    assert expected in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 

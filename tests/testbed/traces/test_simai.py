@@ -71,7 +71,7 @@ def test_a_broadcast_is_a_chain(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "DLRM", "1: must begin with one of HYBRID_TRANSFORMER_FWD_IN_BCKWD"),
         ("all_gpus: 4", "all_gpus: 3", "1: 3 GPUs are not a multiple of 2 (tensor) times 1 (expert)"),
@@ -90,12 +90,12 @@ def test_a_broadcast_is_a_chain(tmp_path: Path) -> None:
         ("\t100\nmlp", "\nmlp", "3: a layer has 12 words, not 11"),
     ],
 )
-def test_a_bad_line_is_one_sentence_with_its_number(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_a_bad_line_is_one_sentence_with_its_number(tmp_path: Path, old: str, new: str, expected: str) -> None:
     text = FILE.read_text()
     assert old in text
     path = tmp_path / "w.txt"
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(ValueError, match=r"w\.txt:") as refusal:
         read_simai(path, 2)
-    assert str(refusal.value).startswith(f"{path}:{told}")
+    assert str(refusal.value).startswith(f"{path}:{expected}")
     assert "\n" not in str(refusal.value)

@@ -32,7 +32,7 @@ _FIGURE_1 = {  # GiB of activations without recomputation, and with sequence par
 
 
 @pytest.mark.parametrize(
-    "measured", korthikanti.MEASURED, ids=lambda one: f"{one.model.name}-{one.strategy.recomputation}"
+    "measured", korthikanti.MEASURED, ids=lambda measured: f"{measured.model.name}-{measured.strategy.recomputation}"
 )
 def test_iteration_time_is_within_10_percent_of_the_measurement(measured: korthikanti.Measured) -> None:
     assert abs(measured.deviation) < 0.10
@@ -62,17 +62,19 @@ def test_biases_and_the_context_are_moved_but_not_kept() -> None:
     copy, bias and GeLU, twice dropout and residual. Backward with the sums of all biases' gradients."""
     unit = 2 * GPT_22B.sequence * GPT_22B.hidden
     of = [
-        one for one in layer(GPT_22B, 1) if not one.flops and one.name not in ("softmax", "attention dropout", "norm")
+        operator
+        for operator in layer(GPT_22B, 1)
+        if not operator.flops and operator.name not in ("softmax", "attention dropout", "norm")
     ]
-    forward = sum(one.forward[0].bytes for one in of) / unit
-    backward = sum(one.input_gradient[0].bytes for one in of) / unit
+    forward = sum(operator.forward[0].bytes for operator in of) / unit
+    backward = sum(operator.input_gradient[0].bytes for operator in of) / unit
     assert forward == 6 + 2 + 8 + 2 * 3.5
     assert backward == 3 + 6 + 16 + 2 * 6.5
 
 
-@pytest.mark.parametrize(("model", "gib"), _FIGURE_1.items(), ids=lambda one: getattr(one, "name", ""))
+@pytest.mark.parametrize(("model", "gib"), _FIGURE_1.items(), ids=lambda model: getattr(model, "name", ""))
 def test_activations_are_those_of_figure_1(model: Transformer, gib: tuple[float, float]) -> None:
-    run = next(one.strategy for one in korthikanti.MEASURED if one.model == model)
+    run = next(measured.strategy for measured in korthikanti.MEASURED if measured.model == model)
     none = replace(run, recomputation="none", sequence=False)
     selective = replace(run, recomputation="selective", sequence=True)
     assert activation_bytes(model, none) / 2**30 == pytest.approx(gib[0], rel=1e-4)
@@ -81,21 +83,21 @@ def test_activations_are_those_of_figure_1(model: Transformer, gib: tuple[float,
 
 def test_activations_of_a_layer_are_equation_2() -> None:
     for tensor in (1, 2, 8):
-        kept = sum(one.saved_bytes for one in layer(GPT_175B, 3, tensor))
+        kept = sum(operator.saved_bytes for operator in layer(GPT_175B, 3, tensor))
         hidden, heads, tokens = GPT_175B.hidden, GPT_175B.heads, GPT_175B.sequence
         assert kept == tokens * 3 * hidden * (10 + 24 / tensor + 5 * heads * tokens / (hidden * tensor))
 
 
 def test_keys_and_values_that_heads_share_are_kept_once() -> None:
     full = replace(LLAMA_2_70B, key_heads=None)
-    kept = [sum(one.saved_bytes for one in layer(model, 1)) for model in (full, LLAMA_2_70B)]
+    kept = [sum(operator.saved_bytes for operator in layer(model, 1)) for model in (full, LLAMA_2_70B)]
     assert kept[0] - kept[1] == 2 * 2 * full.sequence * full.hidden * (1 - 8 / 64)
 
 
 def test_operations_are_those_of_equation_7() -> None:
     block = layer(GPT_175B, 2)
     logits = 2 * 2 * GPT_175B.sequence * GPT_175B.hidden * GPT_175B.vocabulary
-    forward = GPT_175B.layers * sum(one.flops for one in block) + logits
+    forward = GPT_175B.layers * sum(operator.flops for operator in block) + logits
     assert 3 * forward == pytest.approx(GPT_175B.flops(2), rel=1e-12)
 
 
@@ -107,7 +109,7 @@ def test_a_model_has_the_parameters_of_its_name() -> None:
 def test_gates_and_shared_keys_count_as_weights() -> None:
     """The released weights of LLaMA2-70B have 69 billion parameters, of which the output layer's own are 0.26."""
     assert LLAMA_2_70B.parameters / 1e9 == pytest.approx(68.98 - 0.26, rel=0.001)
-    held = sum(one.parameters for one in layer(LLAMA_2_70B, 1, 8))
+    held = sum(operator.parameters for operator in layer(LLAMA_2_70B, 1, 8))
     assert held == pytest.approx(LLAMA_2_70B.layer_parameters / 8)
 
 
@@ -115,11 +117,11 @@ def test_gates_of_experts_count_as_weights_and_operations() -> None:
     model = Transformer("gated", 2, 1024, 16, experts=4, chosen=2, gated=True)
     block = layer(model, 1)
     router = model.hidden * model.experts
-    assert sum(one.parameters for one in block) - router == model.layer_parameters
+    assert sum(operator.parameters for operator in block) - router == model.layer_parameters
     logits = 2 * model.sequence * model.hidden * model.vocabulary
-    forward = 2 * (sum(one.flops for one in block) - 2 * model.sequence * router) + logits
+    forward = 2 * (sum(operator.flops for operator in block) - 2 * model.sequence * router) + logits
     assert 3 * forward == pytest.approx(model.flops(1), rel=1e-12)
-    (gate,) = (one for one in block if one.name == "gate" and not one.flops)
+    (gate,) = (operator for operator in block if operator.name == "gate" and not operator.flops)
     assert gate.saved_bytes == 2 * 2 * 2 * model.sequence * model.inner  # two halves, for two experts of each token
 
 
@@ -148,7 +150,7 @@ def test_more_gpus_of_a_tensor_group_compute_faster_and_more_microbatches_longer
 def test_interleaving_divides_the_bubble_and_multiplies_the_transfers() -> None:
     plain = Strategy(tensor=8, pipeline=8, microbatches=16)
     chunked = replace(plain, interleave=3)
-    before, after = (estimate(GPT_175B, one, DGX_A100) for one in (plain, chunked))
+    before, after = (estimate(GPT_175B, strategy, DGX_A100) for strategy in (plain, chunked))
     edge = before.bubble_s - 1.5 * (before.bubble_s - after.bubble_s)  # the embedding is not divided
     assert after.bubble_s - edge == pytest.approx((before.bubble_s - edge) / 3)
     assert after.transfer_s > 2 * before.transfer_s
@@ -163,7 +165,7 @@ def test_memory_has_the_output_and_what_is_computed_again() -> None:
     logits = 4 * tokens * model.vocabulary + 2 * 2 * tokens * model.hidden
     assert memory_bytes(model, run) - state_bytes(model, run) == layers + mask + logits
     narrow = replace(model, vocabulary=1024)
-    again = sum(one.saved_bytes for one in layer(narrow, 1)) - 2 * tokens * model.hidden
+    again = sum(operator.saved_bytes for operator in layer(narrow, 1)) - 2 * tokens * model.hidden
     assert memory_bytes(narrow, run) - state_bytes(narrow, run) == layers + mask + again
     core = replace(run, recomputation="selective")
     kept = activation_bytes(narrow, core)
@@ -182,7 +184,9 @@ def test_the_last_stage_may_hold_the_most() -> None:
 
 def test_zero_3_holds_two_gathered_layers_and_the_table() -> None:
     run = Strategy(tensor=8, data=64, recomputation="full", sequence=True)
-    none, third = (memory_bytes(GPT_22B, one) - state_bytes(GPT_22B, one) for one in (run, replace(run, zero=3)))
+    none, third = (
+        memory_bytes(GPT_22B, strategy) - state_bytes(GPT_22B, strategy) for strategy in (run, replace(run, zero=3))
+    )
     assert third - none == pytest.approx(2 * (2 * GPT_22B.layer_parameters + 51_200 * 6144) / 8)
 
 
@@ -242,7 +246,7 @@ def test_experts_cost_all_to_alls_and_parameters_but_no_more_operations() -> Non
     assert estimate(sparse, run, DGX_A100).expert_s > 0
     assert estimate(dense, replace(run, expert=1), DGX_A100).expert_s == 0
     assert sparse.parameters > 20 * dense.parameters
-    flops = [sum(one.flops for one in layer(model, 4)) for model in (dense, sparse)]
+    flops = [sum(operator.flops for operator in layer(model, 4)) for model in (dense, sparse)]
     assert flops[1] == pytest.approx(flops[0], rel=0.02)  # the gate is the difference
 
 
@@ -252,21 +256,21 @@ def test_a_tensor_group_gathers_the_tokens_that_each_of_its_gpus_sends_to_expert
     GPU has all tokens before and after, and backward their gradients."""
     model = Transformer("sparse", 24, 2048, 16, experts=8, chosen=2)
     tokens = 2 * 2048 * 2048
-    first, second = (one for one in layer(model, 1, 4, sequence, 4) if one.exchanged)
-    together, apart = Collective("all_gather", 2 * tokens), Collective("reduce_scatter", 2 * tokens)
+    first, second = (operator for operator in layer(model, 1, 4, sequence, 4) if operator.exchanged)
+    gather, scatter = Collective("all_gather", 2 * tokens), Collective("reduce_scatter", 2 * tokens)
     again = () if sequence else (Collective("all_gather", tokens),)
     assert first.exchanged == second.exchanged == (Collective("all_to_all", 2 * tokens / 4),)
-    assert (first.sent_forward, second.sent_forward) == ((together,), (apart, *again))
-    assert (second.sent_backward, first.behind_weight, first.sent_backward) == ((together,), apart, again)
-    alone = [one for one in layer(model, 1, 1, False, 4) if one.exchanged]
-    assert not any(one.sent_forward or one.sent_backward or one.behind_weight for one in alone)
+    assert (first.sent_forward, second.sent_forward) == ((gather,), (scatter, *again))
+    assert (second.sent_backward, first.behind_weight, first.sent_backward) == ((gather,), scatter, again)
+    alone = [operator for operator in layer(model, 1, 1, False, 4) if operator.exchanged]
+    assert not any(operator.sent_forward or operator.sent_backward or operator.behind_weight for operator in alone)
 
 
 def test_a_gate_routes_the_tokens_that_its_gpu_has() -> None:
     """All of them without sequence parallelism, and a share with it; its weights are whole."""
     model = Transformer("sparse", 24, 2048, 16, experts=8)
     whole, share = (layer(model, 1, 4, sequence, 4) for sequence in (False, True))
-    (every,), (some,) = ([one for one in block if one.name == "gate"] for block in (whole, share))
+    (every,), (some,) = ([operator for operator in block if operator.name == "gate"] for block in (whole, share))
     assert every.flops == 4 * some.flops == 2 * model.sequence * model.hidden * model.experts
     assert every.saved_bytes == 4 * some.saved_bytes == 2 * model.sequence * model.hidden
     assert every.parameters == some.parameters == model.hidden * model.experts

@@ -192,7 +192,9 @@ def test_where_tasks_share_nics_transfers_do_not_wait_for_gradients(
     assert ends_s.max() == pytest.approx(estimate(GPT_22B, strategy, DGX_A100).iteration_s, rel=0.003)
 
 
-@pytest.mark.parametrize("measured", MEASURED[:4], ids=lambda one: f"{one.model.name}-{one.strategy.recomputation}")
+@pytest.mark.parametrize(
+    "measured", MEASURED[:4], ids=lambda measured: f"{measured.model.name}-{measured.strategy.recomputation}"
+)
 def test_measured_configurations_take_as_long_as_the_closed_form(measured: Measured) -> None:
     """The larger two are within 0.6 % and take seconds each to simulate."""
     simulated, closed = _both_s(measured.model, measured.strategy)
@@ -201,16 +203,16 @@ def test_measured_configurations_take_as_long_as_the_closed_form(measured: Measu
 
 def test_a_stage_alternates_after_its_warm_up() -> None:
     """Figure 4 of Narayanan et al.: four stages, eight microbatches, two chunks."""
-    plain = [(one.backward, one.microbatch) for one in passes(Strategy(pipeline=4, microbatches=8), 3)]
+    plain = [(step.backward, step.microbatch) for step in passes(Strategy(pipeline=4, microbatches=8), 3)]
     assert plain == [(back, batch) for batch in range(8) for back in (False, True)]
     chunked = passes(Strategy(pipeline=4, microbatches=8, interleave=2), 0)
-    assert [one.backward for one in chunked].index(True) == 6 + 4 + 1
-    assert [(one.chunk, one.microbatch) for one in chunked[:9]] == [
+    assert [step.backward for step in chunked].index(True) == 6 + 4 + 1
+    assert [(step.chunk, step.microbatch) for step in chunked[:9]] == [
         *((0, batch) for batch in range(4)),
         *((1, batch) for batch in range(4)),
         (0, 4),
     ]
-    first_back = next(one for one in chunked if one.backward)
+    first_back = next(step for step in chunked if step.backward)
     assert (first_back.chunk, first_back.microbatch) == (1, 0)
 
 

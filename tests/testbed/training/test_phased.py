@@ -20,9 +20,9 @@ def model(**changes: float) -> PhasedModel:
     return PhasedModel(**(given | changes))  # type: ignore[arg-type]
 
 
-def kinds(one: PhasedModel) -> list[str | None]:
+def kinds(job: PhasedModel) -> list[str | None]:
     """What each phase sends."""
-    graph = phased(one).graph
+    graph = phased(job).graph
     return [graph.tasks[phase.begin + 1].kind for phase in graph.phases]
 
 
@@ -36,18 +36,18 @@ def kinds(one: PhasedModel) -> list[str | None]:
     ],
 )
 def test_the_stage_of_zero_says_what_copies_exchange(zero: Zero, expected: list[str], rounds: int) -> None:
-    one = model(zero=zero)
-    assert kinds(one) == expected
-    graph = phased(one).graph
+    job = model(zero=zero)
+    assert kinds(job) == expected
+    graph = phased(job).graph
     assert graph.sent_bytes() == pytest.approx(rounds * 3 / 4 * 1e9)
     assert run(graph, RATE_BPS).seconds == pytest.approx(1.0 + 2.0 + rounds * 3 / 4)
     assert graph.longest_chain_s(RATE_BPS) == pytest.approx(run(graph, RATE_BPS).seconds)
 
 
 def test_experts_exchange_tokens_after_each_pass_and_their_gradients_with_the_other_groups() -> None:
-    one = model(expert=2, expert_bytes=4e8, routed_bytes=1e8, recomputed=True)
-    assert kinds(one) == ["all_to_all", "all_to_all", "all_to_all", "all_reduce"]
-    iteration = phased(one)
+    job = model(expert=2, expert_bytes=4e8, routed_bytes=1e8, recomputed=True)
+    assert kinds(job) == ["all_to_all", "all_to_all", "all_to_all", "all_reduce"]
+    iteration = phased(job)
     rings = [
         (iteration.content[number].what, task.devices)
         for number, task in enumerate(iteration.graph.tasks)
@@ -83,7 +83,7 @@ def test_microbatches_pass_stages_behind_each_other() -> None:
 def test_a_phase_sends_after_its_begin_and_before_its_end(
     tensor: int, pipeline: int, groups: int, expert: int, zero: Zero, interleave: int
 ) -> None:
-    one = PhasedModel(
+    job = PhasedModel(
         tensor=tensor,
         pipeline=pipeline,
         data=groups * expert,
@@ -98,7 +98,7 @@ def test_a_phase_sends_after_its_begin_and_before_its_end(
         expert_bytes=48 if groups > 1 else 0,
         routed_bytes=8 if expert > 1 else 0,
     )
-    iteration = phased(one)
+    iteration = phased(job)
     graph = iteration.graph
     ends = run(graph, RATE_BPS)
     inside = set[int]()

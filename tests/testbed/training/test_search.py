@@ -27,7 +27,7 @@ _CLUSTERS = {
 
 @pytest.mark.parametrize("cluster", _CLUSTERS.values(), ids=_CLUSTERS)
 @pytest.mark.parametrize("overlap", [(True, False), (False, True)], ids=["gradients", "transfers"])
-@pytest.mark.parametrize("model", [SMALL, EXPERTS], ids=lambda one: one.name)
+@pytest.mark.parametrize("model", [SMALL, EXPERTS], ids=lambda model: model.name)
 def test_every_candidate_has_the_estimate_of_the_closed_form(
     model: Transformer, overlap: tuple[bool, bool], cluster: Cluster
 ) -> None:
@@ -44,7 +44,7 @@ def test_every_candidate_has_the_estimate_of_the_closed_form(
         assert found.memory_bytes[place] == pytest.approx(memory_bytes(model, strategy), rel=1e-12)
 
 
-@pytest.mark.parametrize("model", [SMALL, EXPERTS], ids=lambda one: one.name)
+@pytest.mark.parametrize("model", [SMALL, EXPERTS], ids=lambda model: model.name)
 @pytest.mark.parametrize(("gpus", "batch"), [(1, 4), (8, 16), (12, 24)])
 def test_the_space_is_all_strategies_that_brute_force_finds(model: Transformer, gpus: int, batch: int) -> None:
     space = Space(widest_tensor=4, microbatches=(1, 2, 4))
@@ -55,7 +55,7 @@ def test_the_space_is_all_strategies_that_brute_force_finds(model: Transformer, 
 def _brute_force(model: Transformer, gpus: int, batch: int) -> list[Strategy]:
     """All strategies by trying every combination of small numbers."""
     numbers, found = range(1, gpus + 1), []
-    degrees = [one for one in product((1, 2, 4), numbers, numbers) if one[0] * one[1] * one[2] == gpus]
+    degrees = [split for split in product((1, 2, 4), numbers, numbers) if split[0] * split[1] * split[2] == gpus]
     experts = (1, 2, 6) if model.experts else (1,)
     rest = tuple(product((1, 2, 4), range(1, 7), RECOMPUTATIONS, (False, True), experts, ZEROS))
     for (tensor, pipeline, data), (size, chunks, how, sequence, expert, zero) in product(degrees, rest):
@@ -63,12 +63,12 @@ def _brute_force(model: Transformer, gpus: int, batch: int) -> list[Strategy]:
         if microbatches * data * size != batch or (sequence and tensor == 1) or (zero and data == 1):
             continue
         try:
-            one = Strategy(tensor, pipeline, data, microbatches, size, chunks, how, sequence, expert, zero)
-            check(model, one)
-            estimate(model, one, DGX_A100)
+            strategy = Strategy(tensor, pipeline, data, microbatches, size, chunks, how, sequence, expert, zero)
+            check(model, strategy)
+            estimate(model, strategy, DGX_A100)
         except ValueError:
             continue
-        found.append(one)
+        found.append(strategy)
     return found
 
 
@@ -76,7 +76,7 @@ def test_the_best_strategy_is_that_of_brute_force_and_memory_limits_it() -> None
     space = Space(widest_tensor=4, microbatches=(1, 2, 4))
     cluster = _CLUSTERS["pairs"]
     found = candidates(SMALL, 8, 16, space)
-    every = [(estimate(SMALL, one, cluster).iteration_s, memory_bytes(SMALL, one)) for one in found]
+    every = [(estimate(SMALL, strategy, cluster).iteration_s, memory_bytes(SMALL, strategy)) for strategy in found]
     for limit in (sorted(memory for _, memory in every)[len(every) // 10], 80e9):
         best = found.best(cluster, limit)
         assert best is not None
@@ -118,7 +118,7 @@ def test_enumeration_covers_65536_gpus_and_every_strategy_has_them() -> None:
     found = candidates(GPT_1T, 65_536, 4096)
     assert len(found) > 1000
     assert len(set(found)) == len(found)
-    assert {(one.gpus, one.batch) for one in found} == {(65_536, 4096)}
+    assert {(strategy.gpus, strategy.batch) for strategy in found} == {(65_536, 4096)}
     best = found.best(DGX_H100)
     assert best is not None
     utilisation = GPT_1T.flops(4096) / (best.estimate.iteration_s * 65_536 * DGX_H100.gpu.matrix_flops)
@@ -128,8 +128,8 @@ def test_enumeration_covers_65536_gpus_and_every_strategy_has_them() -> None:
 
 def test_tensor_groups_divide_the_heads_of_keys() -> None:
     found = candidates(replace(SMALL, key_heads=2), 8, 16)
-    assert {one.tensor for one in found} == {1, 2}
-    assert all(check(replace(SMALL, key_heads=2), one) is None for one in found)
+    assert {strategy.tensor for strategy in found} == {1, 2}
+    assert all(check(replace(SMALL, key_heads=2), strategy) is None for strategy in found)
 
 
 def test_a_search_without_gpus_or_without_a_strategy_says_so() -> None:

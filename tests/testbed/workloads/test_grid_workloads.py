@@ -165,8 +165,10 @@ def test_a_rank_starts_a_phase_after_it_has_completed_the_previous_one() -> None
     workload = make("rail_alltoall", 2, slices=2)
     (second,) = workload.phase_starts(4)
     runs = {
-        apart: RankRun(0, workload.schedule(4, 0), workload.buffers(0, 4, 0), phase_starts=(second,) if apart else ())
-        for apart in (True, False)
+        separate: RankRun(
+            0, workload.schedule(4, 0), workload.buffers(0, 4, 0), phase_starts=(second,) if separate else ()
+        )
+        for separate in (True, False)
     }
     first = [t for t in runs[True]._tasks if t.transfer.step < second]
     (gate,) = runs[True]._gates
@@ -177,7 +179,7 @@ def test_a_rank_starts_a_phase_after_it_has_completed_the_previous_one() -> None
 
 
 @pytest.mark.parametrize(
-    ("changes", "ranks", "told"),
+    ("changes", "ranks", "expected"),
     [
         ({"gpus_per_domain": 3}, 16, "16 ranks do not fill domains of 3 GPUs; take a divisor of 16"),
         ({"failed_rails": [5]}, 16, r"there is no rail 5, only 1\.\.4"),
@@ -186,6 +188,6 @@ def test_a_rank_starts_a_phase_after_it_has_completed_the_previous_one() -> None
         ({"bytes": 64}, 16, "64 bytes are less than one element for each of 16 ranks"),
     ],
 )
-def test_impossible_settings_give_one_sentence(changes: dict[str, Any], ranks: int, told: str) -> None:
-    with pytest.raises(Conflict, match=told):
+def test_impossible_settings_give_one_sentence(changes: dict[str, Any], ranks: int, expected: str) -> None:
+    with pytest.raises(Conflict, match=expected):
         make("rail_alltoall", 4).model_copy(update=changes).check_ranks(ranks)

@@ -187,7 +187,7 @@ def test_each_rank_of_a_tensor_group_computes_after_what_it_has_received() -> No
     for rank in range(8, 12):  # a tensor group of the second stage
         order = workload.order_at(rank, 16)
         computed.add(tuple(sorted(order.pauses_s.tolist())))
-        received = next(place for place, one in enumerate(transfers) if one.dst == rank)
+        received = next(place for place, transfer in enumerate(transfers) if transfer.dst == rank)
         waiting = order.waits[order.waits[:, 0] == received, 1]
         assert waiting.size
         assert (waiting >= len(transfers)).all()  # pauses
@@ -197,7 +197,7 @@ def test_each_rank_of_a_tensor_group_computes_after_what_it_has_received() -> No
 
 def test_sizes_and_times_are_divided() -> None:
     whole, part = made(), made(divided=1000)
-    sent = [iteration_of(one).graph.sent_bytes().sum() for one in (whole, part)]
+    sent = [iteration_of(workload).graph.sent_bytes().sum() for workload in (whole, part)]
     assert sent[0] == pytest.approx(1000 * sent[1])
     assert iteration_of(part).longest_chain_s(RATE_BPS) == pytest.approx(
         iteration_of(whole).longest_chain_s(RATE_BPS) / 1000
@@ -212,7 +212,7 @@ def test_a_dumped_spec_is_the_same_iteration(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"strategy": {**SPLIT, "tensor": 3}}, "22B: 64 heads do not divide among 3 GPUs"),
         ({"strategy": {**SPLIT, "interleave": 2, "microbatches": 3}}, "a multiple of 2 microbatches"),
@@ -226,7 +226,7 @@ def test_a_dumped_spec_is_the_same_iteration(tmp_path: Path) -> None:
         ({"fabric": "mininet", "strategy": {"data": 16}}, "more than 1073741824; use fluid or packet"),
     ],
 )
-def test_an_iteration_that_cannot_run_is_one_sentence(changes: dict[str, Any], told: str) -> None:
+def test_an_iteration_that_cannot_run_is_one_sentence(changes: dict[str, Any], expected: str) -> None:
     with pytest.raises((SpecError, ValueError, Conflict)) as refusal:
         made(**changes)
-    assert told in str(refusal.value)
+    assert expected in str(refusal.value)

@@ -81,7 +81,7 @@ def test_several_rings_share_an_all_reduce(kind: str, strides: list[int], extra:
     for rank, output in enumerate(simulate(workload, 8, 0)):
         assert output.tobytes() == workload.expected(rank, 8, 0).tobytes()
     transfers = workload.schedule(8, 0)
-    assert {(one.dst - one.src) % 8 for one in transfers} == set(strides)
+    assert {(transfer.dst - transfer.src) % 8 for transfer in transfers} == set(strides)
 
 
 def test_strides_of_rings_are_coprime_and_different() -> None:

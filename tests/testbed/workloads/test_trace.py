@@ -61,12 +61,12 @@ def test_every_message_arrives_and_waits_only_for_earlier_steps(graph: TaskGraph
     graph = small(graph)
     trace = trace_of(graph)
     transfers, order = trace.schedule(graph.devices, seed), trace.order(graph.devices)
-    assert [one.step for one in transfers] == sorted(one.step for one in transfers)
+    assert [transfer.step for transfer in transfers] == sorted(transfer.step for transfer in transfers)
     for rank, output in enumerate(simulate(trace, graph.devices, seed)):
         assert output.tobytes() == trace.expected(rank, graph.devices, seed).tobytes()
     sent = np.zeros(graph.devices)
-    for one in transfers:
-        sent[one.src] += 8 * one.count
+    for transfer in transfers:
+        sent[transfer.src] += 8 * transfer.count
     assert (sent >= graph.sent_bytes() - 1e-3).all()
     assert (sent <= graph.sent_bytes() + 8 * len(transfers)).all()
     between = [(early, late) for early, late in order.waits.tolist() if max(early, late) < len(transfers)]
@@ -81,8 +81,8 @@ def test_a_trace_is_never_faster_than_its_longest_chain(graph: TaskGraph) -> Non
     assume(transfers)
     order, rate_bps = trace.order(graph.devices), 100e9
     lowered = TaskGraph(graph.devices)  # its messages, of which a NIC sends one at a time
-    for one in transfers:
-        lowered.send(one.src, one.dst, 8 * one.count)
+    for transfer in transfers:
+        lowered.send(transfer.src, transfer.dst, 8 * transfer.count)
     for seconds in order.pauses_s.tolist():
         lowered.join((), delay_s=seconds)
     for early, late in order.waits.tolist():
@@ -103,7 +103,7 @@ def test_a_device_computes_one_task_at_a_time() -> None:
 def test_an_all_to_all_is_a_message_to_each_other_member() -> None:
     graph = TaskGraph(4)
     graph.collective(Collective("all_to_all", 3200), (0, 2, 3))
-    found = {(one.src, one.dst): 8 * one.count for one in trace_of(graph).schedule(4, 0)}
+    found = {(transfer.src, transfer.dst): 8 * transfer.count for transfer in trace_of(graph).schedule(4, 0)}
     assert found == dict.fromkeys(
         [(a, b) for a in (0, 2, 3) for b in (0, 2, 3) if a != b], 1072
     )  # 3200 / 3, rounded up
@@ -163,7 +163,7 @@ def test_jobs_of_a_trace_run_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"workload": {**SIMAI, "file": "none.txt"}}, "none.txt: cannot be read: No such file"),
         ({"workload": {**SIMAI, "format": "chakra"}}, "simai.txt.0.et: there is no such file"),
@@ -175,13 +175,13 @@ def test_jobs_of_a_trace_run_side_by_side(tmp_path: Path) -> None:
     ],
 )
 def test_a_trace_that_cannot_run_is_one_sentence_with_the_specs_line(
-    tmp_path: Path, changes: dict[str, Any], told: str
+    tmp_path: Path, changes: dict[str, Any], expected: str
 ) -> None:
     path = written(tmp_path, **changes)
     with pytest.raises(SpecError) as refusal:
         spec.load(path)
     (mistake,) = refusal.value.mistakes
-    assert told in mistake.what
+    assert expected in mistake.what
     assert mistake.line is not None
     assert mistake.place[:1] == ("workload",)
 
@@ -194,7 +194,7 @@ def test_processes_run_transfers_whose_ends_know_when_to_send() -> None:
     trace = trace_of(graph)
     trace.check_real()
     transfers = trace.schedule(4, 0)
-    places = {(one.src, one.dst): place for place, one in enumerate(transfers)}
+    places = {(transfer.src, transfer.dst): place for place, transfer in enumerate(transfers)}
     gate = len(transfers)
     wanted = {(places[0, 1], gate), (places[2, 1], gate), (gate, places[1, 3])}
     assert set(map(tuple, trace.order_at(1, 4).waits.tolist())) == wanted

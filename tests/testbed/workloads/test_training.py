@@ -87,11 +87,11 @@ def test_copies_end_with_sums(
     job |= {"interleave": interleave if pipeline > 1 else 1, "compute_s": 0.0}
     if expert > 1:
         job |= {"expert": expert, "routed_bytes": 48, "expert_bytes": 240, "recomputed": bool(seed % 2)}
-    one = training(job, iterations=iterations).of_job(0)
+    iteration = training(job, iterations=iterations).of_job(0)
     ranks = tensor * data * pipeline
-    one.check_ranks(ranks)
-    for rank, output in enumerate(simulate(one, ranks, seed)):
-        assert np.array_equal(output, one.expected(rank, ranks, seed))
+    iteration.check_ranks(ranks)
+    for rank, output in enumerate(simulate(iteration, ranks, seed)):
+        assert np.array_equal(output, iteration.expected(rank, ranks, seed))
 
 
 @given(
@@ -110,29 +110,29 @@ def test_ranks_send_what_the_task_graph_says(
     job |= {"interleave": interleave if pipeline > 1 else 1, "compute_s": 0.3}
     if expert > 1:
         job |= {"expert": expert, "routed_bytes": 48, "expert_bytes": 248}
-    one = training(job, slices=slices).of_job(0)
-    assert isinstance(one, OneTraining)
-    sent, received = np.zeros(one.phased.gpus), np.zeros(one.phased.gpus)
-    transfers = one.schedule(one.phased.gpus, 0)
+    iteration = training(job, slices=slices).of_job(0)
+    assert isinstance(iteration, OneTraining)
+    sent, received = np.zeros(iteration.phased.gpus), np.zeros(iteration.phased.gpus)
+    transfers = iteration.schedule(iteration.phased.gpus, 0)
     for transfer in transfers:
-        sent[transfer.src] += transfer.count * one.item_bytes
-        received[transfer.dst] += transfer.count * one.item_bytes
-    graph = phased(one.phased).graph
+        sent[transfer.src] += transfer.count * iteration.item_bytes
+        received[transfer.dst] += transfer.count * iteration.item_bytes
+    graph = phased(iteration.phased).graph
     assert sent.sum() == pytest.approx(graph.sent_bytes().sum())
     # Pieces of a ring differ by one element at most.
-    assert np.abs(sent - graph.sent_bytes()).max() <= 2 * 3 * one.item_bytes
-    assert np.abs(received - graph.received_bytes()).max() <= 2 * 3 * one.item_bytes
-    assert sum(one.pauses(0).values()) == pytest.approx(graph.computed_s()[0])
+    assert np.abs(sent - graph.sent_bytes()).max() <= 2 * 3 * iteration.item_bytes
+    assert np.abs(received - graph.received_bytes()).max() <= 2 * 3 * iteration.item_bytes
+    assert sum(iteration.pauses(0).values()) == pytest.approx(graph.computed_s()[0])
     hops = {(src, dst) for task in graph.tasks for src, dst, _ in task.messages()}
     assert hops == {(transfer.src, transfer.dst) for transfer in transfers}
 
 
 @pytest.mark.parametrize(("zero", "rounds"), [(0, 2), (1, 2), (2, 2), (3, 3)])
 def test_the_bytes_of_a_rank_match_the_stage_of_zero(zero: int, rounds: int) -> None:
-    one = training(small(zero=zero, part_bytes=None), iterations=2).of_job(0)
+    iteration = training(small(zero=zero, part_bytes=None), iterations=2).of_job(0)
     sent = Counter[int]()
-    for transfer in one.schedule(6, 0):
-        sent[transfer.src] += transfer.count * one.item_bytes
+    for transfer in iteration.schedule(6, 0):
+        sent[transfer.src] += transfer.count * iteration.item_bytes
     split = small_model()
     expected = 2 * traffic(split, Parallelism(3, zero)).data
     assert expected == pytest.approx(2 * rounds * 2 / 3 * split.part_bytes)
@@ -141,11 +141,11 @@ def test_the_bytes_of_a_rank_match_the_stage_of_zero(zero: int, rounds: int) -> 
 
 
 def test_inner_stages_forward_all_microbatches_both_ways() -> None:
-    one = training(small(data=1, pipeline=3, microbatches=5), iterations=1).of_job(0)
+    iteration = training(small(data=1, pipeline=3, microbatches=5), iterations=1).of_job(0)
     sent = Counter[int]()
-    for transfer in one.schedule(6, 0):
+    for transfer in iteration.schedule(6, 0):
         assert abs(transfer.src - transfer.dst) == 2  # the tensor parallel neighbour is the next rank
-        sent[transfer.src] += transfer.count * one.item_bytes
+        sent[transfer.src] += transfer.count * iteration.item_bytes
     share = 5 * 2048 * 14336 * 2 // 2
     assert [sent[rank] for rank in range(6)] == [share, share, 2 * share, 2 * share, share, share]
 
@@ -157,10 +157,10 @@ EXPERTS = {"data": 6, "expert": 3, "routed_bytes": 4800, "expert_bytes": 2400, "
 def test_experts_exchange_tokens_in_their_group_and_gradients_with_those_that_hold_the_same(
     recomputed: bool, passes: int
 ) -> None:
-    one = training(small(**EXPERTS, recomputed=recomputed)).of_job(0)
+    iteration = training(small(**EXPERTS, recomputed=recomputed)).of_job(0)
     sent = Counter[tuple[int, int]]()
-    for transfer in one.schedule(12, 0):
-        sent[transfer.src, transfer.dst] += transfer.count * one.item_bytes
+    for transfer in iteration.schedule(12, 0):
+        sent[transfer.src, transfer.dst] += transfer.count * iteration.item_bytes
     shared, owned = 2 * 5 / 6 * 720, 2 * 1 / 2 * 2400
     for copy in range(6):
         rank, first = 2 * copy, copy // 3 * 3
@@ -171,10 +171,12 @@ def test_experts_exchange_tokens_in_their_group_and_gradients_with_those_that_ho
 
 
 def test_chunks_send_a_microbatch_past_every_stage_as_often_as_there_are_chunks() -> None:
-    one = training(small(data=1, pipeline=3, microbatches=6, interleave=2, activation_bytes=80, compute_s=0)).of_job(0)
+    iteration = training(
+        small(data=1, pipeline=3, microbatches=6, interleave=2, activation_bytes=80, compute_s=0)
+    ).of_job(0)
     sent = Counter[tuple[int, int]]()
-    for transfer in one.schedule(6, 0):
-        sent[transfer.src, transfer.dst] += transfer.count * one.item_bytes
+    for transfer in iteration.schedule(6, 0):
+        sent[transfer.src, transfer.dst] += transfer.count * iteration.item_bytes
     # From stage to stage 6 microbatches in each of 2 chunks, from the last stage to the first only between the chunks.
     ways = {(src, src + 2): 12 * 80 for src in range(4)} | {(src, src % 2): 6 * 80 for src in (4, 5)}
     assert sent == ways | {(dst, src): count for (src, dst), count in ways.items()}
@@ -196,8 +198,8 @@ def test_experts_and_chunks_that_do_not_fit_are_refused(changes: dict[str, Any],
 
 def computing_s(**changes: Any) -> float:
     """Forward and backward time of an iteration of GPT-3 with two copies."""
-    one = training({"model": "gpt3", "data": 2, **changes}).of_job(0)
-    return sum(one.pauses(0).values())
+    iteration = training({"model": "gpt3", "data": 2, **changes}).of_job(0)
+    return sum(iteration.pauses(0).values())
 
 
 def test_computing_depends_on_the_split_the_batch_and_the_gpu() -> None:
@@ -213,8 +215,8 @@ def test_computing_depends_on_the_split_the_batch_and_the_gpu() -> None:
 
 
 def test_a_given_computing_time_stays() -> None:
-    one = training({"model": "gpt3", "data": 2, "tensor": 8, "pipeline": 2, "compute_s": 0.3}).of_job(0)
-    assert list(one.pauses(0).values()) == pytest.approx([0.1, 0.2])
+    iteration = training({"model": "gpt3", "data": 2, "tensor": 8, "pipeline": 2, "compute_s": 0.3}).of_job(0)
+    assert list(iteration.pauses(0).values()) == pytest.approx([0.1, 0.2])
 
 
 def test_a_split_without_a_computing_time_is_refused() -> None:
@@ -229,9 +231,9 @@ def test_an_iteration_takes_the_sum_of_computing_and_sending() -> None:
     experiment = made(job, iterations=4)
     sending_s = 2 * 2 / 3 * 8 * 3e6 / 10e9
     assert ideal_of(experiment) == pytest.approx(4 * (0.3 + sending_s))
-    one = experiment.spec.workload.of_job(0)
-    assert isinstance(one, OneTraining)
-    assert phased(one.phased).graph.longest_chain_s(10e9) == pytest.approx(0.3 + sending_s)
+    iteration = experiment.spec.workload.of_job(0)
+    assert isinstance(iteration, OneTraining)
+    assert phased(iteration.phased).graph.longest_chain_s(10e9) == pytest.approx(0.3 + sending_s)
     # Packets have headers, and the last of each message waits for switches.
     assert 4 * (0.3 + sending_s) < completion_s(experiment) < 4 * (0.3 + 1.1 * sending_s)
 

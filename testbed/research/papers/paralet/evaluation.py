@@ -181,7 +181,7 @@ def measured(wanted: Sequence[tuple[Case, Scheme]], seeds: Sequence[int]) -> lis
     found = []
     workers = Parallel(n_jobs=-1 if len(asked) > 8 else 1, return_as="generator")
     with Steps(len(asked), every_s=2.0) as steps:
-        for (case, scheme, seed), point in zip(asked, workers(delayed(measure)(*one) for one in asked), strict=True):
+        for (case, scheme, seed), point in zip(asked, workers(delayed(measure)(*run) for run in asked), strict=True):
             steps.now(f"{case}: {scheme.name}, seed {seed}")
             steps.advance()
             found.append(point)

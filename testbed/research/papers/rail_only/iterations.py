@@ -91,13 +91,13 @@ def utilisations() -> list[Utilisation]:
     backward pass (section 6.3).
     """
     found = []
-    for one in MEASURED:
-        if one.strategy.recomputation == "selective":
-            found.append(_utilisation(one.model, one.strategy, one.measured_s))
-            if one.strategy.gpus == 280:
-                copied = replace(one.strategy, data=8, overlap_gradients=False)
-                measured_s = one.model.flops(copied.batch) / (0.542 * copied.gpus * DGX_A100.gpu.matrix_flops)
-                found.append(_utilisation(one.model, copied, measured_s))
+    for measurement in MEASURED:
+        if measurement.strategy.recomputation == "selective":
+            found.append(_utilisation(measurement.model, measurement.strategy, measurement.measured_s))
+            if measurement.strategy.gpus == 280:
+                copied = replace(measurement.strategy, data=8, overlap_gradients=False)
+                measured_s = measurement.model.flops(copied.batch) / (0.542 * copied.gpus * DGX_A100.gpu.matrix_flops)
+                found.append(_utilisation(measurement.model, copied, measured_s))
     return found
 
 

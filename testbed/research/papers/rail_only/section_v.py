@@ -11,29 +11,29 @@ from testbed.training.transformer import GPT_1T
 
 def of_utilisation() -> Iterator[Claim]:
     """Figure 7."""
-    servers = [one.gpus // DGX_A100.domain_gpus for one in iterations.utilisations()]
+    servers = [iteration.gpus // DGX_A100.domain_gpus for iteration in iterations.utilisations()]
     for what, count, stated in (("fewest", min(servers), 1), ("most", max(servers), 280)):
         yield Claim("V-A", f"{what} DGX A100 servers", "", count, stated, series="fewest, most DGX A100 servers")
     errors = {("22B", 8): 10.8, ("1T", 512): 1.8}
-    for one in iterations.utilisations():
-        name = f"GPT-{one.name} on {one.gpus} GPUs"
+    for iteration in iterations.utilisations():
+        name = f"GPT-{iteration.name} on {iteration.gpus} GPUs"
         yield Claim(
             "Fig. 7",
             f"{name}: hardware FLOPs utilisation",
             "%",
-            100 * one.ours,
-            100 * one.measured,
+            100 * iteration.ours,
+            100 * iteration.measured,
             1,
             note="The paper's is a measurement; ours leaves out launches of kernels.",
             series="GPT-22B to 1T: hardware FLOPs utilisation",
         )
-        printed = errors.get((one.name, one.gpus))
+        printed = errors.get((iteration.name, iteration.gpus))
         if printed is not None:
             yield Claim(
                 "V-A",
                 f"{name}: error of the model",
                 "%",
-                100 * one.error,
+                100 * iteration.error,
                 printed,
                 1,
                 note="The paper's number is the error of its own model.",
@@ -54,7 +54,7 @@ def of_searches() -> Iterator[Claim]:
         ("1T", 256, 32): 0.0,  # "plateaus"
     }
     for (name, domain, base), number in printed.items():
-        model = next(one for one in iterations.BATCHES if one.name == name)
+        model = next(batch for batch in iterations.BATCHES if batch.name == name)
         against = f"K = {base}" if base else "ideal"
         what = f"GPT-{name}: iteration time with K = {domain} against {against}"
         each = []

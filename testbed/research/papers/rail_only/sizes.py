@@ -66,8 +66,8 @@ def of_gh200() -> Iterator[Claim]:
     yield _given("Fig. 4", "GPT-1T on GH200: GPUs of two pipeline stages", "", two, 1024, note=assumed)
     yield _given("Fig. 4", "GPT-1T on GH200: GPUs", "", training.gpus, 4096, note=assumed)
     yield Claim("Fig. 4", "GPT-1T on GH200: GH200s", "", training.gpus / GPUS_PER_DOMAIN, 16)
-    apart = model.tensor * training.data_hb
-    yield Claim("Fig. 4", "GPT-1T on GH200: from a GPU to the next on its rail", "", apart, 256)
+    distance = model.tensor * training.data_hb
+    yield Claim("Fig. 4", "GPT-1T on GH200: from a GPU to the next on its rail", "", distance, 256)
 
 
 def of_experts() -> Iterator[Claim]:

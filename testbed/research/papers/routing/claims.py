@@ -147,8 +147,8 @@ def _of_performance(points: Sequence[Point]) -> Iterator[Claim]:
 
 
 def _of_runtimes(planned: Sequence[Planned]) -> Iterator[Claim]:
-    seconds = {name: median(one.seconds for one in planned if one.planner == name) for name in PLANNERS}
-    most = max(one.commodities for one in planned)
+    seconds = {name: median(case.seconds for case in planned if case.planner == name) for name in PLANNERS}
+    most = max(case.commodities for case in planned)
     yield Claim("Figure 7", "commodities planned at once, most", "", most, note=_LOST)
     for name in ("annealing", "optimal", "ilp"):
         yield Claim(
@@ -167,7 +167,7 @@ def _of_failures(points: Sequence[Point]) -> Iterator[Claim]:
     series = "0 to 8 spines failed: all-reduce time, greedy / ILP"
     for failed in sorted({point.case.failed for point in points}):
         by = {
-            name: [one.allreduce_s for one in points if (one.planner, one.case.failed) == (name, failed)]
+            name: [point.allreduce_s for point in points if (point.planner, point.case.failed) == (name, failed)]
             for name in PLANNERS
         }
         for name in ("ecmp", "annealing", "greedy", "optimal"):
@@ -177,7 +177,7 @@ def _of_failures(points: Sequence[Point]) -> Iterator[Claim]:
             note = _WORDS if printed else ""
             yield Claim("Figure 8", what, "x", ratio, printed, 2, note=note, series=series if printed else "")
         greedy, exact = (
-            [one.fct_s for one in points if (one.planner, one.case.failed) == (name, failed)]
+            [point.fct_s for point in points if (point.planner, point.case.failed) == (name, failed)]
             for name in ("greedy", "ilp")
         )
         ratio = fmean(one / other for one, other in zip(greedy, exact, strict=True))

@@ -52,9 +52,9 @@ def runtimes(planned: Sequence[Planned]) -> Figure:
     axes = figure.subplots()
     for name in PLANNERS:
         spans: defaultdict[int, list[float]] = defaultdict(list)
-        for one in planned:
-            if one.planner == name:
-                spans[one.commodities].append(1e3 * one.seconds)
+        for case in planned:
+            if case.planner == name:
+                spans[case.commodities].append(1e3 * case.seconds)
         sizes = sorted(spans)
         axes.plot(sizes, [median(spans[size]) for size in sizes], ".-", color=_COLOURS[name], label=NAMES[name], lw=0.8)
     axes.set_yscale("log")

@@ -198,7 +198,7 @@ def _of_sizes() -> Iterator[Claim]:
 
 def _of_rings() -> Iterator[Claim]:
     """The examples of section 4.3."""
-    strides = sorted(one.stride for one in find_topology(_EXAMPLE, 3).rings)
+    strides = sorted(ring.stride for ring in find_topology(_EXAMPLE, 3).rings)
     for number, (stride, printed) in enumerate(zip(strides, (1, 3, 7), strict=True), start=1):
         series = "strides of the rings, DLRM on 16 servers, d = 3"
         yield Claim(
@@ -209,9 +209,9 @@ def _of_rings() -> Iterator[Claim]:
 
 def _of_cost() -> Iterator[Claim]:
     rule = "By our rule."
-    switched = fmean(cost.circuit_switches(*one) / cost.patch_panels(*one) for one in _SETTINGS)
+    switched = fmean(cost.circuit_switches(*setting) / cost.patch_panels(*setting) for setting in _SETTINGS)
     yield Claim("5.2", "cost with OCSs over cost with patch panels, mean", "x", switched, 1.33, 2, note=rule)
-    ideal = fmean(cost.ideal_switch(*one) / cost.patch_panels(*one) for one in _SETTINGS)
+    ideal = fmean(cost.ideal_switch(*setting) / cost.patch_panels(*setting) for setting in _SETTINGS)
     yield Claim("5.2", "cost of Ideal Switch over that of TopoOpt, mean", "x", ideal, 3.2, 1, note=rule)
     said = "By our rule, d = 4, 100 Gbit/s."
     ratio = cost.ideal_switch(4, 100) / cost.patch_panels(4, 100)
@@ -221,16 +221,16 @@ def _of_cost() -> Iterator[Claim]:
         "5.2", "cost of Ideal Switch over that of TopoOpt, 4,394 servers, discounted", "x", None, 3.6, 1, note=said
     )
     cheapest = min(
-        getattr(cost, name)(*one) / cost.expander(*one)
-        for one in _SETTINGS
+        getattr(cost, name)(*setting) / cost.expander(*setting)
+        for setting in _SETTINGS
         for name in ("patch_panels", "circuit_switches", "ideal_switch", "fat_tree", "oversubscribed")
     )
     yield Claim("5.2", "cheapest other fabric over Expander", "x", cheapest, 1, 0, "more than", _NO_PRICES)
     yield Claim("5.2", "SiP-ML over the next dearest fabric", "x", None, 1, 0, "more than", _NO_PRICES)
     said = "By our rule, with 1 / 3.2 of TopoOpt's bandwidth."
-    ratio = fmean(cost.fat_tree(*one) / cost.patch_panels(*one) for one in _SETTINGS)
+    ratio = fmean(cost.fat_tree(*setting) / cost.patch_panels(*setting) for setting in _SETTINGS)
     yield Claim("5.2", "cost of Fat-tree over that of TopoOpt, mean", "x", ratio, 1.0, 1, note=said)
-    ratio = fmean(cost.oversubscribed(*one) / cost.patch_panels(*one) for one in _SETTINGS)
+    ratio = fmean(cost.oversubscribed(*setting) / cost.patch_panels(*setting) for setting in _SETTINGS)
     yield Claim("5.2", "cost of Oversub. Fat-tree over that of TopoOpt, mean", "x", ratio, decimals=1, note=rule)
     yield Claim("5.2", "servers of a fat-tree with k = 26", "servers", 26**3 / 4, 4394)
     ports = cost.FAT_TREE_PORTS * 8**3 / 4
@@ -457,13 +457,13 @@ def _of_sharing() -> Iterator[Claim]:
     for fabric, (mean, tail) in printed.items():
         ours = sharing.ratios(fabric)
         decimals = 2 if fabric == "Oversub. Fat-tree" else 1
-        for what, one, said, digits in (
+        for what, value, said, digits in (
             ("mean iteration time", ours.mean, mean, decimals),
             ("99th percentile", ours.tail, tail, 1),
         ):
             series = f"{what}, Oversub. Fat-tree, Fat-tree over TopoOpt"
             yield Claim(
-                "Fig. 16", f"{what}, {fabric} over TopoOpt", "x", one, said, digits, note=_SHARED, series=series
+                "Fig. 16", f"{what}, {fabric} over TopoOpt", "x", value, said, digits, note=_SHARED, series=series
             )
         what = f"99th percentile where every job counts alike, {fabric} over TopoOpt"
         yield Claim("Fig. 16", what, "x", ours.tail_of_jobs, decimals=1, note=_SHARED)

@@ -77,7 +77,7 @@ def best_one_way(degree: int) -> Forwarding:
 def forwarding(strides: Sequence[int]) -> Forwarding:
     """Routes by CoinChangeMod. By symmetry all circuits of a stride have the same load."""
     sums = coin_change(SERVERS, strides)[1:]
-    crossed = Counter(stride for one in sums for stride in one)
+    crossed = Counter(stride for strides_used in sums for stride in strides_used)
     most = max(crossed.values())
-    hops, loads = sorted(len(one) for one in sums), [crossed[stride] / most for stride in strides]
+    hops, loads = sorted(len(strides_used) for strides_used in sums), [crossed[stride] / most for stride in strides]
     return Forwarding(tuple(strides), tuple(hops), tuple(loads), most / least_ring_load(SERVERS, strides))

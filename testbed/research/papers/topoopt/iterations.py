@@ -69,7 +69,7 @@ def all_to_all_ratio(of: Job) -> float:
 @lru_cache(maxsize=512)
 def seconds(of: Job, fabric: Name, degree: int, gbps: int) -> float:
     """The estimate for an iteration; every server has `degree` links of that rate."""
-    return min(Estimator(of, _fabric(of, one, fabric, degree, gbps))(one).seconds for one in starts(of))
+    return min(Estimator(of, _fabric(of, strategy, fabric, degree, gbps))(strategy).seconds for strategy in starts(of))
 
 
 def mean_ratio(model: str, slow: Name, fast: Name, degree: int = 4, gpu: Accelerator = A100) -> float:
@@ -86,7 +86,7 @@ def alternated(model: str, servers: int = 32, degree: int = 4, gbps: int = 100) 
     Section 4.1. `gbps` is the rate of each of a server's `degree` circuits.
     """
     of, rate_bps = job(MODELS[model](), servers), 1e9 * gbps
-    plain = min(simulate_s(of, one, direct(of.demand(one), degree, rate_bps)) for one in fitting(of))
+    plain = min(simulate_s(of, strategy, direct(of.demand(strategy), degree, rate_bps)) for strategy in fitting(of))
     found = alternate(of, degree, rate_bps, single=False).simulated_s or plain
     return plain, found
 
@@ -108,7 +108,7 @@ class SearchComparison:
 def compare_searches(model: str, servers: int = 32, degree: int = 4, gbps: int = 100) -> SearchComparison:
     """FlexFlow's Markov chain and coordinate descent, both from the best strategy of `starts` and on its circuits."""
     of, rate_bps = job(MODELS[model](), servers), 1e9 * gbps
-    begun = [(one, direct(of.demand(one), degree, rate_bps)) for one in fitting(of)]
+    begun = [(strategy, direct(of.demand(strategy), degree, rate_bps)) for strategy in fitting(of)]
     start, circuits = min(begun, key=lambda pair: Estimator(of, pair[1])(pair[0]).seconds)
     chain, descent = Estimator(of, circuits), Estimator(of, circuits)
     chain_s = chain(markov_chain(chain, start)).seconds
@@ -123,7 +123,7 @@ def cases() -> list[Case]:
 
 def fitting(of: Job) -> list[Strategy]:
     """Those of `starts` that fit into memory."""
-    return [one for one in starts(of) if Estimator(of, switch(of.servers, 1.0))(one).fits]
+    return [strategy for strategy in starts(of) if Estimator(of, switch(of.servers, 1.0))(strategy).fits]
 
 
 def _fabric(of: Job, strategy: Strategy, fabric: Name, degree: int, gbps: int) -> Fabric:

@@ -49,6 +49,6 @@ def seconds(network: LayeredModel, fabric: Name) -> float:
     """The estimate for an iteration; on TopoOpt every server has four circuits of 25 Gbit/s."""
     of = job(network)
     if fabric == "TopoOpt":
-        return min(Estimator(of, direct(of.demand(one), 4, 25e9))(one).seconds for one in fitting(of))
+        return min(Estimator(of, direct(of.demand(strategy), 4, 25e9))(strategy).seconds for strategy in fitting(of))
     switched = Estimator(of, switch(SERVERS, 100e9 if fabric == "Switch 100 Gbit/s" else 25e9))
-    return min(switched(one).seconds for one in fitting(of))
+    return min(switched(strategy).seconds for strategy in fitting(of))

@@ -68,5 +68,5 @@ def seconds(
     """An iteration on circuits that change, or on TopoOpt's where `how` is None."""
     of, rate_bps = job(MODELS[model](), servers, gpu), 1e9 * gbps
     if how is None:
-        return min(simulate_s(of, one, direct(of.demand(one), degree, rate_bps)) for one in fitting(of))
-    return min(iteration_s(of, one, degree, rate_bps, how) for one in fitting(of))
+        return min(simulate_s(of, strategy, direct(of.demand(strategy), degree, rate_bps)) for strategy in fitting(of))
+    return min(iteration_s(of, strategy, degree, rate_bps, how) for strategy in fitting(of))

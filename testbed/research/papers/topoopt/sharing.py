@@ -101,14 +101,14 @@ def _alone(kind: str, fabric: Name) -> float:
     of = _of(kind)
     if fabric == "Ideal Switch":
         return _best(kind, DEGREE * RATE_BPS)[1]
-    return min(simulate_s(of, one, direct(of.demand(one), DEGREE, RATE_BPS)) for one in fitting(of))
+    return min(simulate_s(of, strategy, direct(of.demand(strategy), DEGREE, RATE_BPS)) for strategy in fitting(of))
 
 
 @cache
 def _best(kind: str, rate_bps: float) -> tuple[Strategy, float]:
     """The shorter strategy on a switch, and its time."""
     of = _of(kind)
-    found = [(one, simulate_s(of, one, switch(of.servers, rate_bps))) for one in fitting(of)]
+    found = [(strategy, simulate_s(of, strategy, switch(of.servers, rate_bps))) for strategy in fitting(of)]
     return min(found, key=lambda pair: pair[1])
 
 
@@ -136,4 +136,4 @@ def waits_s(setup_s: float, *, look_ahead: bool, load: float = 0.8, jobs: int = 
         QueuedJob(float(arrival), JOB_SERVERS, float(length)) for arrival, length in zip(arrivals, lengths, strict=True)
     ]
     starts = starts_s(queue, 432, setup_s, look_ahead=look_ahead)
-    return float(np.mean([start - one.arrival_s for start, one in zip(starts, queue, strict=True)]))
+    return float(np.mean([start - job.arrival_s for start, job in zip(starts, queue, strict=True)]))

@@ -71,7 +71,7 @@ def _of_counts() -> Iterator[Claim]:
     yield Claim("5.3", "ECMP: flows on a link, most", "", len(worst), leaves * per_leaf, 0, "less than", said)
     tree = theory.to_parents(2048)
     back = [(parent, rank) for rank, parent in tree]
-    phases = max(theory.most_flows(one, per_leaf) for one in (tree, back))
+    phases = max(theory.most_flows(flows, per_leaf) for flows in (tree, back))
     said = "Up, then down."
     yield Claim("5.3", "double binary trees: flows on a link, a phase", "", phases, 3, 0, "less than", said)
     both = theory.most_flows(tree + back, per_leaf)
@@ -101,12 +101,14 @@ def _of_table_4() -> Iterator[Claim]:
     gap_s = simulated.testbed_gap_s(run_s, waiting_s)
     ours = {name: simulated.table_4(name, run_s, gap_s) for name in printed.TABLE_4}
     for name, (jrt, jwt) in printed.TABLE_4.items():
-        mean = simulated.mean_of(ours[name], lambda one: one.running_s)
+        mean = simulated.mean_of(ours[name], lambda outcome: outcome.running_s)
         yield Claim("Table 4", f"{name}, mean JRT", "s", mean, jrt, 2, note=_SCALES, series="mean JRT")
-        mean = simulated.mean_of(ours[name], lambda one: one.waiting_s)
+        mean = simulated.mean_of(ours[name], lambda outcome: outcome.waiting_s)
         yield Claim("Table 4", f"{name}, mean JWT", "s", mean, jwt, 2, note=_SCALES, series="mean JWT")
     for gpus, more in ((8, 8.1), (16, 17.9)):
-        ecmp, own = (simulated.mean_of(ours[name], lambda one: one.running_s, gpus) for name in ("ECMP", "vClos"))
+        ecmp, own = (
+            simulated.mean_of(ours[name], lambda outcome: outcome.running_s, gpus) for name in ("ECMP", "vClos")
+        )
         said = "The paper names no baseline; here vClos, as for table 4."
         what, series = f"JRT with ECMP, jobs of {gpus} GPUs", "JRT with ECMP, 8, 16 GPUs"
         yield Claim("8.2", what, "%", 100 * (ecmp / own - 1), more, 1, note=said, series=series)

@@ -62,9 +62,9 @@ def _run(jobs: Iterable[Job], shape: Shape, name: str, queue: QueueName) -> Mean
     result = simulate(list(jobs), Scenario(shape, placement, network, queue, "steps"))
     failures = result.failures
     return Means(
-        fmean(one.completion_s or 0.0 for one in result.outcomes),
-        fmean(one.waiting_s or 0.0 for one in result.outcomes),
-        fmean(one.running_s or 0.0 for one in result.outcomes),
+        fmean(outcome.completion_s or 0.0 for outcome in result.outcomes),
+        fmean(outcome.waiting_s or 0.0 for outcome in result.outcomes),
+        fmean(outcome.running_s or 0.0 for outcome in result.outcomes),
         failures["busy"] + failures["locality"],
         failures["network"],
     )
@@ -111,7 +111,7 @@ def testbed_gap_s(run_s: float, waiting_s: float) -> float:
     least, most = run_s / 20, run_s * 2
     while most / least > 1.01:
         middle = (least * most) ** 0.5
-        if mean_of(table_4("vClos", run_s, middle), lambda one: one.waiting_s) > waiting_s:
+        if mean_of(table_4("vClos", run_s, middle), lambda outcome: outcome.waiting_s) > waiting_s:
             least = middle
         else:
             most = middle
@@ -120,4 +120,4 @@ def testbed_gap_s(run_s: float, waiting_s: float) -> float:
 
 def mean_of(runs: Iterable[Iterable[Outcome]], value: Callable[[Outcome], float | None], gpus: int = 0) -> float:
     """The mean over all jobs, or over those with `gpus` GPUs."""
-    return float(fmean(value(one) or 0.0 for run in runs for one in run if gpus in (0, one.job.gpus)))
+    return float(fmean(value(outcome) or 0.0 for run in runs for outcome in run if gpus in (0, outcome.job.gpus)))

@@ -60,10 +60,10 @@ def at_most(flows: int, ports: int, most: int) -> float:
 
     n! / p^n times the coefficient of x^n in (sum of x^k / k! for k <= most)^p.
     """
-    one = [1.0 / np.prod(np.arange(1.0, k + 1)) for k in range(most + 1)]
+    port = [1.0 / np.prod(np.arange(1.0, k + 1)) for k in range(most + 1)]
     power = np.ones(1)
     for _ in range(ports):
-        power = np.convolve(power, one)[: flows + 1]
+        power = np.convolve(power, port)[: flows + 1]
     if len(power) <= flows or power[flows] <= 0:
         return 0.0
     return float(np.exp(lgamma(flows + 1) - flows * log(ports) + log(power[flows])))

@@ -24,7 +24,7 @@ def test_the_busiest_circuit_carries_what_the_routes_of_all_pairs_put_on_it(doma
     for source in members:
         for destination in members:
             circuits.update(pairwise(coin_route(members, sums, source, destination)))
-    assert set(circuits) <= {(one, (one + stride) % domains) for one in members for stride in strides}
+    assert set(circuits) <= {(member, (member + stride) % domains) for member in members for stride in strides}
     assert Permutations(nics)(domains) == max(circuits.values())
 
 

@@ -47,7 +47,7 @@ MOE = {"layers": 8, "hidden": 2048, "heads": 16, "experts": 32}
 
 def found(**changes: Any) -> list[Point]:
     made = list(points(Job.model_validate({**SMALL, **changes}), load_prices()))
-    return [one for one in made if isinstance(one, Point)]
+    return [point for point in made if isinstance(point, Point)]
 
 
 @given(n=st.integers(1, 64), factor=st.integers(1, 64), k=st.sampled_from([4, 8, 16, 64]), over=st.sampled_from([1, 3]))
@@ -141,7 +141,7 @@ def test_a_switch_without_uplinks_is_not_oversubscribed() -> None:
 def test_oversubscription_is_never_faster_nor_dearer() -> None:
     fabrics = [{"kind": "clos", "oversubscription": [1, 2, 4], "radix": [16]}]
     rows = found(gpus=[128], batch=128, fabrics=fabrics)
-    times_s, prices_usd = [one.iteration_s for one in rows], [one.network_usd for one in rows]
+    times_s, prices_usd = [row.iteration_s for row in rows], [row.network_usd for row in rows]
     assert times_s == sorted(times_s)
     assert prices_usd == sorted(prices_usd, reverse=True)
 
@@ -174,9 +174,9 @@ def test_no_point_beats_one_of_the_front_and_every_other_one_is_beaten() -> None
         return one.usd_per_token <= other.usd_per_token and one.days <= other.days
 
     assert front
-    for one in front:
-        assert all(beats(one, other) for other in rows if beats(other, one))
-    assert all(any(beats(one, other) for one in front) for other in rows)
+    for point in front:
+        assert all(beats(point, other) for other in rows if beats(other, point))
+    assert all(any(beats(point, other) for point in front) for other in rows)
 
 
 def test_the_choice_keeps_its_limits() -> None:
@@ -184,8 +184,8 @@ def test_the_choice_keeps_its_limits() -> None:
     rows = found(gpus=[16, 32, 64])
     cheapest = choice(job, rows)
     assert cheapest is not None
-    assert cheapest.usd_per_token == min(one.usd_per_token for one in rows)
-    days = sorted(one.days for one in rows)[0]
+    assert cheapest.usd_per_token == min(point.usd_per_token for point in rows)
+    days = sorted(point.days for point in rows)[0]
     fast = choice(Job.model_validate({**SMALL, "within": {"days": days}}), rows)
     assert fast is not None
     assert fast.days == days
@@ -200,22 +200,22 @@ def test_a_fabric_that_cannot_be_is_refused_with_its_reason() -> None:
     assert large.reason.startswith("32 endpoints are more than three tiers of 4-port switches carry, 16")
     assert isinstance(odd, Refused)
     wide = Job.model_validate({**SMALL, "gpus": [77]})
-    (reason,) = [one.reason for one in points(wide, load_prices()) if isinstance(one, Refused)]
+    (reason,) = [point.reason for point in points(wide, load_prices()) if isinstance(point, Refused)]
     assert reason == "no strategy divides GPUs and batch evenly"
     heavy = Job.model_validate({**SMALL, "gpus": [1], "model": "gpt-1t"})
-    (reason,) = [one.reason for one in points(heavy, load_prices()) if isinstance(one, Refused)]
+    (reason,) = [point.reason for point in points(heavy, load_prices()) if isinstance(point, Refused)]
     assert reason == "no strategy fits into memory"
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"experts": 4, "chosen": 5}, "a token goes to at most all 4 experts, not to 5"),
         ({"key_heads": 3}, "must divide the 16 heads, not 3"),
     ],
 )
-def test_a_shape_that_is_none_is_refused(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_a_shape_that_is_none_is_refused(changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         Job.model_validate({**SMALL, "model": {**MOE, **changes}})
 
 
@@ -233,19 +233,19 @@ def test_prices_without_a_rate_or_a_gpu_say_what_to_add(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fabric", "told"),
+    ("fabric", "expected"),
     [
         ({"kind": "torus"}, "fabrics[0].kind"),
         ({"kind": "rail_only", "oversubscription": [2]}, "only a fabric of kind clos is oversubscribed"),
         ({"kind": "clos", "domain_gpus": [8], "spare_gpus": 8}, "fabrics[0].domain_gpus[0]: must be 9 or more, not 8"),
     ],
 )
-def test_mistakes_of_a_job_name_line_and_field(tmp_path: Path, fabric: dict[str, Any], told: str) -> None:
+def test_mistakes_of_a_job_name_line_and_field(tmp_path: Path, fabric: dict[str, Any], expected: str) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump({**SMALL, "fabrics": [fabric]}))
     done = CliRunner().invoke(main, ["plan", str(file), "--results", str(tmp_path)])
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert expected in done.stderr
     assert "job.yaml:" in done.stderr
 
 
@@ -405,9 +405,9 @@ def test_a_third_tier_that_a_spec_has_not_is_told_in_the_file_and_to_the_user(tm
     file.write_text(yaml.safe_dump({**SMALL, "fabrics": [{"kind": "clos", "radix": [8], "tiers": [3]}]}))
     done = CliRunner().invoke(main, ["plan", str(file), "--results", str(tmp_path)])
     assert done.exit_code == 0, done.stderr
-    told = "The fabric has three tiers and the spec the lower two: collisions of paths in the third are not shown."
-    assert told in done.stdout
-    assert f"# {told}" in (tmp_path / "small-plan" / "chosen.yaml").read_text()
+    note = "The fabric has three tiers and the spec the lower two: collisions of paths in the third are not shown."
+    assert note in done.stdout
+    assert f"# {note}" in (tmp_path / "small-plan" / "chosen.yaml").read_text()
 
 
 def test_pipeline_stages_that_share_a_domain_of_direct_connections_have_no_spec() -> None:
@@ -427,7 +427,7 @@ def test_paralet_run_takes_the_spec_of_the_chosen_point(tmp_path: Path) -> None:
 
 def test_a_point_that_sends_nothing_over_the_fabric_has_no_spec() -> None:
     job = Job.model_validate({**SMALL, "gpus": [8], "batch": 8})
-    (point,) = [one for one in points(job, load_prices()) if isinstance(one, Point)]
+    (point,) = [point for point in points(job, load_prices()) if isinstance(point, Point)]
     with pytest.raises(ValueError, match="sends nothing over the fabric"):
         write_spec(job, point)
 
@@ -474,7 +474,7 @@ def test_a_mix_shares_time_and_cost_by_weight() -> None:
     assert 1 / point.usd_per_token == pytest.approx(0.75 / first.usd_per_token + 0.25 / second.usd_per_token)
     assert point.days == pytest.approx(max(first.days / 0.75, second.days / 0.25))
     assert point.memory_bytes == max(first.memory_bytes, second.memory_bytes)
-    assert [(one.name, one.weight, one.strategy) for one in point.shares] == [
+    assert [(share.name, share.weight, share.strategy) for share in point.shares] == [
         ("small", 0.75, first.strategy),
         ("second", 0.25, second.strategy),
     ]
@@ -500,7 +500,7 @@ def test_the_report_of_a_mix_names_its_jobs(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["plan", str(file), "--results", str(tmp_path), "--json"])
     assert done.exit_code == 0, done.output
     (row,) = json.loads(done.stdout)["points"]
-    assert [(one["name"], one["weight"]) for one in row["jobs"]] == [("small", 0.75), ("second", 0.25)]
+    assert [(share["name"], share["weight"]) for share in row["jobs"]] == [("small", 0.75), ("second", 0.25)]
     text = (tmp_path / "small-plan" / "report.html").read_text()
     assert "small (75 %): " in text
     assert "second (25 %): " in text
@@ -514,12 +514,12 @@ def test_every_job_of_a_mix_has_a_spec_that_takes_as_long_as_its_turn(tmp_path: 
     done = CliRunner().invoke(main, ["plan", str(job), "--results", str(tmp_path), "--json"])
     assert done.exit_code == 0, done.output
     (row,) = json.loads(done.stdout)["points"]
-    for one, name in zip(row["jobs"], ("chosen", "chosen-second"), strict=True):
+    for job_row, name in zip(row["jobs"], ("chosen", "chosen-second"), strict=True):
         made = spec.load(tmp_path / "small-plan" / f"{name}.yaml", policies=["paralet"])
-        assert made.spec.name == f"{one['name']}_chosen"
+        assert made.spec.name == f"{job_row['name']}_chosen"
         simulated_s = observe(made).runs[0].completion_s
         # The workload hides nothing behind computing.
-        assert 0.98 <= simulated_s / one["iteration_s"] <= 1.6
+        assert 0.98 <= simulated_s / job_row["iteration_s"] <= 1.6
 
 
 def test_points_are_the_same_from_processes_as_from_this_one() -> None:

@@ -30,9 +30,9 @@ def test_lanes_for_is_the_inverse_of_slowdown(nodes: float, m: int) -> None:
 
 @pytest.mark.parametrize("ports", [2, 3, 5])
 def test_the_collision_probability_equals_an_enumeration(ports: int) -> None:
-    apart = sum(len(set(chosen)) == ports for chosen in product(range(ports), repeat=ports))
-    assert apart == factorial(ports)
-    assert theory.collision_probability(ports) == pytest.approx(1 - apart / ports**ports)
+    without_collision = sum(len(set(chosen)) == ports for chosen in product(range(ports), repeat=ports))
+    assert without_collision == factorial(ports)
+    assert theory.collision_probability(ports) == pytest.approx(1 - without_collision / ports**ports)
 
 
 def test_the_mean_load_of_the_fullest_of_two_ports() -> None:

@@ -39,10 +39,10 @@ def test_a_clos_has_enough_ports_for_full_bisection(n: int, factor: int, half: i
 def test_rail_only_never_costs_more_than_rail_optimised(domains: int, k: int, radix: int) -> None:
     gpus = domains * k
     assume(gpus <= radix**3 // 4)
-    together, apart = cost.rail_optimised(gpus, radix), cost.rail_only(gpus, radix, k)
-    assert apart.usd <= together.usd
-    assert apart.watts <= together.watts
-    assert apart.tiers <= together.tiers
+    optimised, alone = cost.rail_optimised(gpus, radix), cost.rail_only(gpus, radix, k)
+    assert alone.usd <= optimised.usd
+    assert alone.watts <= optimised.watts
+    assert alone.tiers <= optimised.tiers
 
 
 def test_incomplete_hb_domains_are_refused() -> None:
@@ -165,7 +165,7 @@ def test_time_above_32_gpus_in_an_hb_domain_falls_by_gradients() -> None:
     assert waits[0] - waits[1] == pytest.approx(times_s[0] - times_s[1], rel=0.01)
 
 
-@pytest.mark.parametrize("model", iterations.BATCHES, ids=lambda one: one.name)
+@pytest.mark.parametrize("model", iterations.BATCHES, ids=lambda batch: batch.name)
 @pytest.mark.parametrize("gpus", iterations.CLUSTERS)
 def test_a_larger_hb_domain_never_makes_an_iteration_longer(model: Transformer, gpus: int) -> None:
     times_s = list(iterations.domain_sweep(model, gpus).values())
@@ -185,7 +185,7 @@ def test_faster_links_never_make_an_iteration_longer(domain: int) -> None:
 
 def test_utilisation_is_that_of_the_measured_iteration_time() -> None:
     """Korthikanti et al., Table 5, prints 43.7, 52.8, 57.0 and 57.0 %."""
-    measured = [one.measured for one in iterations.utilisations() if one.gpus != 2240]
+    measured = [iteration.measured for iteration in iterations.utilisations() if iteration.gpus != 2240]
     assert measured == pytest.approx([0.437, 0.528, 0.570, 0.570], abs=0.0015)
 
 

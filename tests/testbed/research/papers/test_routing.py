@@ -60,7 +60,7 @@ def test_colouring_reaches_the_ideal_and_no_planner_exceeds_it() -> None:
     assert by["optimal"].proved
     assert by["optimal"].throughput_bps == pytest.approx(100e9)
     assert by["ecmp"].slowdown > 1.5
-    assert {one.planner for one in planned} == set(planners)
+    assert {case.planner for case in planned} == set(planners)
 
 
 def test_the_placement_does_not_depend_on_failures() -> None:

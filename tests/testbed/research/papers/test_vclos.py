@@ -39,7 +39,7 @@ def test_a_strictly_non_blocking_leaf_uses_its_ports(radix: int) -> None:
 
 @pytest.mark.parametrize(("flows", "ports"), [(1, 1), (3, 2), (4, 4), (5, 3), (6, 2)])
 def test_the_fullest_port_is_counted_as_by_enumeration(flows: int, ports: int) -> None:
-    drawn = Counter(max(Counter(one).values()) for one in product(range(ports), repeat=flows))
+    drawn = Counter(max(Counter(choice).values()) for choice in product(range(ports), repeat=flows))
     for most in range(1, flows + 1):
         assert theory.exactly(flows, ports, most) == pytest.approx(drawn[most] / ports**flows, abs=1e-12)
 
@@ -56,7 +56,7 @@ def test_the_short_way_to_waiting_times_is_that_of_the_simulation() -> None:
     stretched = generate(TraceShape(400, 500.0, largest=32), 3)
     assert [job.run_s for job in jobs] == [job.run_s for job in stretched]
     result = simulate(stretched, Scenario(shape, "packed", "ideal"))
-    mean = fmean(one.completion_s or 0.0 for one in result.outcomes)
+    mean = fmean(outcome.completion_s or 0.0 for outcome in result.outcomes)
     assert sum(result.failures.values()) > 10
     assert trace.completion_s(jobs, 500.0, 8, 4) == pytest.approx(mean, rel=0.02)
 

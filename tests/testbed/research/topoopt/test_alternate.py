@@ -102,7 +102,7 @@ def test_data_parallel_jobs_take_as_long_as_on_an_ideal_switch(network: LayeredM
     strategy = data_parallel(job)
     circuits = fabrics.direct(job.demand(strategy), 3, RATE_BPS)
     assert len(circuits.orders(tuple(range(8)))) == 3
-    times = [simulate_s(job, strategy, one) for one in (circuits, fabrics.switch(8, 3 * RATE_BPS))]
+    times = [simulate_s(job, strategy, fabric) for fabric in (circuits, fabrics.switch(8, 3 * RATE_BPS))]
     assert times[0] == pytest.approx(times[1], rel=1e-6)
 
 
