@@ -123,8 +123,8 @@ def carry_out(
             left_out.append(f"{step.name}: {limit_s:.0f} s are over")
             continue
         now(step.name)
-        for one in step.run(left_s):
-            out.append(one)
+        for measurement in step.run(left_s):
+            out.append(measurement)
             if clock() > end:
                 break
         if clock() > end:

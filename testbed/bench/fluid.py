@@ -36,9 +36,9 @@ def measure() -> Result:
     """Run every case. Long cases run once."""
     with Steps(None, every_s=3.0) as steps:
         measurements = []
-        for one in run(REPETITIONS, largest=True):
-            measurements.append(one)
-            steps.now(f"{one.metric} of {one.case}: {one.ours:.3g} {one.unit}")
+        for measurement in run(REPETITIONS, largest=True):
+            measurements.append(measurement)
+            steps.now(f"{measurement.metric} of {measurement.case}: {measurement.ours:.3g} {measurement.unit}")
         return result("fluid", measurements)
 
 

@@ -55,10 +55,15 @@ def result(bench: str, measurements: Iterable[Measurement]) -> Result:
     Rows are medians, because disturbances on a shared machine make a few measurements much slower.
     """
     groups: dict[tuple[str, str, str, str], list[Measurement]] = {}
-    for one in measurements:
-        groups.setdefault((one.metric, one.case, one.unit, one.peer_name), []).append(one)
+    for measurement in measurements:
+        groups.setdefault((measurement.metric, measurement.case, measurement.unit, measurement.peer_name), []).append(
+            measurement
+        )
     rows = []
     for (metric, case, unit, peer_name), group in groups.items():
-        ours, peer = median(one.ours for one in group), median(one.peer for one in group)
+        ours, peer = (
+            median(measurement.ours for measurement in group),
+            median(measurement.peer for measurement in group),
+        )
         rows.append(Row(metric, case, unit, ours, peer, peer_name, ours / peer))
     return Result(bench, datetime.now(UTC).isoformat(timespec="seconds"), str(this_machine()), tuple(rows))

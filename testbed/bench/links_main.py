@@ -18,8 +18,8 @@ def main() -> int:
     """Returns the exit status. Prints errors to standard error."""
     program, repetitions, *ours = sys.argv[1:]
     try:
-        for one in links.measurements(Path(program), ours, int(repetitions)):
-            print(json.dumps(asdict(one)), flush=True)
+        for measurement in links.measurements(Path(program), ours, int(repetitions)):
+            print(json.dumps(asdict(measurement)), flush=True)
     except (TestbedError, FabricError) as error:
         print(printable(f"links: {error}"), file=sys.stderr)
         return 1

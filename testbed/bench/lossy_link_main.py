@@ -20,8 +20,8 @@ def main() -> int:
     """Returns the exit status. Prints errors to standard error."""
     try:
         if sys.argv[1:] != ["far"]:
-            for one in lossy_link.measurements(int(sys.argv[1])):
-                print(json.dumps(asdict(one)), flush=True)
+            for measurement in lossy_link.measurements(int(sys.argv[1])):
+                print(json.dumps(asdict(measurement)), flush=True)
             return 0
         print("ready", flush=True)
         for line in sys.stdin:

@@ -26,9 +26,9 @@ def measure() -> Result:
     """Run every case."""
     with Steps(None, every_s=3.0) as steps:
         measurements = []
-        for one in run(REPETITIONS, 10_000_000):
-            measurements.append(one)
-            steps.now(f"{one.metric} of {one.case}: {one.ours:.3g} {one.unit}")
+        for measurement in run(REPETITIONS, 10_000_000):
+            measurements.append(measurement)
+            steps.now(f"{measurement.metric} of {measurement.case}: {measurement.ours:.3g} {measurement.unit}")
         return result("packet", measurements)
 
 

@@ -91,9 +91,9 @@ def measure() -> Result:
     load = Load()
     with Steps(3 * REPETITIONS, every_s=3.0) as steps:
         measurements: list[Measurement] = []
-        for one in run(load, REPETITIONS, steps.now):
+        for measurement in run(load, REPETITIONS, steps.now):
             steps.advance()
-            measurements += one
+            measurements += measurement
         for _ in range(REPETITIONS):
             steps.now("beside a faulty host")
             measurements += beside_faulty()
@@ -147,13 +147,13 @@ def _answer_times(port: int, topology: Topology, seconds: float) -> list[float]:
     """The times in seconds from an announcement to its answer, of a host that announces to another, sorted."""
     peer = str(topology.hosts[5].nics[0].address).encode()
     times: list[float] = []
-    with _host(port, topology, 30, LANES, "127.0.0.1") as one, one.makefile("rb") as said:
+    with _host(port, topology, 30, LANES, "127.0.0.1") as connection, connection.makefile("rb") as said:
         end_s = time.perf_counter() + seconds
         for number in count(1):
             begin_s = time.perf_counter()
             if begin_s > end_s:
                 return sorted(times)
-            one.sendall(_announcement(number, peer))
+            connection.sendall(_announcement(number, peer))
             while answered(said.readline()) != number:
                 pass
             times.append(time.perf_counter() - begin_s)
@@ -165,24 +165,24 @@ def _faulty_host(port: int, ready: Connection, topology: Topology, core: int) ->
     """Announces elephants over very many lanes, each to another port of its peers, until it is ended."""
     os.sched_setaffinity(0, set(range(os.cpu_count() or 1)) - {core} or {core})
     peers = [str(host.nics[0].address).encode() for host in topology.hosts[8:24]]
-    with _host(port, topology, 0, _FAULTY_LANES, "127.0.0.2") as one:
+    with _host(port, topology, 0, _FAULTY_LANES, "127.0.0.2") as connection:
         ready.send(port)
         for number in count():
             peer = peers[number % len(peers)]
             line = b'{"type":"announce","id":%d,"peer":"%b","bytes":1,"peer_port":%d}\n'
-            one.sendall(line % (number % 200, peer, 1 + number % 0xFFFF))
+            connection.sendall(line % (number % 200, peer, 1 + number % 0xFFFF))
             if number % int(_FAULTY_PER_S * _FAULTY_EVERY_S) == 0:
                 time.sleep(_FAULTY_EVERY_S)
-                while select.select([one], [], [], 0)[0] and one.recv(1 << 20):
+                while select.select([connection], [], [], 0)[0] and connection.recv(1 << 20):
                     pass
 
 
 def _host(port: int, topology: Topology, number: int, lanes: int, source: str) -> socket.socket:
-    """A connection of one host of the topology that has said hello, from a loopback address of its own."""
-    one = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S, source_address=(source, 0))
+    """A connection of a host of the topology that has said hello, from a loopback address of its own."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S, source_address=(source, 0))
     address = str(topology.hosts[number].nics[0].address)
-    one.sendall(messages.to_line(messages.Hello(messages.VERSION, TOKEN, address, f"{number:016x}", lanes)))
-    return one
+    connection.sendall(messages.to_line(messages.Hello(messages.VERSION, TOKEN, address, f"{number:016x}", lanes)))
+    return connection
 
 
 def _announcement(number: int, peer: bytes) -> bytes:
@@ -195,15 +195,15 @@ def _announcement(number: int, peer: bytes) -> bytes:
 
 
 def _measurements(load: Load, ours: Outcome, peer: Outcome) -> Iterator[Measurement]:
-    def one(metric: str, unit: str, value: Callable[[Outcome], float]) -> Measurement:
+    def measured(metric: str, unit: str, value: Callable[[Outcome], float]) -> Measurement:
         return Measurement(metric, load.case, unit, value(ours), value(peer), "echo")
 
-    yield one("answer, median", "ms", lambda o: 1e3 * o.quantile(0.5))
-    yield one("answer, 99th", "ms", lambda o: 1e3 * o.quantile(0.99))
-    yield one("answer after sending, median", "ms", lambda o: 1e3 * o.sent[len(o.sent) // 2])
-    yield one("answer after sending, 99th", "ms", lambda o: 1e3 * o.sent[int(0.99 * len(o.sent))])
-    yield one("processor time per announcement", "us", lambda o: 1e6 * o.cpu_s / len(o.due))
-    yield one("core in use", "%", lambda o: 100 * o.cpu_s / o.span_s)
+    yield measured("answer, median", "ms", lambda o: 1e3 * o.quantile(0.5))
+    yield measured("answer, 99th", "ms", lambda o: 1e3 * o.quantile(0.99))
+    yield measured("answer after sending, median", "ms", lambda o: 1e3 * o.sent[len(o.sent) // 2])
+    yield measured("answer after sending, 99th", "ms", lambda o: 1e3 * o.sent[int(0.99 * len(o.sent))])
+    yield measured("processor time per announcement", "us", lambda o: 1e6 * o.cpu_s / len(o.due))
+    yield measured("core in use", "%", lambda o: 100 * o.cpu_s / o.span_s)
 
 
 class _Hosts:
@@ -221,18 +221,18 @@ class _Hosts:
         self._ids = [0] * load.hosts
         for i, address in enumerate(ring):
             hello = messages.Hello(messages.VERSION, TOKEN, address, f"{i:016x}", LANES)
-            one = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S)
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            one.sendall(messages.to_line(hello))
-            one.setblocking(False)
-            self._sockets.append(one)
-        self._host_of = {one.fileno(): i for i, one in enumerate(self._sockets)}
-        for one in self._sockets:
-            self._epoll.register(one.fileno(), select.EPOLLIN)
+            connection = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sendall(messages.to_line(hello))
+            connection.setblocking(False)
+            self._sockets.append(connection)
+        self._host_of = {connection.fileno(): i for i, connection in enumerate(self._sockets)}
+        for connection in self._sockets:
+            self._epoll.register(connection.fileno(), select.EPOLLIN)
 
     def close(self) -> None:
-        for one in self._sockets:
-            one.close()
+        for connection in self._sockets:
+            connection.close()
         self._epoll.close()
 
     def play(self, pid: int) -> Outcome:

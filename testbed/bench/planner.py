@@ -85,9 +85,9 @@ def measure() -> Result:
     with Steps(REPETITIONS * len((*PLANS, *THREE_TIERS, *ARRIVALS, *RATES)), every_s=3.0) as steps:
         steps.now("measuring")
         measurements = []
-        for one in run(PLANS, THREE_TIERS, ARRIVALS, RATES, REPETITIONS):
-            measurements.append(one)
-            steps.now(f"{one.metric} of {one.case}")
+        for measurement in run(PLANS, THREE_TIERS, ARRIVALS, RATES, REPETITIONS):
+            measurements.append(measurement)
+            steps.now(f"{measurement.metric} of {measurement.case}")
             steps.advance()
     return result("planner", measurements)
 

@@ -47,9 +47,9 @@ def measure() -> Result:
     with Steps(REPETITIONS * (len(RANKS) * len(MESSAGE_KIB) + 1), every_s=3.0) as steps:
         steps.now("measuring")
         measurements = []
-        for one in run(program, plugin):
-            measurements.append(one)
-            steps.now(f"{one.metric} of {one.case}")
+        for measurement in run(program, plugin):
+            measurements.append(measurement)
+            steps.now(f"{measurement.metric} of {measurement.case}")
             steps.advance()
     return result("plugin", measurements)
 

@@ -24,9 +24,9 @@ def measure() -> Result:
         steps.now("measuring")
         measurements = []
         for bench in ("scale", "memory"):
-            for one in run(program, bench):
-                measurements.append(one)
-                steps.now(f"{one.metric} of {one.case}")
+            for measurement in run(program, bench):
+                measurements.append(measurement)
+                steps.now(f"{measurement.metric} of {measurement.case}")
                 steps.advance()
     return result("scale", compared(measurements))
 
@@ -35,8 +35,8 @@ def compared(measurements: Iterable[Measurement]) -> list[Measurement]:
     """Set the peer of each measurement: the median of the best case of its metric; for memory, the limit."""
     out = list(measurements)
     groups: dict[str, dict[str, list[float]]] = {}
-    for one in out:
-        groups.setdefault(one.metric, {}).setdefault(one.case, []).append(one.ours)
+    for measurement in out:
+        groups.setdefault(measurement.metric, {}).setdefault(measurement.case, []).append(measurement.ours)
     peers = {}
     for metric, cases in groups.items():
         medians = {case: median(values) for case, values in cases.items()}
@@ -44,4 +44,7 @@ def compared(measurements: Iterable[Measurement]) -> list[Measurement]:
         peers[metric] = (medians[best], best)
         if metric.startswith("memory"):
             peers[metric] = (MEMORY_LIMIT_BYTES, "limit")
-    return [replace(one, peer=peers[one.metric][0], peer_name=peers[one.metric][1]) for one in out]
+    return [
+        replace(measurement, peer=peers[measurement.metric][0], peer_name=peers[measurement.metric][1])
+        for measurement in out
+    ]

@@ -62,9 +62,9 @@ def measure() -> Result:
     with Steps(REPETITIONS * (len(steps) + with_tcp * len(lossy_link.LOSS)), every_s=3.0) as progress:
         progress.now("measuring")
         measurements = []
-        for one in chain(run(steps), beside_tcp() if with_tcp else ()):
-            measurements.append(one)
-            progress.now(one.case)
+        for measurement in chain(run(steps), beside_tcp() if with_tcp else ()):
+            measurements.append(measurement)
+            progress.now(measurement.case)
             progress.advance()
     if not with_tcp:
         print("stress: TCP is left out, because network namespaces need root", file=sys.stderr)

@@ -41,11 +41,11 @@ def measure() -> Result:
     with Steps(None, every_s=3.0) as steps:
         steps.now("measuring")
         measurements = []
-        for one in chain(
+        for measurement in chain(
             by_size(program, ours), chain.from_iterable(exchanges), over_links(program, ours) if with_links else ()
         ):
-            measurements.append(one)
-            steps.now(f"{one.metric} of {one.case}")
+            measurements.append(measurement)
+            steps.now(f"{measurement.metric} of {measurement.case}")
             steps.advance()
     if not with_links:
         print("transport: links are left out, because network namespaces need root", file=sys.stderr)
@@ -55,8 +55,8 @@ def measure() -> Result:
 def by_size(program: Path, ours: Sequence[str]) -> Iterator[Measurement]:
     """Each back end beside a TCP stream, by size. Raises TestbedError."""
     for back_end in ours:
-        for one in printed([str(program), "transport", "--back-end", back_end]):
-            yield replace(one, metric=f"{one.metric}, {back_end}")
+        for measurement in printed([str(program), "transport", "--back-end", back_end]):
+            yield replace(measurement, metric=f"{measurement.metric}, {back_end}")
 
 
 def over_links(program: Path, ours: Sequence[str]) -> Iterator[Measurement]:

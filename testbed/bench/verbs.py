@@ -57,10 +57,10 @@ def measure() -> Result:
         progress.now("measuring")
         measurements = []
         for _ in range(REPETITIONS):
-            for one in chain(costs(address), goodputs(address)):
-                measurements.append(one)
-                progress.now(one.case)
-                if not one.metric.startswith("memory"):
+            for measurement in chain(costs(address), goodputs(address)):
+                measurements.append(measurement)
+                progress.now(measurement.case)
+                if not measurement.metric.startswith("memory"):
                     progress.advance()
     return result("verbs", measurements)
 

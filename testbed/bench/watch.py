@@ -91,7 +91,9 @@ def emulated(pairs: int) -> list[Measurement]:
         if run.returncode != 0:
             raise TestbedError(f"the watched run failed: {said.strip().splitlines()[-1] if said else run.returncode}")
         took = [entry.completion_s for entry in _finished(journal)]
-    ours, peer = ([one for number, one in enumerate(took) if _watched(number) == watched] for watched in (True, False))
+    ours, peer = (
+        [run_s for number, run_s in enumerate(took) if _watched(number) == watched] for watched in (True, False)
+    )
     return [
         Measurement("completion time", "emulated ring of 16 hosts", "s", one, other, PEER)
         for one, other in zip(ours, peer, strict=True)

@@ -103,19 +103,30 @@ def _write_jobs(path: Path, results: Mapping[str, Sequence["Result"]]) -> None:
         writer.writerow(_COLUMNS)
         for name, runs in results.items():
             for seed, run in enumerate(runs, start=1):
-                for one in run.outcomes:
-                    job = one.job
+                for outcome in run.outcomes:
+                    job = outcome.job
                     times = [
                         _exact(job.arrival_s),
                         _exact(job.run_s),
-                        one.state,
-                        _exact(one.start_s),
-                        _exact(one.end_s),
+                        outcome.state,
+                        _exact(outcome.start_s),
+                        _exact(outcome.end_s),
                     ]
                     share = f"{job.communication:.6g}"
-                    pauses = [len(one.pauses), _exact(one.paused_s)]
+                    pauses = [len(outcome.pauses), _exact(outcome.paused_s)]
                     writer.writerow(
-                        [name, seed, job.name, job.gpus, job.pattern, share, *times, one.leaves, one.reason, *pauses]
+                        [
+                            name,
+                            seed,
+                            job.name,
+                            job.gpus,
+                            job.pattern,
+                            share,
+                            *times,
+                            outcome.leaves,
+                            outcome.reason,
+                            *pauses,
+                        ]
                     )
 
 
@@ -150,18 +161,18 @@ def _print(spec: "ClusterSpec", found: Mapping[str, "ClusterMetrics"], jobs: int
             "preempted",
         ],
     )
-    for name, one in found.items():
-        shown = [*_three(one.completion_s), *_three(one.waiting_s), *_three(one.running_s)]
+    for name, outcome in found.items():
+        shown = [*_three(outcome.completion_s), *_three(outcome.waiting_s), *_three(outcome.running_s)]
         times.add_row(name, *shown)
-        others = sum(number for state, number in one.jobs.items() if state != "ended")
-        causes = [f"{one.failures.get(cause, 0.0):,.0f}" for cause in CAUSES]
-        causes += [f"{count:,.0f}" for count in (one.paths_set, one.paths_moved, one.preemptions)]
+        others = sum(number for state, number in outcome.jobs.items() if state != "ended")
+        causes = [f"{outcome.failures.get(cause, 0.0):,.0f}" for cause in CAUSES]
+        causes += [f"{count:,.0f}" for count in (outcome.paths_set, outcome.paths_moved, outcome.preemptions)]
         use.add_row(
             name,
-            f"{one.stretch:.3f}",
-            f"{one.stretch_over_leaves.mean:.3f}",
-            f"{one.instability:.3f}",
-            f"{one.utilisation:.0%}",
+            f"{outcome.stretch:.3f}",
+            f"{outcome.stretch_over_leaves.mean:.3f}",
+            f"{outcome.instability:.3f}",
+            f"{outcome.utilisation:.0%}",
             f"{others:,}",
             *causes,
         )

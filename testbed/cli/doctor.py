@@ -100,11 +100,11 @@ def _speed() -> dict[str, Any]:
     return {
         "interfaces": [
             {
-                **asdict(one),
-                "back_end": speed_checks.back_end(one, built).name,
-                "settings": speed_checks.settings(one, host),
+                **asdict(interface),
+                "back_end": speed_checks.back_end(interface, built).name,
+                "settings": speed_checks.settings(interface, host),
             }
-            for one in _interfaces()
+            for interface in _interfaces()
         ],
         "host": asdict(host),
     }

@@ -22,9 +22,9 @@ def operations_of(pids: Iterable[int]) -> list[RankOperations]:
     for pid in pids:
         own = identity_of(pid)
         try:
-            for told in published(pid, MEMFD, MOST_BYTES, budgets.of(own.uid), parse):
-                if not isinstance(told, SnapshotError) and told[0] == own.inner_pid:
-                    found.append(RankOperations(pid, time.monotonic(), told[1], own.uid))
+            for snapshot in published(pid, MEMFD, MOST_BYTES, budgets.of(own.uid), parse):
+                if not isinstance(snapshot, SnapshotError) and snapshot[0] == own.inner_pid:
+                    found.append(RankOperations(pid, time.monotonic(), snapshot[1], own.uid))
                     break  # a process has one profiler
         except OSError:
             continue  # it has ended, or is another user's

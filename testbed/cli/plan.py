@@ -52,8 +52,8 @@ def plan(
     except ValueError as error:
         raise InputError(f"{job_file}: {error}") from None
     found, refused = (
-        [one for one in every if isinstance(one, Point)],
-        [one for one in every if isinstance(one, Refused)],
+        [entry for entry in every if isinstance(entry, Point)],
+        [entry for entry in every if isinstance(entry, Refused)],
     )
     if not found:
         raise InputError(f"{job_file}: no fabric has a point; {refused[0].gpus} GPUs: {refused[0].reason}")
@@ -61,22 +61,22 @@ def plan(
     report = page.write(folder, job, prices, found, refused, chosen)
     for old in folder.glob("chosen*.yaml"):
         old.unlink()
-    told = [] if chosen is not None else ["No spec: no point is within the limits."]
+    notes = [] if chosen is not None else ["No spec: no point is within the limits."]
     for number, (member, point) in enumerate([] if chosen is None else job_points(job, chosen)):
         spec = folder / (f"chosen-{member.name}.yaml" if number else "chosen.yaml")
         try:
             spec.write_text(write_spec(member, point))
-            told += [f"Spec: {spec}", *filter(None, [left_out(point)])]
+            notes += [f"Spec: {spec}", *filter(None, [left_out(point)])]
         except ValueError as error:
-            told.append(f"No spec of {member.name}: {error}.")
+            notes.append(f"No spec of {member.name}: {error}.")
     if as_json:
         listed = {
             "name": job.name,
             "prices": prices.dated,
-            "points": [page.as_row(one) for one in found],
-            "pareto": [found.index(one) for one in pareto(found)],
+            "points": [page.as_row(point) for point in found],
+            "pareto": [found.index(point) for point in pareto(found)],
             "chosen": None if chosen is None else found.index(chosen),
-            "refused": [{"gpus": one.gpus, **one.fabric.model_dump(), "reason": one.reason} for one in refused],
+            "refused": [{"gpus": entry.gpus, **entry.fabric.model_dump(), "reason": entry.reason} for entry in refused],
         }
         click.echo(json.dumps(listed, indent=2))
         return
@@ -87,21 +87,21 @@ def plan(
         ["fabric"],
         ["GPUs", "iteration s", "exposed s", "use %", "capital M$", "MW", "days", "$/Mtoken"],
     )
-    for one in pareto(found):
+    for point in pareto(found):
         numbers = (
-            one.iteration_s,
-            one.exposed_s,
-            100 * one.utilisation,
-            one.capital_usd / 1e6,
-            one.watts / 1e6,
-            one.days,
+            point.iteration_s,
+            point.exposed_s,
+            100 * point.utilisation,
+            point.capital_usd / 1e6,
+            point.watts / 1e6,
+            point.days,
         )
-        cells = [f"{number:.4g}" for number in (*numbers, 1e6 * one.usd_per_token)]
-        listing.add_row(one.label, f"{one.gpus:,}", *cells, style="bold" if one == chosen else None)
+        cells = [f"{number:.4g}" for number in (*numbers, 1e6 * point.usd_per_token)]
+        listing.add_row(point.label, f"{point.gpus:,}", *cells, style="bold" if point == chosen else None)
     out = console()
     out.print(listing)
     if chosen is not None:
         out.print(f"Chosen by {job.choose}: {chosen.label}, {chosen.gpus:,} GPUs; {page.strategies(chosen)}")
     out.print(f"Report: {report}", soft_wrap=True)
-    for line in told:
+    for line in notes:
         out.print(line, soft_wrap=True)

@@ -32,8 +32,8 @@ def _plugin(as_json: bool) -> None:
     path, exports, environment = nccl_net_plugin.path(), nccl_net_plugin.exports(), nccl_net_plugin.environment()
     profiler = nccl_net_plugin.profiler_path()
     if as_json:
-        told = {"path": str(path), "exports": exports, "environment": environment, "profiler": str(profiler)}
-        click.echo(json.dumps(told, indent=2))
+        shown = {"path": str(path), "exports": exports, "environment": environment, "profiler": str(profiler)}
+        click.echo(json.dumps(shown, indent=2))
         return
     click.echo(printable(f"path     {path}"))
     click.echo(printable(f"exports  {', '.join(exports)}"))

@@ -159,7 +159,7 @@ BACK_ENDS = (
 
 def back_end(interface: Interface, built: Sequence[str]) -> BackEnd:
     """The back end to take. `soft` is in every build."""
-    return next(one for one in BACK_ENDS if one.name in {"soft", *built} and one.suits(interface))
+    return next(back_end for back_end in BACK_ENDS if back_end.name in {"soft", *built} and back_end.suits(interface))
 
 
 def settings(interface: Interface, host: Host) -> list[str]:
@@ -170,7 +170,7 @@ def settings(interface: Interface, host: Host) -> list[str]:
 
 def findings(interfaces: Sequence[Interface], host: Host, built: Sequence[str]) -> list[Finding]:
     """One finding for each interface, and those of the machine. All are advice: none keeps experiments from running."""
-    return [*(_interface(one, host, built) for one in interfaces), _receive_buffer(host), _processors(host)]
+    return [*(_interface(interface, host, built) for interface in interfaces), _receive_buffer(host), _processors(host)]
 
 
 def _interface(interface: Interface, host: Host, built: Sequence[str]) -> Finding:

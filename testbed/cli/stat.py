@@ -85,8 +85,8 @@ def stat(
     looked at together; a dash reads one from standard input. A connection is stuck if messages are under way on it and
     none has moved for --after seconds, also if a receive was posted and nothing was ever sent.
     """
-    pids = tuple(int(one) for one in named if one.isdecimal())
-    files = [Path(one) for one in named if not one.isdecimal()]
+    pids = tuple(int(text) for text in named if text.isdecimal())
+    files = [Path(text) for text in named if not text.isdecimal()]
     if 0 in pids:
         raise click.UsageError("0 is not a process id")
     if why:

@@ -46,8 +46,8 @@ def serve(address: str, port: int, look: Callable[[], Survey]) -> int:
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if for_this_host(environ.get("HTTP_HOST", "")):
-            told: Iterable[bytes] = metrics(environ, start_response)
-            return told
+            lines: Iterable[bytes] = metrics(environ, start_response)
+            return lines
         start_response("403 Forbidden", [("Content-Type", "text/plain")])
         return [b"The request names another host\n"]
 

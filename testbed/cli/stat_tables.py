@@ -208,8 +208,8 @@ class Picture:
         self, row: int, process: Process, before: DeviceSnapshot | None, now: DeviceSnapshot
     ) -> list[_LaneRow]:
         return [
-            _LaneRow(row, one.lane, _Rates(one.tx_bps, one.rx_bps))
-            for one in device_rates(process, before, now, self._interval_s)
+            _LaneRow(row, rates.lane, _Rates(rates.tx_bps, rates.rx_bps))
+            for rates in device_rates(process, before, now, self._interval_s)
         ]
 
     @staticmethod
@@ -252,9 +252,9 @@ def _some(number: int, name: str) -> str:
 
 
 def _place(device: DeviceSnapshot) -> str:
-    def nic(one: DeviceSnapshot | Member) -> str:
-        port = "" if one.udp_port == 4791 else f":{one.udp_port}"
-        return f"{one.interface} {one.address}{port}"
+    def nic(device: DeviceSnapshot | Member) -> str:
+        port = "" if device.udp_port == 4791 else f":{device.udp_port}"
+        return f"{device.interface} {device.address}{port}"
 
     return " + ".join(map(nic, device.members or (device,)))
 

@@ -88,8 +88,12 @@ def print_outcome(
     predictions = summary["predictions"]
     if experiment.spec.fabric_kind.modelled:
         out.print("A model: no real packet was sent, so no byte was verified and no path observed.")
-    elif said := [one for each in experiment.arrangements if (one := each.outcome(summary["policies"])) is not None]:
-        for sentence in said:
+    elif sentences := [
+        sentence
+        for arrangement in experiment.arrangements
+        if (sentence := arrangement.outcome(summary["policies"])) is not None
+    ]:
+        for sentence in sentences:
             out.print(sentence)
     else:
         out.print(f"Predicted paths: {predictions['matched']:,} of {predictions['checked']:,} flows went as predicted.")

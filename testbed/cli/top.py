@@ -207,8 +207,8 @@ def _stream(watch: _Watch, interval_s: float, count: int | None) -> None:
         moment, said, happened, wrong = watch.take()
         for sentence in wrong:
             click.echo(printable(f"paralet: {sentence}"), err=True)
-        told = as_json(moment, watch.view)
-        click.echo(json.dumps({**told, "status": said, "events": [*happened, *told["events"]]}))
+        shown = as_json(moment, watch.view)
+        click.echo(json.dumps({**shown, "status": said, "events": [*happened, *shown["events"]]}))
         sys.stdout.flush()
         if done == count or ended:
             return

@@ -222,21 +222,21 @@ def _owner(uid: int | None) -> str:
     return "" if uid in (None, os.getuid()) else f" (user {uid})"
 
 
-def _port_cells(one: PortRates) -> tuple[str, ...]:
-    rates = ("-" if bps is None else f"{bps / 1e6:,.1f}" for bps in (one.tx_bps, one.rx_bps))
-    share = "-" if one.utilisation is None else f"{_block(one.utilisation)} {one.utilisation:.0%}"
-    return (one.switch, one.port, *rates, share, f"{one.drops:,}")
+def _port_cells(port: PortRates) -> tuple[str, ...]:
+    rates = ("-" if bps is None else f"{bps / 1e6:,.1f}" for bps in (port.tx_bps, port.rx_bps))
+    share = "-" if port.utilisation is None else f"{_block(port.utilisation)} {port.utilisation:.0%}"
+    return (port.switch, port.port, *rates, share, f"{port.drops:,}")
 
 
-def _cells(one: LaneRates, history: Sequence[float], top: float) -> tuple[str, ...]:
+def _cells(rates: LaneRates, history: Sequence[float], top: float) -> tuple[str, ...]:
     spark = "".join(_block(rate / top) for rate in history) if top else ""
-    rate = "-" if one.tx_bps is None else f"{one.tx_bps / 1e6:,.1f}"
-    lane = one.lane
+    rate = "-" if rates.tx_bps is None else f"{rates.tx_bps / 1e6:,.1f}"
+    lane = rates.lane
     rtt = f"{lane.rtt_s * 1e6:,.0f}" if lane.rtt_s else "-"
     counts = (f"{lane.retransmits:,}", f"{lane.moves:,}")
-    port = "" if one.device.udp_port == 4791 else f":{one.device.udp_port}"
+    port = "" if rates.device.udp_port == 4791 else f":{rates.device.udp_port}"
     return (
-        one.device.address + port + _owner(one.process.uid),
+        rates.device.address + port + _owner(rates.process.uid),
         lane.peer,
         str(lane.lane),
         str(lane.port),

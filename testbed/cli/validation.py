@@ -113,21 +113,21 @@ def plot(found: Sequence[Agreement]) -> Figure:
 
     figure = Figure(figsize=(7.2, 5.4))
     axes = figure.subplots()
-    longest = 1.1 * max(max(one.mininet_s, one.modelled_s) for one in found)
-    ends = [0.8 * min(min(one.mininet_s, one.modelled_s) for one in found), longest]
+    longest = 1.1 * max(max(run.mininet_s, run.modelled_s) for run in found)
+    ends = [0.8 * min(min(run.mininet_s, run.modelled_s) for run in found), longest]
     axes.plot(ends, ends, color="#333333", lw=1.2, label="equal")
     axes.fill_between(ends, [0.9 * end for end in ends], [1.1 * end for end in ends], color="#DDDDDD", label="10 %")
     for part, style in ((0.85, ":"), (1.15, ":")):
         axes.plot(ends, [part * end for end in ends], color="#999999", lw=1, ls=style)
-    specs = list(dict.fromkeys(one.spec for one in found))
+    specs = list(dict.fromkeys(run.spec for run in found))
     marks = {"ecmp": "o", "paralet": "s", "pinned": "^", "controller": "v", "source_routing": "D"}
     for spec, colour in zip(specs, cycle((*PALETTE, "#333333")), strict=False):
         for kind, mark in marks.items():
-            own = [one for one in found if one.spec == spec and one.kind == kind]
-            xs, ys = [one.mininet_s for one in own], [one.modelled_s for one in own]
+            own = [run for run in found if run.spec == spec and run.kind == kind]
+            xs, ys = [run.mininet_s for run in own], [run.modelled_s for run in own]
             axes.plot(xs, ys, mark, color=colour, mec="white", ms=7, ls="none")
         axes.plot([], [], "s", color=colour, label=spec.removeprefix("validation_"))
-    for kind in dict.fromkeys(one.kind for one in found):
+    for kind in dict.fromkeys(run.kind for run in found):
         axes.plot([], [], marks[kind], color="#666666", label=kind)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -142,8 +142,8 @@ def table(found: Iterable[Agreement]) -> str:
     """A table with a line for every run."""
     lines = [f"{'spec':28} {'policy':12} {'seed':>4} {'mininet s':>10} {'model s':>8} {'ratio':>6}"]
     lines += [
-        f"{one.spec:28} {one.policy:12} {one.seed:4} {one.mininet_s:10.3f} {one.modelled_s:8.3f} {one.ratio:6.3f}"
-        for one in found
+        f"{run.spec:28} {run.policy:12} {run.seed:4} {run.mininet_s:10.3f} {run.modelled_s:8.3f} {run.ratio:6.3f}"
+        for run in found
     ]
     return "\n".join(lines)
 
@@ -163,10 +163,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--calibrate", action="store_true", help="print the best fluid.message_delay_s of each spec")
     arguments = parser.parse_args(argv)
     try:
-        found = [one for spec in arguments.specs for one in compare(spec, arguments.results, arguments.model)]
+        found = [run for spec in arguments.specs for run in compare(spec, arguments.results, arguments.model)]
         for spec in arguments.specs if arguments.calibrate else ():
             experiment = load(spec, fabric="fluid")
-            emulated = {(one.policy, one.seed): one.mininet_s for one in found if one.spec == experiment.spec.name}
+            emulated = {(run.policy, run.seed): run.mininet_s for run in found if run.spec == experiment.spec.name}
             delay_s = message_delay_s(experiment, emulated)
             before, after = (deviation(experiment, emulated, each_s) for each_s in (0.0, delay_s))
             print(

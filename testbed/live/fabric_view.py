@@ -91,15 +91,15 @@ class FabricView:
         A switch has the name that it has in the topology, and the last number in a port's name is the port's.
         """
         utilisation = load.utilisation.copy()
-        for one in ports:
-            number = _LAST_NUMBER.search(one.port)
-            link = None if number is None else self._by_port.get((one.switch.partition(":")[0], int(number[1])))
+        for rates in ports:
+            number = _LAST_NUMBER.search(rates.port)
+            link = None if number is None else self._by_port.get((rates.switch.partition(":")[0], int(number[1])))
             if link is None:
                 continue
-            if one.tx_bps is not None:
-                utilisation[link] = one.tx_bps / self._links.rate_bps[link]
-            if one.rx_bps is not None:
-                utilisation[Links.back(link)] = one.rx_bps / self._links.rate_bps[link]
+            if rates.tx_bps is not None:
+                utilisation[link] = rates.tx_bps / self._links.rate_bps[link]
+            if rates.rx_bps is not None:
+                utilisation[Links.back(link)] = rates.rx_bps / self._links.rate_bps[link]
         return FabricLoad(utilisation, load.flows, load.outside)
 
     def _learn(self, keys: set[_Key]) -> None:

@@ -19,10 +19,10 @@ class LaneRates:
 
 
 ORDERS: tuple[tuple[str, Callable[[LaneRates], float]], ...] = (
-    ("rate", lambda one: (one.tx_bps or 0.0) + (one.rx_bps or 0.0)),
-    ("round trip", lambda one: one.lane.rtt_s),
-    ("resent", lambda one: one.lane.retransmits),
-    ("moves", lambda one: one.lane.moves),
+    ("rate", lambda rates: (rates.tx_bps or 0.0) + (rates.rx_bps or 0.0)),
+    ("round trip", lambda rates: rates.lane.rtt_s),
+    ("resent", lambda rates: rates.lane.retransmits),
+    ("moves", lambda rates: rates.lane.moves),
 )
 """Names of the orders in which lanes are listed, and what they sort by, the largest first."""
 

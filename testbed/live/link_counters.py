@@ -213,4 +213,6 @@ class LinkCounters:
             )
             for (switch, port), counters in self._counters.items()
         ]
-        return sorted(ports, key=lambda one: (-(one.utilisation or 0.0), -(one.tx_bps or 0.0) - (one.rx_bps or 0.0)))
+        return sorted(
+            ports, key=lambda port: (-(port.utilisation or 0.0), -(port.tx_bps or 0.0) - (port.rx_bps or 0.0))
+        )

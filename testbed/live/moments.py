@@ -36,12 +36,12 @@ class Moment:
     @property
     def devices(self) -> int:
         """Open devices with lanes."""
-        return len({(one.process.pid, one.device.guid) for one in self.lanes})
+        return len({(rates.process.pid, rates.device.guid) for rates in self.lanes})
 
     @property
     def tx_bps(self) -> float:
         """Payload sent by all lanes together, in bit/s."""
-        return sum(one.tx_bps or 0.0 for one in self.lanes)
+        return sum(rates.tx_bps or 0.0 for rates in self.lanes)
 
 
 class Moments:
@@ -69,11 +69,11 @@ class Moments:
         happened = [sentence for sentence in (*survey.unreadable, *survey.left_out) if sentence not in known]
         happened += [] if self._before is None else events(self._before, survey, self._exists)
         self._before, self._at_s = survey, now_s
-        keys = [(one.process.pid, one.device.guid, one.lane.peer, one.lane.lane) for one in lanes]
+        keys = [(rates.process.pid, rates.device.guid, rates.lane.peer, rates.lane.lane) for rates in lanes]
         kept = {key: self._history.get(key, deque(maxlen=HISTORY)) for key in keys}
-        for key, one in zip(keys, lanes, strict=True):
-            if one.tx_bps is not None:
-                kept[key].append(one.tx_bps)
+        for key, rates in zip(keys, lanes, strict=True):
+            if rates.tx_bps is not None:
+                kept[key].append(rates.tx_bps)
         self._history = kept
         load = None if self._view is None else self._view.measured(self._view.load(lanes), ports)
         advice = "" if self._view is None or load is None else self._view.advice(load)
@@ -93,23 +93,23 @@ def as_json(moment: Moment, view: "FabricView | None") -> dict[str, Any]:
     return {
         "lanes": [
             {
-                "uid": one.process.uid,
-                "pid": one.process.pid,
-                "device": one.device.name,
-                "peer": one.lane.peer,
-                "lane": one.lane.lane,
-                "port": one.lane.port,
-                "tx_bps": one.tx_bps,
-                "rx_bps": one.rx_bps,
-                "rtt_s": one.lane.rtt_s,
-                "retransmits": one.lane.retransmits,
-                "moves": one.lane.moves,
+                "uid": rates.process.uid,
+                "pid": rates.process.pid,
+                "device": rates.device.name,
+                "peer": rates.lane.peer,
+                "lane": rates.lane.lane,
+                "port": rates.lane.port,
+                "tx_bps": rates.tx_bps,
+                "rx_bps": rates.rx_bps,
+                "rtt_s": rates.lane.rtt_s,
+                "retransmits": rates.lane.retransmits,
+                "moves": rates.lane.moves,
             }
-            for one in moment.lanes
+            for rates in moment.lanes
         ],
         "links": links,
         "ports": [{**asdict(port), "utilisation": port.utilisation} for port in moment.ports],
-        "operations": [{**asdict(one), "sentence": one.sentence} for one in moment.operations],
+        "operations": [{**asdict(operation), "sentence": operation.sentence} for operation in moment.operations],
         "advice": moment.advice,
         "events": list(moment.events),
     }

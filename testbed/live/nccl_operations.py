@@ -177,18 +177,23 @@ def _of_one_user(processes: Iterable[RankOperations], late_after_s: float) -> li
     groups: dict[tuple[object, ...], dict[int, tuple[float, Operation]]] = defaultdict(dict)
     known: dict[int, dict[int, RankOperations]] = defaultdict(dict)
     for process in processes:
-        for one in process.operations:
-            alone = one.peer >= 0
-            key = (one.communicator, one.function, one.sequence, *((one.rank, one.number) if alone else ()))
-            groups[key][one.rank] = (process.clock_s, one)
-            known[one.communicator][one.rank] = process
+        for operation in process.operations:
+            alone = operation.peer >= 0
+            key = (
+                operation.communicator,
+                operation.function,
+                operation.sequence,
+                *((operation.rank, operation.number) if alone else ()),
+            )
+            groups[key][operation.rank] = (process.clock_s, operation)
+            known[operation.communicator][operation.rank] = process
     by_communicator: dict[int, list[Mapping[int, tuple[float, Operation]]]] = defaultdict(list)
     for group in groups.values():
         by_communicator[next(iter(group.values()))[1].communicator].append(group)
     found = []
     for communicator, all_of_it in by_communicator.items():
-        under_way = [group for group in all_of_it if any(one.ended_s == 0 for _, one in group.values())]
-        latest = min(all_of_it, key=lambda group: min(clock - one.began_s for clock, one in group.values()))
+        under_way = [group for group in all_of_it if any(operation.ended_s == 0 for _, operation in group.values())]
+        latest = min(all_of_it, key=lambda group: min(clock - operation.began_s for clock, operation in group.values()))
         found += [_state(group, known[communicator], late_after_s) for group in under_way or [latest]]
     return found
 
@@ -201,16 +206,16 @@ def _state(
     if first.peer >= 0:
         what = f"{first.function} of rank {first.rank} and rank {first.peer}"
     name = first.name or f"{first.communicator:#x}"
-    flowlets = sum(one.flowlets for _, one in group.values())
-    slowest = [one.slowest for _, one in group.values() if one.slowest is not None]
+    flowlets = sum(operation.flowlets for _, operation in group.values())
+    slowest = [operation.slowest for _, operation in group.values() if operation.slowest is not None]
     return OperationState(
         title=f"{what} of {name} ({first.ranks} ranks)",
         seen=len(group),
-        running=any(one.ended_s == 0 for _, one in group.values()),
-        seconds=max((one.ended_s or clock) - one.began_s for clock, one in group.values()),
-        sent_bytes=sum(one.sent_bytes for _, one in group.values()),
+        running=any(operation.ended_s == 0 for _, operation in group.values()),
+        seconds=max((operation.ended_s or clock) - operation.began_s for clock, operation in group.values()),
+        sent_bytes=sum(operation.sent_bytes for _, operation in group.values()),
         slowest=max(slowest, key=lambda flowlet: flowlet.duration_s, default=None),
-        flowlet_mean_s=sum(one.flowlets_s for _, one in group.values()) / max(1, flowlets),
+        flowlet_mean_s=sum(operation.flowlets_s for _, operation in group.values()) / max(1, flowlets),
         late=_late(group, known, late_after_s),
     )
 
@@ -220,9 +225,9 @@ def _late(
 ) -> str:
     """Where the chains of waits end, one sentence part; empty if all transfers move."""
     waits = {
-        rank: (clock - one.waits[0].since_s, one.waits[0])
-        for rank, (clock, one) in group.items()
-        if one.ended_s == 0 and one.waits and clock - one.waits[0].since_s >= late_after_s
+        rank: (clock - operation.waits[0].since_s, operation.waits[0])
+        for rank, (clock, operation) in group.items()
+        if operation.ended_s == 0 and operation.waits and clock - operation.waits[0].since_s >= late_after_s
     }
     if not waits:
         return ""
@@ -251,7 +256,7 @@ def _end(
                 return f"rank {wait.peer}, which has not begun it"
             return f"rank {wait.peer}"
         rank = wait.peer
-    return "one another: " + ", ".join(f"rank {one}" for one in sorted(passed))
+    return "one another: " + ", ".join(f"rank {rank}" for rank in sorted(passed))
 
 
 def _duration(seconds: float) -> str:

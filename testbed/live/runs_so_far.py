@@ -42,7 +42,7 @@ def line(entry: Entry) -> str:
 
 def entries(lines: Iterable[str]) -> list[Entry]:
     """The entries of a journal. A last line that is not complete yet is left out. Raises msgspec.DecodeError."""
-    return [msgspec.json.decode(one, type=Entry) for one in lines if one.endswith("\n")]
+    return [msgspec.json.decode(line, type=Entry) for line in lines if line.endswith("\n")]
 
 
 def standing(

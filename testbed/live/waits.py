@@ -368,7 +368,7 @@ class _Diagnosing:
             if any(successor not in members for member in members for successor in graph.successors(member)):
                 continue
             behind = nx.ancestors(graph, node) | (members if len(members) > 1 or graph.has_edge(node, node) else set())
-            waiting = sum(one in self._names for one in behind - ({node} if len(members) == 1 else set()))
+            waiting = sum(ancestor in self._names for ancestor in behind - ({node} if len(members) == 1 else set()))
             if len(members) > 1 or graph.has_edge(node, node):
                 causes.append(self._cycle(members, waiting, reasons))
             else:

@@ -43,16 +43,16 @@ def test_every_printed_line_becomes_a_measurement(tmp_path: Path) -> None:
 def test_every_back_end_is_measured_by_size(tmp_path: Path) -> None:
     talker = program(tmp_path, f"import sys; print({LINE!r}.replace('8 B', ' '.join(sys.argv[1:])))")
     found = list(transport.by_size(talker, ["soft", "tcp"]))
-    assert [one.metric for one in found] == ["latency, soft", "latency, tcp"]
-    assert [one.case for one in found] == ["transport --back-end soft", "transport --back-end tcp"]
+    assert [measurement.metric for measurement in found] == ["latency, soft", "latency, tcp"]
+    assert [measurement.case for measurement in found] == ["transport --back-end soft", "transport --back-end tcp"]
 
 
 def test_the_program_gets_the_name_of_the_bench(tmp_path: Path) -> None:
     line = '{"metric": "m", "case": "CASE", "unit": "u", "ours": 1}'
     talker = program(tmp_path, f"import sys; print({line!r}.replace('CASE', ' '.join(sys.argv[1:])))")
-    (one,) = transport.run(talker, "scale")
-    assert (one.case, one.ours, one.peer_name) == ("scale", 1, "")
-    assert math.isnan(one.peer)
+    (measurement,) = transport.run(talker, "scale")
+    assert (measurement.case, measurement.ours, measurement.peer_name) == ("scale", 1, "")
+    assert math.isnan(measurement.peer)
 
 
 @pytest.mark.parametrize("line", ["hello", '{"metric": "latency"}', "[1]", LINE.replace("case", "kase")])

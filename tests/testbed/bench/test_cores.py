@@ -95,7 +95,7 @@ def test_every_back_end_stands_beside_socket_in_three_settings() -> None:
         row(name, size, size * rate) for size in (8, 1 << 20) for rate, name in enumerate(["soft", *cores.SOCKETS], 1)
     ]
     found = list(cores.nccl_measurements("2 ranks, 1 core each", {"results": rows}, ["soft"]))
-    assert [(one.case, one.peer_name) for one in found] == [
+    assert [(measurement.case, measurement.peer_name) for measurement in found] == [
         (f"2 ranks, 1 core each, {size}", f"NCCL {name}") for size in ("8 B", "1 MiB") for name in cores.SOCKETS
     ]
-    assert [(one.ours, one.peer) for one in found[:3]] == [(8, 16), (8, 24), (8, 32)]
+    assert [(measurement.ours, measurement.peer) for measurement in found[:3]] == [(8, 16), (8, 24), (8, 32)]

@@ -29,7 +29,10 @@ def test_every_back_end_is_measured_beside_every_peer(tmp_path: Path) -> None:
     talker = program(tmp_path, TALKER)
     found = list(flows.measurements(talker, [Case("a"), Case("b", ("--pairs", "3"), 3)], ["soft", "tcp"], 0))
     assert len(found) == 2 * 2 * 2 * len(flows.PEERS)
-    rates = {(one.metric, one.case, one.peer_name): (one.ours, one.peer) for one in found}
+    rates = {
+        (measurement.metric, measurement.case, measurement.peer_name): (measurement.ours, measurement.peer)
+        for measurement in found
+    }
     assert rates["throughput, soft", "a", "TCP stream"] == (30, 20)
     assert rates["throughput, tcp", "b", "3 TCP streams"] == (40, 20)
     assert rates["processor, soft", "a", "NCCL Socket, 4 x 1"] == (0.25 + 1 / 30, 0.25 + 1 / 10)

@@ -326,8 +326,8 @@ def test_predictions_of_flows_and_of_ports_agree(fabric_file: Path, hash_name: s
     assert sorted(port for path in every for port in path["ports"]) == list(range(0xC000, 0x10000))
     for path in every:
         if path["ports"]:
-            one = json.loads(paralet("predict", "h1", "h3", path["ports"][0], *options).stdout)["paths"]
-            assert one == [{**path, "ports": path["ports"][:1]}]
+            predicted = json.loads(paralet("predict", "h1", "h3", path["ports"][0], *options).stdout)["paths"]
+            assert predicted == [{**path, "ports": path["ports"][:1]}]
 
 
 def test_predict_accepts_a_spec_and_a_switch(tmp_path: Path) -> None:

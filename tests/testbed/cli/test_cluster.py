@@ -62,15 +62,20 @@ def test_json_is_one_object_that_agrees_with_the_jobs(tmp_path: Path) -> None:
     summary = json.loads(done.stdout)
     assert summary == json.loads((tmp_path / "results" / "small-cluster" / "summary.json").read_text())
     assert (summary["gpus"], summary["fidelity"], summary["seeds"]) == (16, "average", 1)
-    assert [(one["name"], one["queue"]) for one in summary["strategies"]] == [("ecmp", "fifo"), ("vclos", "backfill")]
+    assert [(strategy["name"], strategy["queue"]) for strategy in summary["strategies"]] == [
+        ("ecmp", "fifo"),
+        ("vclos", "backfill"),
+    ]
     with (tmp_path / "results" / "small-cluster" / "jobs.csv").open() as file:
         jobs = list(csv.DictReader(file))
-    for one in summary["strategies"]:
-        own = [job for job in jobs if job["strategy"] == one["name"]]
-        assert one["jobs"] == {"ended": 40}
+    for strategy in summary["strategies"]:
+        own = [job for job in jobs if job["strategy"] == strategy["name"]]
+        assert strategy["jobs"] == {"ended": 40}
         mean = sum(float(job["end_s"]) - float(job["arrival_s"]) for job in own) / 40
-        assert one["completion_s"]["mean"] == pytest.approx(mean, abs=0.01)
-        assert one["completion_s"]["mean"] == pytest.approx(one["running_s"]["mean"] + one["waiting_s"]["mean"])
+        assert strategy["completion_s"]["mean"] == pytest.approx(mean, abs=0.01)
+        assert strategy["completion_s"]["mean"] == pytest.approx(
+            strategy["running_s"]["mean"] + strategy["waiting_s"]["mean"]
+        )
     ecmp, vclos = summary["strategies"]
     assert ecmp["stretch"] > vclos["stretch"] == pytest.approx(1.0)
     assert ecmp["instability"] > vclos["instability"] == pytest.approx(0.0, abs=1e-6)
@@ -129,7 +134,7 @@ def from_file(folder: Path, text: str) -> Result:
 def test_a_trace_file_lies_beside_the_spec(tmp_path: Path) -> None:
     done = from_file(tmp_path, TRACE)
     assert done.exit_code == 0, done.output
-    assert [one["jobs"] for one in json.loads(done.stdout)["strategies"]] == [{"ended": 2}, {"ended": 2}]
+    assert [strategy["jobs"] for strategy in json.loads(done.stdout)["strategies"]] == [{"ended": 2}, {"ended": 2}]
 
 
 def test_a_trace_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -35,9 +35,9 @@ PROMETHEUS = shutil.which("prometheus", path=f"{FETCHED}:{os.environ['PATH']}")
 
 def exported() -> dict[str, set[str]]:
     """The labels of every exported metric, with those that Prometheus adds."""
-    one = device(lane(0), path_client=PATH_CLIENT, line_rate_bps=10**9)
+    snapshot = device(lane(0), path_client=PATH_CLIENT, line_rate_bps=10**9)
     labels: dict[str, set[str]] = {}
-    for line in exposition(survey(one)).splitlines():
+    for line in exposition(survey(snapshot)).splitlines():
         if not line.startswith("#"):
             name, inside = re.fullmatch(r"(\w+)(?:\{(.*)\})? \S+", line).groups("")  # type: ignore[union-attr]
             labels[name] = {*re.findall(r'(\w+)="', inside), "instance", "job"}
@@ -129,9 +129,9 @@ def test_a_real_prometheus_scrapes_the_exporter_and_takes_every_expression(tmp_p
                 prometheus(tmp_path, scraped[0]) as api,
             ):
                 query = f"{api}/query?query=paralet_lane_tx_packets_total"
-                while not (told := get(query))["data"]["result"]:
+                while not (metrics := get(query))["data"]["result"]:
                     time.sleep(0.2)  # the test's time limit ends it
-                (series,) = {one["metric"]["instance"] for one in told["data"]["result"]}
+                (series,) = {series["metric"]["instance"] for series in metrics["data"]["result"]}
                 assert series == scraped[0]
                 rules = get(f"{api}/rules")["data"]["groups"][0]["rules"]
                 assert {rule["name"] for rule in rules} >= {"ParaletHotPath", "ParaletPathServiceAway"}

@@ -48,7 +48,7 @@ def test_the_traffic_of_a_spec_becomes_a_connection_matrix() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "suffix", "form", "told"),
+    ("content", "suffix", "form", "expected"),
     [
         ("Tiers 4\n", ".topo", "yaml", "t.topo:1: Tiers is 4"),
         ("a\n", ".properties", "yaml", "t.properties:1: must be a key"),
@@ -58,14 +58,14 @@ def test_the_traffic_of_a_spec_becomes_a_connection_matrix() -> None:
     ],
 )
 def test_what_cannot_be_exported_is_one_sentence(
-    tmp_path: Path, content: str | None, suffix: str, form: str, told: str
+    tmp_path: Path, content: str | None, suffix: str, form: str, expected: str
 ) -> None:
     file = tmp_path / f"t{suffix}"
     if content is not None:
         file.write_text(content)
     done = CliRunner().invoke(main, ["export", str(file), "--to", form])
     assert done.exit_code == 2
-    assert told in done.output
+    assert expected in done.output
 
 
 @pytest.mark.parametrize("suffix", [".topo", ".properties"])

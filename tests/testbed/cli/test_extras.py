@@ -50,7 +50,7 @@ def with_their_own(requirements: Iterator[Requirement]) -> set[str]:
         for text in distribution(name).requires or ():
             below = Requirement(text)
             if (below.marker is None or below.marker.evaluate({"extra": extra})) and below.name not in found:
-                open_ += [(below.name, one) for one in ("", *below.extras)]
+                open_ += [(below.name, extra) for extra in ("", *below.extras)]
     return found
 
 
@@ -88,10 +88,10 @@ def test_the_extras_are_those_of_the_project() -> None:
     providers = packages_distributions()
     for extra, modules in MODULES.items():
         provided = {canonicalize_name(name) for module in modules for name in providers[module]}
-        wanted = {canonicalize_name(one.name) for one in asked_for(extra)}
-        assert provided == wanted - {canonicalize_name(one.name) for one in asked_for()}
-    every = {canonicalize_name(one.name) for one in asked_for("all")}
-    assert every == {canonicalize_name(one.name) for one in asked_for(*MODULES)}
+        wanted = {canonicalize_name(requirement.name) for requirement in asked_for(extra)}
+        assert provided == wanted - {canonicalize_name(requirement.name) for requirement in asked_for()}
+    every = {canonicalize_name(requirement.name) for requirement in asked_for("all")}
+    assert every == {canonicalize_name(requirement.name) for requirement in asked_for(*MODULES)}
 
 
 NEEDS = {
@@ -136,7 +136,9 @@ def test_the_base_shows_the_plugin_and_the_machine(installs: Path) -> None:
     base = install(installs)
     assert "export NCCL_NET_PLUGIN=" in paralet(base, "plugin").stdout
     assert "PARALET_LANES" in paralet(base, "plugin", "--parameters").stdout
-    findings = {one["name"]: one for one in json.loads(paralet(base, "doctor", "--json").stdout)["findings"]}
+    findings = {
+        finding["name"]: finding for finding in json.loads(paralet(base, "doctor", "--json").stdout)["findings"]
+    }
     assert findings["native engine"]["ok"]
     assert findings["extras of pip install"] == {
         "name": "extras of pip install",

@@ -27,8 +27,8 @@ def test_prints_path_exports_and_variables() -> None:
 
 
 def test_json_has_the_same_content() -> None:
-    told = json.loads(paralet("plugin", "--json").stdout)
-    assert told == {
+    shown = json.loads(paralet("plugin", "--json").stdout)
+    assert shown == {
         "path": str(nccl_net_plugin.path()),
         "exports": nccl_net_plugin.exports(),
         "environment": nccl_net_plugin.environment(),

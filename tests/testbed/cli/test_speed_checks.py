@@ -82,14 +82,16 @@ def test_the_back_end_to_take() -> None:
     assert speed_checks.back_end(GOOD, built).name == "tcp"
     assert speed_checks.back_end(GOOD, ["soft", "verbs"]).name == "soft"
     assert speed_checks.back_end(roce, []).name == "soft"  # the plugin was not built, so nothing tells more
-    slow, usual = (speed_checks.back_end(one, ["soft"]) for one in (CLOUD, GOOD))
+    slow, usual = (speed_checks.back_end(interface, ["soft"]) for interface in (CLOUD, GOOD))
     assert slow.name == usual.name == "soft"
     assert "Socket transport may be much faster" in slow.why
     assert "Socket" not in usual.why
 
 
 def test_every_back_end_of_the_build_has_a_rule() -> None:
-    assert set(back_ends.beside(nccl_net_plugin.path())) - {"auto"} <= {one.name for one in speed_checks.BACK_ENDS}
+    assert set(back_ends.beside(nccl_net_plugin.path())) - {"auto"} <= {
+        back_end.name for back_end in speed_checks.BACK_ENDS
+    }
 
 
 def test_the_machine_s_limits() -> None:

@@ -114,7 +114,7 @@ def test_a_command_is_completed_with_its_sentence() -> None:
 
 
 def parameter(name: str, *words: str) -> click.Parameter:
-    return next(one for one in command(*words).params if one.name == name)
+    return next(parameter for parameter in command(*words).params if parameter.name == name)
 
 
 def choices(name: str, *words: str) -> list[str]:

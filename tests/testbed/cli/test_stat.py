@@ -130,8 +130,8 @@ def test_tables_fit_the_terminal_and_keep_the_busiest_lanes(
 ) -> None:
     def at(turn: int) -> Survey:
         lanes = [lane(number, turn * number * 1_000_000) for number in range(64)]
-        one = device(*lanes, time_s=turn, path_client=path_client)
-        return look(one, device(lane(0), address="10.0.0.7", time_s=turn))
+        snapshot = device(*lanes, time_s=turn, path_client=path_client)
+        return look(snapshot, device(lane(0), address="10.0.0.7", time_s=turn))
 
     lines = drawn((at(0), 0.0), (at(1), 1.0), width=width, height=height)
     assert len(lines) <= height
@@ -216,11 +216,11 @@ def test_the_exposition_has_every_counter_of_the_path_client() -> None:
 
 def test_every_metric_family_has_a_description() -> None:
     text = exposition(look(device(lane(0), path_client=PATH_CLIENT)))
-    told = Counter(tuple(line.split()[1:3]) for line in text.splitlines() if line.startswith("#"))
+    comments = Counter(tuple(line.split()[1:3]) for line in text.splitlines() if line.startswith("#"))
     names = {re.split("[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
     assert names
     for name in names:
-        assert told["HELP", name] == told["TYPE", name] == 1
+        assert comments["HELP", name] == comments["TYPE", name] == 1
     types = dict(line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE"))
     assert all(kind == ("counter" if name.endswith("_total") else "gauge") for name, kind in types.items())
 

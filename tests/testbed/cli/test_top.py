@@ -204,8 +204,8 @@ def test_counters_of_switches_are_read_from_standard_input(tmp_path: Path) -> No
     )
     assert done.exit_code == 0, done.output
     (line,) = done.stdout.splitlines()
-    told = json.loads(line)
-    assert told["ports"] == [
+    update = json.loads(line)
+    assert update["ports"] == [
         {
             "switch": "leaf1",
             "port": f"Ethernet{port.port}",
@@ -216,8 +216,8 @@ def test_counters_of_switches_are_read_from_standard_input(tmp_path: Path) -> No
             "utilisation": None,
         }
     ]
-    assert told["links"] == [{"link": "leaf1 to spine2", "utilisation": 0.4}]
-    assert told["advice"] == "Busiest: leaf1 to spine2, 40%, with no lane seen here."
+    assert update["links"] == [{"link": "leaf1 to spine2", "utilisation": 0.4}]
+    assert update["advice"] == "Busiest: leaf1 to spine2, 40%, with no lane seen here."
     assert "line 2 of the counters: neither a sample" in done.stderr
 
 
@@ -304,14 +304,14 @@ def on_terminal(arguments: list[str], awaited: bytes, key: bytes, stdin: int | N
 
 
 def test_the_standing_of_a_run_its_events_and_late_operations_are_on_the_screen() -> None:
-    told = [("1 of 4 runs\necmp  2.90 x ideal", ["event: cut leaf1:5"])]
+    statuses = [("1 of 4 runs\necmp  2.90 x ideal", ["event: cut leaf1:5"])]
 
     def status() -> tuple[str, list[str]]:
-        return told[0][0], told.pop(0)[1] if len(told) > 1 else []
+        return statuses[0][0], statuses.pop(0)[1] if len(statuses) > 1 else []
 
-    told.append(("2 of 4 runs", []))
-    one = survey(device(lane(0)))
-    gone = [one, Survey((), (), (), ())]
+    statuses.append(("2 of 4 runs", []))
+    seen = survey(device(lane(0)))
+    gone = [seen, Survey((), (), (), ())]
     screen = TopScreen(
         lambda: gone.pop(0) if len(gone) > 1 else gone[0],
         None,

@@ -126,13 +126,13 @@ def test_a_browser_shows_what_the_screen_shows_and_takes_its_keys(tmp_path: Path
 def test_the_page_has_the_lanes_of_every_order_and_no_more() -> None:
     lanes = [lane(n, 0, rtt_s=n * 1e-6, retransmits=1000 - n, moves=n % 7, qpn=n) for n in range(1000)]
     moments = Moments(None)
-    told = web_update(moments.take(survey(device(*lanes)), 0.0), None, "", [])
-    shown = {one["lane"] for one in told["lanes"]}
+    update = web_update(moments.take(survey(device(*lanes)), 0.0), None, "", [])
+    shown = {row["lane"] for row in update["lanes"]}
     assert set(range(1000 - MOST_LANES, 1000)) <= shown  # the longest round trips
     assert set(range(MOST_LANES)) <= shown  # most resent
     assert len(shown) <= 4 * MOST_LANES
-    assert told["totals"]["lanes"] == 1000
-    assert told["fabric"] is None
+    assert update["totals"]["lanes"] == 1000
+    assert update["fabric"] is None
 
 
 def test_nothing_is_looked_at_while_nobody_watches() -> None:
@@ -181,10 +181,10 @@ def test_the_command_serves_until_it_is_interrupted() -> None:
             port = int(line.split(":")[2].split("/")[0])
             stream = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             stream.request("GET", "/updates")
-            told = json.loads(stream.getresponse().readline().removeprefix(b"data: "))
-            assert told["totals"]["devices"] >= 0
+            update = json.loads(stream.getresponse().readline().removeprefix(b"data: "))
+            assert update["totals"]["devices"] >= 0
             tasks = Path("/proc", str(process.pid), "task")
-            nices = {int(one.name): os.getpriority(os.PRIO_PROCESS, int(one.name)) for one in tasks.iterdir()}
+            nices = {int(task.name): os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in tasks.iterdir()}
             assert nices[process.pid] == os.getpriority(os.PRIO_PROCESS, 0), "Ctrl-C does not wait for a busy machine"
             assert 19 in nices.values(), "the thread that looks takes what others leave"
         finally:

@@ -43,7 +43,7 @@ def operation(rank: int, *waits: Waiting, **changes: Any) -> Operation:
 
 def ranks(*operations: Operation, clock_s: float = 14.0) -> list[RankOperations]:
     """A process for each operation."""
-    return [RankOperations(100 + one.rank, clock_s, (one,)) for one in operations]
+    return [RankOperations(100 + operation.rank, clock_s, (operation,)) for operation in operations]
 
 
 def hanging_ranks() -> list[RankOperations]:

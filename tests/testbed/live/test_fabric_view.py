@@ -22,9 +22,9 @@ def fabric() -> Topology:
 
 def sending(topology: Topology, src: str, dst: str, port: int, bps: float) -> LaneRates:
     address, peer = (str(topology.host(name).nics[0].address) for name in (src, dst))
-    one = lane(0, peer=peer, port=port)
-    there = device(one, address=address)
-    return LaneRates(survey(there).processes[0], there, one, bps, 0.0)
+    near_lane = lane(0, peer=peer, port=port)
+    there = device(near_lane, address=address)
+    return LaneRates(survey(there).processes[0], there, near_lane, bps, 0.0)
 
 
 def port_via(topology: Topology, src: str, dst: str, spine: str) -> int:
@@ -37,9 +37,9 @@ def port_via(topology: Topology, src: str, dst: str, spine: str) -> int:
 def test_a_lane_loads_the_links_of_its_predicted_path_with_headers() -> None:
     topology = fabric()
     view = FabricView(topology, OvsHash())
-    one = sending(topology, "h1", "h5", 50_123, 4e6)
-    load = view.load([one])
-    flow = Flow(IPv4Address(one.device.address), IPv4Address(one.lane.peer), 50_123)
+    rates = sending(topology, "h1", "h5", 50_123, 4e6)
+    load = view.load([rates])
+    flow = Flow(IPv4Address(rates.device.address), IPv4Address(rates.lane.peer), 50_123)
     busy = {view.name(int(link)) for link in load.utilisation.nonzero()[0]}
     path = path_of(topology, flow, OvsHash())
     assert busy == {f"{port.node} to {topology.peer(port).node}" for port in path}
@@ -49,9 +49,9 @@ def test_a_lane_loads_the_links_of_its_predicted_path_with_headers() -> None:
 
 def test_lanes_of_other_networks_are_counted() -> None:
     topology = fabric()
-    one = lane(0, peer="192.0.2.1")
-    there = device(one, address="192.0.2.2")
-    load = FabricView(topology, OvsHash()).load([LaneRates(survey(there).processes[0], there, one, 1e6, 0.0)])
+    near_lane = lane(0, peer="192.0.2.1")
+    there = device(near_lane, address="192.0.2.2")
+    load = FabricView(topology, OvsHash()).load([LaneRates(survey(there).processes[0], there, near_lane, 1e6, 0.0)])
     assert load.outside == 1
     assert not load.utilisation.any()
 

@@ -78,11 +78,11 @@ def test_json_has_lanes_and_loaded_links() -> None:
     for second in range(2):
         there = device(lane(0, 10_000 * second, peer=far), time_s=float(second), address=near)
         moment = moments.take(survey(there), float(second))
-    told = json.loads(json.dumps(as_json(moment, view)))
-    assert [(one["peer"], one["tx_bps"], one["port"]) for one in told["lanes"]] == [(far, 80_000.0, 50_000)]
-    assert len(told["links"]) == 2  # up and down
-    assert all(one["utilisation"] > 0 for one in told["links"])
-    assert told["advice"].startswith("Busiest: ")
+    update = json.loads(json.dumps(as_json(moment, view)))
+    assert [(row["peer"], row["tx_bps"], row["port"]) for row in update["lanes"]] == [(far, 80_000.0, 50_000)]
+    assert len(update["links"]) == 2  # up and down
+    assert all(row["utilisation"] > 0 for row in update["links"])
+    assert update["advice"].startswith("Busiest: ")
     assert as_json(Moments(None).take(Survey((), (), (), ()), 0.0), None) == {
         "lanes": [],
         "links": [],

@@ -16,7 +16,9 @@ from tests.testbed.live.nccl_ranks import hanging_ranks, operation, ranks, waiti
 
 def snapshot(*operations: Operation) -> bytes:
     """What a process publishes."""
-    body = json.dumps({"generation": 1, "pid": 42, "operations": [asdict(one) for one in operations]}).encode()
+    body = json.dumps(
+        {"generation": 1, "pid": 42, "operations": [asdict(operation) for operation in operations]}
+    ).encode()
     return b"paralet-operations 1 %d %d\n" % (zlib.crc32(body), len(body)) + body
 
 

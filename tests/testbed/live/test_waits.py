@@ -140,9 +140,9 @@ def test_tags_that_do_not_agree_are_named_at_either_end() -> None:
     receiver = at("b", B, connection(A, receives=1, receive_tag=9))
     assert only(diagnose([sender]))[:2] == ("tags", "tags")
     both = diagnose([sender, receiver])
-    (one,) = both.causes
-    assert (one.kind, one.waiting) == ("tags", 2)
-    assert one.sentence == (
+    (cause,) = both.causes
+    assert (cause.kind, cause.waiting) == ("tags", 2)
+    assert cause.sentence == (
         "10.0.0.1 (process 42 on a) sends tag 7 while 10.0.0.2 (process 42 on b) receives tag 9: tags must agree"
     )
 
@@ -221,9 +221,9 @@ def test_connections_of_one_process_and_peer_are_one_sentence() -> None:
 
 
 def test_what_moved_lately_is_not_stuck() -> None:
-    one = at("a", A, connection(B, sends=1, progressed_s=97.0))
-    assert diagnose([one]) == Diagnosis((), (), 1, ())
-    assert diagnose([one], after_s=2.0).stuck
+    dump = at("a", A, connection(B, sends=1, progressed_s=97.0))
+    assert diagnose([dump]) == Diagnosis((), (), 1, ())
+    assert diagnose([dump], after_s=2.0).stuck
 
 
 def test_ages_are_by_the_clock_of_each_host() -> None:
