@@ -63,7 +63,7 @@ class Browser:
         self.errors: list[str] = []
         """Errors of the page's programs, and what its policy refused."""
         target = next(
-            one for one in self.call("Target.getTargets", session=None)["targetInfos"] if one["type"] == "page"
+            target for target in self.call("Target.getTargets", session=None)["targetInfos"] if target["type"] == "page"
         )
         self._session: str | None = None
         attached = self.call("Target.attachToTarget", session=None, targetId=target["targetId"], flatten=True)
@@ -139,10 +139,10 @@ class Browser:
         return message
 
     def _note(self, message: dict[str, Any]) -> None:
-        told = message.get("params", {})
+        parameters = message.get("params", {})
         if message["method"] == "Network.requestWillBeSent":
-            self.requested.append(told["request"]["url"])
+            self.requested.append(parameters["request"]["url"])
         elif message["method"] == "Runtime.exceptionThrown":
-            self.errors.append(str(told["exceptionDetails"]))
-        elif message["method"] == "Log.entryAdded" and told["entry"]["level"] == "error":
-            self.errors.append(told["entry"]["text"])
+            self.errors.append(str(parameters["exceptionDetails"]))
+        elif message["method"] == "Log.entryAdded" and parameters["entry"]["level"] == "error":
+            self.errors.append(parameters["entry"]["text"])

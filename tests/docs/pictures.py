@@ -58,8 +58,8 @@ def _await_third_run(run: subprocess.Popen[bytes], journal: Path) -> None:
     while run.poll() is None:
         if journal.exists():
             with journal.open() as lines:
-                told = entries(lines)
-            if sum(isinstance(entry, Finished) for entry in told) == 2 and isinstance(told[-1], Began):
+                journalled = entries(lines)
+            if sum(isinstance(entry, Finished) for entry in journalled) == 2 and isinstance(journalled[-1], Began):
                 return
         time.sleep(0.05)
     raise SystemExit("the run ended before its third part began")

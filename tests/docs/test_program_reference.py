@@ -50,7 +50,7 @@ def test_every_parameter_of_the_plugin_has_a_row(pages: Path) -> None:
 def test_every_counter_has_a_row_with_the_name_of_its_metric(pages: Path) -> None:
     rows = [line.split(" | ") for line in (pages / "counters.md").read_text().splitlines() if line.startswith("| ")][1:]
     listed = {(group.removeprefix("| "), name.strip("`")): meaning for group, name, meaning, _ in rows}
-    assert listed == {(group, name): told for group, table in COUNTERS.items() for name, told in table.items()}
+    assert listed == {(group, name): meaning for group, table in COUNTERS.items() for name, meaning in table.items()}
     exported = exposition(survey(device(lane(1), path_client=PathClient(True, 0.0, *range(13)))))
     assert all(row[3].removesuffix(" |").strip("`").partition("{")[0] in exported for row in rows)
 

@@ -22,10 +22,10 @@ def test_the_bill_lists_vendored_libraries_and_locked_packages(tmp_path: Path) -
         files.writestr("paralet.libs/libisal-1a2b3c4d.so.2.0.30", b"code")
         files.writestr("hostlib/device.py", b"")
     subprocess.run([sys.executable, ROOT / "scripts" / "bill_of_materials.py", wheel, bill], check=True)
-    told = json.loads(bill.read_text())
-    assert (told["bomFormat"], told["specVersion"]) == ("CycloneDX", "1.5")
-    assert told["metadata"]["component"]["name"] == "paralet"
-    by_name = {component["name"]: component for component in told["components"]}
+    document = json.loads(bill.read_text())
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.5")
+    assert document["metadata"]["component"]["name"] == "paralet"
+    by_name = {component["name"]: component for component in document["components"]}
     assert by_name["libisal"]["version"] == "2.0.30"
     assert by_name["libisal"]["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(b"code").hexdigest()}]
     assert by_name["numpy"]["purl"].startswith("pkg:pypi/numpy@")

@@ -37,8 +37,8 @@ def test_the_lock_is_current(locked: ModuleType) -> None:
 def test_another_requirement_needs_another_lock(locked: ModuleType) -> None:
     project = PROJECT["project"]
     changed = {**PROJECT, "project": {**project, "dependencies": [*project["dependencies"], "new>=1"]}}
-    told = locked.faults(changed, LOCK)
-    assert told == [
+    faults = locked.faults(changed, LOCK)
+    assert faults == [
         "requirements.lock was made from other requirements than those of pyproject.toml: run scripts/lock.sh",
         "requirements.lock has no new: run scripts/lock.sh",
     ]

@@ -29,5 +29,7 @@ def test_every_data_file_is_package_data() -> None:
     patterns = PROJECT["setuptools"]["package-data"]["*"]
     files = data_files()
     assert ROOT / "testbed" / "report" / "report.css" in files
-    missing = [str(file.relative_to(ROOT)) for file in files if not any(fnmatch(file.name, one) for one in patterns)]
+    missing = [
+        str(file.relative_to(ROOT)) for file in files if not any(fnmatch(file.name, pattern) for pattern in patterns)
+    ]
     assert missing == []

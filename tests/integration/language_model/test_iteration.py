@@ -25,8 +25,8 @@ def test_processes_run_iterations(tmp_path: Path) -> None:
     with (tmp_path / "language_model" / "flows.csv").open(newline="") as file:
         sent = {(int(row["src_rank"]), int(row["dst_rank"])): int(row["bytes"]) for row in csv.DictReader(file)}
     wanted: dict[tuple[int, int], int] = {}
-    for one in workload.schedule(8, 1):
-        wanted[one.src, one.dst] = wanted.get((one.src, one.dst), 0) + 8 * one.count
+    for transfer in workload.schedule(8, 1):
+        wanted[transfer.src, transfer.dst] = wanted.get((transfer.src, transfer.dst), 0) + 8 * transfer.count
     # Of each half of a tensor group, devices 0 and 1 are copies of the first stage, 2 and 3 of the last.
     devices = [(a, b) for a in range(4) for b in range(4) if a != b and a + b != 3]
     assert wanted.keys() == {(2 * a + half, 2 * b + half) for a, b in devices for half in range(2)}

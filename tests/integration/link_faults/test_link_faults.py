@@ -63,8 +63,8 @@ def test_every_lost_and_damaged_packet_is_counted(tmp_path: Path) -> None:
         back = fabric.link_counters()[UPLINK]
     sent = ROUNDS * BURST
     assert counts.lost == sent - len(found)
-    assert counts.corrupted == sum(one != BTH for one in found)
-    assert {one for one in found if one != BTH} == {BTH[:2] + bytes(2) + BTH[4:]}  # the P_Key is 0
+    assert counts.corrupted == sum(header != BTH for header in found)
+    assert {header for header in found if header != BTH} == {BTH[:2] + bytes(2) + BTH[4:]}  # the P_Key is 0
     assert counts.lost == pytest.approx(0.2 * sent, abs=6 * (0.2 * 0.8 * sent) ** 0.5)
     assert counts.corrupted == pytest.approx(0.3 * 0.8 * sent, abs=6 * (0.24 * 0.76 * sent) ** 0.5)
     assert back.tx_packets == len(found)  # a lost packet was not sent

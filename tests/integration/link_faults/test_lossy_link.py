@@ -35,11 +35,11 @@ def test_both_transports_deliver_over_a_link_that_loses_single_packets(monkeypat
     monkeypatch.setattr(lossy_link, "loss_rules", rules)
     monkeypatch.setattr(lossy_link, "enter", enter)
     measuring = lossy_link.measurements(1)
-    one = next(measuring)
+    measurement = next(measuring)
     listed = json.loads(commands.run([*enter(entered[0]), "nft", "-j", "list", "counters"]))
     measuring.close()
     packets = {entry["counter"]["name"]: entry["counter"]["packets"] for entry in listed["nftables"][1:]}
-    assert (one.case, one.peer_name) == ("1 % loss", "TCP, 8 flows")
-    assert min(one.ours, one.peer) > 0
+    assert (measurement.case, measurement.peer_name) == ("1 % loss", "TCP, 8 flows")
+    assert min(measurement.ours, measurement.peer) > 0
     assert packets["lost"] > 0
     assert packets["long"] == 0

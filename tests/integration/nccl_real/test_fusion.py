@@ -67,7 +67,7 @@ def all_reduces(folder: Path, places: str = TOPOLOGY, **variables: str) -> tuple
     seen: list[stats.DeviceSnapshot] = []
     with subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while process.poll() is None:
-            seen += [device for one in stats.survey().processes for device in one.devices]
+            seen += [device for rank_process in stats.survey().processes for device in rank_process.devices]
             time.sleep(0.05)
         out, errors = process.communicate()
     assert process.returncode == 0, errors.decode()
@@ -87,7 +87,7 @@ def test_nccl_fuses_two_nics_and_uses_both(tmp_path: Path, variables: dict[str, 
     assert set(re.findall(r"via NET/paralet/(\d)", log)) == {"2"}
     fused = [device for device in seen if device.members]
     assert fused
-    assert {tuple((one.interface, one.address) for one in device.members) for device in fused} == {tuple(NICS.items())}
+    assert {tuple((nic.interface, nic.address) for nic in device.members) for device in fused} == {tuple(NICS.items())}
     assert {lane.member for device in fused for lane in device.lanes if lane.flowlets} == {0, 1}
 
 

@@ -162,7 +162,7 @@ def test_a_rail_that_dies_unannounced_ends_the_run_with_one_sentence(tmp_path: P
     del made["workload"]["failed_rails"]
     made["topology"]["rail_only"]["domains"] = 2
     made["events"] = [{"at_s": 0.3, "cut": port} for port in ("rail2:1", "rail2:2")]
-    told = Done(tmp_path, made).refusal()
-    assert "no path leads" in told
-    assert "rail2:1, rail2:2 are cut" in told
-    assert "workload.failed_rails" in told
+    refusal = Done(tmp_path, made).refusal()
+    assert "no path leads" in refusal
+    assert "rail2:1, rail2:2 are cut" in refusal
+    assert "workload.failed_rails" in refusal

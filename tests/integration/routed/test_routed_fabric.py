@@ -53,13 +53,13 @@ def udp(fabric: RoutedFabric, src: str, dst: str, ports: range, connected: bool 
 
     def send() -> None:
         for port in ports:
-            with socket.socket(family, socket.SOCK_DGRAM) as one:
-                one.bind((str(address(fabric, src)), port))
+            with socket.socket(family, socket.SOCK_DGRAM) as sock:
+                sock.bind((str(address(fabric, src)), port))
                 if connected:
-                    one.connect((there, PORT))
-                    one.send(b"paralet")
+                    sock.connect((there, PORT))
+                    sock.send(b"paralet")
                 else:
-                    one.sendto(b"paralet", (there, PORT))
+                    sock.sendto(b"paralet", (there, PORT))
 
     in_host(fabric, src, send)
 
@@ -173,7 +173,7 @@ def test_tcp_takes_the_path_that_follows_from_its_header(fabric: RoutedFabric) -
                 pass
             server.close()
         after = fabric.link_counters()
-        carried = {one for one in after if after[one].tx_bytes - before[one].tx_bytes >= size}
+        carried = {port for port in after if after[port].tx_bytes - before[port].tx_bytes >= size}
         assert carried == {links.ports[link] for link in row if link >= 0} - {PortRef("h1", 1)}
     listener.close()
 
@@ -197,15 +197,15 @@ def test_a_router_answers_with_the_address_at_which_a_packet_came_in(fabric: Rou
     recverr, errqueue = 11, 0x2000
 
     def probe() -> str:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-            one.setsockopt(socket.IPPROTO_IP, recverr, 1)
-            one.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 3)
-            one.bind((str(NEAR), 61000))
-            one.sendto(b"", (str(FAR), PORT))
-            one.settimeout(5)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.setsockopt(socket.IPPROTO_IP, recverr, 1)
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 3)
+            sock.bind((str(NEAR), 61000))
+            sock.sendto(b"", (str(FAR), PORT))
+            sock.settimeout(5)
             with suppress(OSError):
-                one.recv(1)
-            ((_, _, error),) = one.recvmsg(100, 512, errqueue)[1]
+                sock.recv(1)
+            ((_, _, error),) = sock.recvmsg(100, 512, errqueue)[1]
             return socket.inet_ntoa(error[20:24])
 
     way = path_of(TOPOLOGY, Flow(NEAR, FAR, 61000), LinuxL4Hash(), routes=fabric.routes())

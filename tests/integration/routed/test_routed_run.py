@@ -53,10 +53,10 @@ def test_every_flow_goes_as_predicted_and_planned_flows_share_no_link(
     assert all(policy["verified"] for policy in summary["policies"])
     assert summary["predictions"]["matched"] == summary["predictions"]["checked"] >= seeds * (4 * ranks + ranks)
     between = {str(port) for port in fabric_ports(load(tmp_path / "spec.yaml").topology)}
-    pinned = [one for one in observations["runs"] if one["policy"] == "pinned"]
-    for one in pinned:
-        assert set(one["next_hops"]) == choosing
-        sent = [link["tx_bytes"] for link in one["links"] if link["port"] in between]
+    pinned = [observed for observed in observations["runs"] if observed["policy"] == "pinned"]
+    for observed in pinned:
+        assert set(observed["next_hops"]) == choosing
+        sent = [link["tx_bytes"] for link in observed["links"] if link["port"] in between]
         assert max(sent) < 1.2 * min(sent)
 
 
@@ -76,6 +76,6 @@ def test_a_run_survives_all_that_happens_to_routers(tmp_path: Path) -> None:
     summary, observations = run_with(tmp_path, events=events, workload=workload, policies=policies)
     assert summary["policies"][0]["verified"]
     assert summary["predictions"]["checked"] == 0
-    for one in observations["runs"]:
-        assert [event["what"] for event in one["events"]][-1] == "kill spine2"
-        assert {len(ports) for group in one["next_hops"].values() for ports in group.values()} == {2}
+    for observed in observations["runs"]:
+        assert [event["what"] for event in observed["events"]][-1] == "kill spine2"
+        assert {len(ports) for group in observed["next_hops"].values() for ports in group.values()} == {2}

@@ -22,9 +22,9 @@ def predicted(experiment: Experiment, run: RunRecord, size: int, *, back: bool) 
     instance = Instance(experiment, run.seed)
     setting = setting_of(experiment)
     found: Counter[str] = Counter()
-    for one in instance.carried(instance.transfers):
-        for port in setting.path(experiment.topology, *(reversed(one.way.ends) if back else one.way.ends)):
-            found[str(port)] += -(-one.bytes // packet_bytes(experiment)) * size
+    for carried in instance.carried(instance.transfers):
+        for port in setting.path(experiment.topology, *(reversed(carried.way.ends) if back else carried.way.ends)):
+            found[str(port)] += -(-carried.bytes // packet_bytes(experiment)) * size
     return found
 
 
@@ -61,7 +61,7 @@ def test_pairs_with_two_routes_share_their_bytes_out_as_predicted(tmp_path: Path
     spec.write_text(yaml.safe_dump(document))
     made = check_circuits(tmp_path, spec, 5 * 2)
     first = first_of(made)
-    routes = Counter((one.source, one.destination) for one in first.carried(first.transfers))
+    routes = Counter((carried.source, carried.destination) for carried in first.carried(first.transfers))
     assert Counter(routes.values()) == {1: 15, 2: 5}
     document["optical"]["routes"] = "one"
     spec.write_text(yaml.safe_dump(document))

@@ -87,7 +87,9 @@ class Link:
 
     def queue(self) -> dict[str, Any]:
         """The near end's queueing discipline: bytes, packets, drops, backlog."""
-        (qdisc,) = [one for one in json.loads(run("tc", "-s", "-j", "qdisc", "show", "dev", NEAR)) if one.get("root")]
+        (qdisc,) = [
+            qdisc for qdisc in json.loads(run("tc", "-s", "-j", "qdisc", "show", "dev", NEAR)) if qdisc.get("root")
+        ]
         assert isinstance(qdisc, dict)
         return qdisc
 

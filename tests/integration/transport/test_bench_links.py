@@ -25,6 +25,8 @@ def test_links_have_the_offloads_of_their_names() -> None:
 def test_messages_cross_a_link_over_back_ends_and_over_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flows, "TOTAL_BYTES", 20 << 20)
     found = list(links.measurements(hostlib.bench_program(), ["soft"], 1, links.LINKS[-1:]))
-    assert {one.case for one in found} == {"veth MTU 1500, TSO, no USO, 1 MiB"}
+    assert {measurement.case for measurement in found} == {"veth MTU 1500, TSO, no USO, 1 MiB"}
     assert len(found) == 2 * len(flows.PEERS)
-    assert all(isinstance(one, Measurement) and min(one.ours, one.peer) > 0 for one in found)
+    assert all(
+        isinstance(measurement, Measurement) and min(measurement.ours, measurement.peer) > 0 for measurement in found
+    )

@@ -28,7 +28,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The strategy `vclos` of the example, twice as fast."""
     folder = tmp_path_factory.mktemp("replay")
     document = yaml.safe_load(EXAMPLE.read_text())
-    document["strategies"] = [one for one in document["strategies"] if one["name"] == "vclos"]
+    document["strategies"] = [strategy for strategy in document["strategies"] if strategy["name"] == "vclos"]
     document["trace_file"]["file"] = str(EXAMPLE.with_name(document["trace_file"]["file"]))
     document["replay"]["speedup"] *= 2
     (folder / "spec.yaml").write_text(yaml.safe_dump(document))
