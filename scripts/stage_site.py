@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"!?\[[^\]]*\]\((?P<path>[^)\s#]+)[^)\s]*\)")
 API = {
     "netmodel": ("netmodel", "netmodel.relative"),
-    "hostlib": ("hostlib", "hostlib.stats"),
+    "hostlib": ("hostlib", "hostlib.stats", "hostlib.snapshots"),
     "nccl_net_plugin": ("nccl_net_plugin",),
     "paralet_torch": ("paralet_torch",),
     "sdn.planners": ("sdn.planners",),

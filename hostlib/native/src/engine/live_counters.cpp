@@ -114,7 +114,7 @@ struct LaneRecord {
   // Its counters follow: those of LANE_COUNTER and QP_COUNTER, 8 bytes each.
 };
 
-// The sizes that hostlib/stats.py names, without padding, whose bytes would be undefined.
+// The sizes that hostlib/snapshots.py names, without padding, whose bytes would be undefined.
 static_assert(sizeof(Header) == 64 && std::has_unique_object_representations_v<Header>);
 static_assert(sizeof(DeviceRecord) == 160 && std::has_unique_object_representations_v<DeviceRecord>);
 static_assert(sizeof(ConnectionRecord) == 152 && std::has_unique_object_representations_v<ConnectionRecord>);

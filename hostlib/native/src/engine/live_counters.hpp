@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A snapshot of a device's counters for other programs: a memfd that root and programs of the same user open through
-// /proc/PID/fd. It has no name in a file system and no port, so it ends with the process. hostlib/stats.py describes
-// the layout and reads it.
+// /proc/PID/fd. It has no name in a file system and no port, so it ends with the process. hostlib/snapshots.py
+// describes the layout and reads it.
 #pragma once
 
 #include <array>

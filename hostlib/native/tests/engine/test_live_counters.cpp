@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads snapshots as another process does: through /proc, at the offsets in hostlib/stats.py.
+// Reads snapshots as another process does: through /proc, at the offsets in hostlib/snapshots.py.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/resource.h>
