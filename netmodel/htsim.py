@@ -7,6 +7,7 @@ latency of the links below its switches, and their ports down and up. `Bundle` i
 switch of the tier to one below.
 """
 
+import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import NoReturn
@@ -177,8 +178,9 @@ def write_topo(topology: Topology, latency_ns: int = 1000) -> str:
     """A leaf-spine, or a Clos of three tiers as `clos` wires it, as a .topo file.
 
     Links without a delay get `latency_ns`. Raises ValueError for any other topology, for delays that differ within a
-    tier or are not whole nanoseconds, and for what htsim refuses: a leaf-spine with links of several rates, and a tier
-    whose capacity down is not that up or a multiple of it (`set_custom_params`).
+    tier or are not whole nanoseconds, and for what htsim refuses (`set_custom_params`): a leaf-spine with links of
+    several rates, and switches of a Clos whose capacity down is not that up or a multiple of it (of leaves: with the
+    quotient of their numbers of ports, without its rest).
     """
     if CORE in tiers(topology).values():
         return _three_tiers(topology, latency_ns)
@@ -268,16 +270,31 @@ def _three_tiers(topology: Topology, latency_ns: int) -> str:
         text += f"Downlink_Latency_ns {_ns(topology, delays[at], latency_ns)}\nSwitch_Latency_ns 0\n"
         text += f"Radix_Down {radix_down[at]}\n"
         if at < 2:
-            times, rest = divmod(radix_down[at] * gbps[at], radix_up[at] * gbps[at + 1])
-            if rest or not times:
-                raise ValueError(
-                    f"{topology.name} has {radix_down[at] * gbps[at]} Gbit/s down and {radix_up[at] * gbps[at + 1]} up "
-                    f"at each switch of tier {at}; htsim takes as much up as down or a whole part of it"
-                )
+            times = _oversubscribed(topology, at, (radix_down[at], gbps[at]), (radix_up[at], gbps[at + 1]))
             text += f"Radix_Up {radix_up[at]}\nOversubscribed {times}\n"
         if at:
             text += f"Bundle {(bundle, core_bundle)[at - 1]}\n"
     return text
+
+
+def _oversubscribed(topology: Topology, tier: int, down: tuple[int, int], up: tuple[int, int]) -> int:
+    """What htsim calls `Oversubscribed`, from the numbers and rates of ports down and up of each switch of a tier.
+
+    For leaves it takes the quotient of the numbers without its rest, and uses it as that of the capacities.
+    """
+    capacity_down, capacity_up = math.prod(down), math.prod(up)
+    times = capacity_down // capacity_up if tier else down[0] // up[0]
+    if not times or times * capacity_up != capacity_down:
+        if not tier:
+            raise ValueError(
+                f"{topology.name} has {down[0]} x {down[1]} Gbit/s down and {up[0]} x {up[1]} up at each leaf; htsim "
+                "takes only leaves with n times as much down as up, where n is ports down by ports up without the rest"
+            )
+        raise ValueError(
+            f"{topology.name} has {capacity_down} Gbit/s down and {capacity_up} up at each agg; htsim takes as much up "
+            "as down or a whole part of it"
+        )
+    return times
 
 
 def _gbps(topology: Topology, rate_bps: int) -> int:

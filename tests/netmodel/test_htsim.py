@@ -107,6 +107,12 @@ def test_a_written_fat_tree_has_what_htsim_needs() -> None:
     )
 
 
+def test_a_leaf_may_have_faster_uplinks_where_htsim_takes_them() -> None:
+    """csg-htsim 841d9e7 builds this fabric: the ports down are one and a half times those up, and slower by as much."""
+    written = write_topo(clos(2, 2, 2, 3, 3, 100 * GBPS, 150 * GBPS, 100 * GBPS))
+    assert "Radix_Down 3\nRadix_Up 2\nOversubscribed 1\n" in written
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -140,8 +146,10 @@ def test_a_bad_file_of_three_tiers_is_one_sentence(old: str, new: str, expected:
     [
         (in_planes(fat_tree(4, GBPS), 2), "is not a Clos of three tiers with equal pods"),
         (fat_tree(4, GBPS // 2), "not whole numbers of Gbit/s"),
-        (clos(2, 2, 2, 2, 3, GBPS), "has 3 Gbit/s down and 2 up at each switch of tier 0; htsim takes as much up"),
-        (clos(2, 1, 2, 2, 2, GBPS), "has 1 Gbit/s down and 2 up at each switch of tier 1"),
+        (clos(2, 2, 2, 2, 3, GBPS), "has 3 x 1 Gbit/s down and 2 x 1 up at each leaf; htsim takes only leaves with"),
+        (clos(2, 2, 1, 1, 4, GBPS, 4 * GBPS), "has 4 x 1 Gbit/s down and 1 x 4 up at each leaf; htsim takes only"),
+        (clos(2, 2, 4, 1, 2, 4 * GBPS, GBPS), "has 2 x 4 Gbit/s down and 4 x 1 up at each leaf; htsim takes only"),
+        (clos(2, 1, 2, 2, 2, GBPS), "has 1 Gbit/s down and 2 up at each agg; htsim takes as much up"),
         (fat_tree(4, GBPS, agg_delay_s=1.5e-9), "has delays that are not whole nanoseconds"),
         (with_one_delay(fat_tree(4, GBPS), 1e-6), "has links of different delay on a tier"),
         (with_one_delay(leaf_spine(2, 1, 1, GBPS), 1e-6), "has links of different delay on a tier"),
