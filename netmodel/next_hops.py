@@ -7,9 +7,11 @@ switches do not forward by address; `forwarding(with_circuits(topology, circuits
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from ipaddress import ip_address
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -68,12 +70,14 @@ class Forwarding:
     They are ascending in what `forwarding` computes, and in another order where that of a running switch was read.
     Unreachable addresses are absent (KeyError). `dead_links` are the links that the routes avoid. `ingress` has tables
     like those of `groups` for packets that enter by a certain switch port. Such packets use that table only; a packet
-    whose address it lacks is dropped.
+    whose address it lacks is dropped. `by_address`: addresses behind one switch may have different groups elsewhere,
+    as those that were read of running routers.
     """
 
     groups: Mapping[str, Mapping[Address, tuple[int, ...]]]
     dead_links: frozenset[Link] = frozenset()
     ingress: Mapping[PortRef, Mapping[Address, tuple[int, ...]]] = field(default_factory=dict)
+    by_address: bool = False
 
 
 def forwarding(topology: Topology, dead_links: frozenset[Link] = frozenset()) -> Forwarding:
@@ -119,6 +123,22 @@ def _forwarding(topology: Topology, dead_links: frozenset[Link]) -> Forwarding:
         towards = _groups_of(number[name], sorted(neighbours[number[name]]), distance, home_names)
         groups[name] = SwitchRoutes(name, local.get(name, {}), towards, homes)
     return Forwarding(groups, dead_links)
+
+
+NextHops: TypeAlias = Mapping[str, Mapping[str, Sequence[int]]]
+"""By switch and address in text: the ports of a group, in the order by which hashes select."""
+
+
+def in_order_of(next_hops: NextHops, routes: Forwarding) -> Forwarding:
+    """The same routes, with the groups of `next_hops` instead of those for the same addresses.
+
+    Raises ValueError for what is not an address.
+    """
+    groups: dict[str, Mapping[Address, tuple[int, ...]]] = {}
+    for name, own in routes.groups.items():
+        read = {ip_address(address): tuple(ports) for address, ports in next_hops.get(name, {}).items()}
+        groups[name] = {**own, **read}
+    return replace(routes, groups=groups, by_address=True)
 
 
 _UNREACHABLE = -1

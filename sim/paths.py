@@ -85,6 +85,7 @@ def hashed_paths(links: Links, flows: FlowFields, ecmp_hash: EcmpHash, routes: F
     nic = _nic_links(links, owner, routes)
     last = Links.back(nic)  # towards the host
     home = heads[nic]
+    kind = _addresses(owner)[1] if routes.by_address else home
     columns = [first]
     while True:
         here = columns[-1]
@@ -94,10 +95,11 @@ def hashed_paths(links: Links, flows: FlowFields, ecmp_hash: EcmpHash, routes: F
         if len(columns) > len(names) + 1:
             raise NoRouteError(f"the routes of topology {topology.name!r} loop")
         step = np.full(len(flows), -1, dtype=np.int64)
-        at, goal = heads[here[under_way]], home[under_way]
-        arrived = at == goal
+        at = heads[here[under_way]]
+        arrived = at == home[under_way]
         step[under_way[arrived]] = last[under_way[arrived]]
-        for members, switch, group in _groups(under_way[~arrived], at[~arrived], goal[~arrived], owner, names, routes):
+        left = under_way[~arrived]
+        for members, switch, group in _groups(left, at[~arrived], kind[left], owner, names, routes):
             ways = np.array([links.number(PortRef(names[switch], port)) for port in group], dtype=np.int64)
             chosen = np.zeros(members.size, dtype=np.int64)
             if ways.size > 1:
@@ -155,35 +157,42 @@ def _spread(links: Links, first: int, last: int, dst: Address, routes: Forwardin
 
 def _nic_links(links: Links, addresses: Addresses, routes: Forwarding) -> _Index:
     """The egress link of the NIC with each address."""
-    distinct, which = np.unique(addresses, axis=0 if addresses.ndim > 1 else None, return_inverse=True)
+    distinct, which = _addresses(addresses)
     numbers = []
     for address in (address_at(distinct, k) for k in range(len(distinct))):
         port = links.topology.port_of(address)
         if links.topology.link_at(port) in routes.dead_links:
             raise NoRouteError(f"no path from or to {address}: the link at {port} is dead")
         numbers.append(links.number(port))
-    return np.array(numbers, dtype=np.int64)[which.ravel()]
+    return np.array(numbers, dtype=np.int64)[which]
+
+
+def _addresses(addresses: Addresses) -> tuple[Addresses, _Index]:
+    """The different ones, and which of them each is."""
+    distinct, which = np.unique(addresses, axis=0 if addresses.ndim > 1 else None, return_inverse=True)
+    return distinct, which.ravel()
 
 
 def _groups(
     flows: _Index,
     at: _Index,
-    goal: _Index,
+    kind: _Index,
     owner: Addresses,
     names: list[str],
     routes: Forwarding,
 ) -> list[tuple[_Index, int, tuple[int, ...]]]:
     """Groups (flows, switch, ports): flows at one switch that may leave it by the same ports.
 
-    All addresses behind one switch have the same routes elsewhere, so one address stands for all.
+    Flows of one `kind` have the same routes, so one address stands for all.
     """
     if not flows.size:
         return []
-    pairs, representative, which = np.unique(at * len(names) + goal, return_index=True, return_inverse=True)
+    kinds = int(kind.max()) + 1
+    pairs, representative, which = np.unique(at * kinds + kind, return_index=True, return_inverse=True)
     keys: dict[tuple[int, tuple[int, ...]], int] = {}
     key_of_pair = np.empty(len(pairs), dtype=np.int64)
     for n, (pair, flow) in enumerate(zip(pairs.tolist(), flows[representative].tolist(), strict=True)):
-        switch = pair // len(names)
+        switch = pair // kinds
         try:
             group = routes.groups[names[switch]][address_at(owner, flow)]
         except KeyError as error:

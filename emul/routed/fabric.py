@@ -140,6 +140,7 @@ class RoutedFabric:
         return Forwarding(
             {name: {a: ports for a, ports in own.items() if a in homes} for name, own in groups.items()},
             frozenset(self._dead_links()),
+            by_address=True,
         )
 
     def link_counters(self) -> dict[PortRef, LinkCounters]:

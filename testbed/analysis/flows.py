@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The flows of runs: what each carried, the path that it is predicted to take, and the one that was observed. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from ipaddress import ip_address
 
 import numpy as np
 import numpy.typing as npt
 
-from netmodel import ROCE_PORT, Flow, FlowFields, Forwarding, Path, PortRef, forwarding, path_of
+from netmodel import ROCE_PORT, Flow, FlowFields, Forwarding, Path, PortRef, forwarding, in_order_of, path_of
 from netmodel.flow import IPPROTO_UDP, Address, address_array
 from sdn.openflow.steering import Steering
 from sim.links import Links
@@ -70,7 +70,7 @@ class RunFlows:
 
     def rows_of(self, flows: Collection[Flow]) -> npt.NDArray[np.int32]:
         """The links of the predicted path of each of these flows, filled up with -1."""
-        return _rows(self.instance, flows, self.routes, self.links, one_by_one=bool(self.run.next_hops))
+        return _rows(self.instance, flows, self.routes, self.links)
 
     @cached_property
     def payload(self) -> _Numbers:
@@ -191,21 +191,10 @@ def _is_rerouted(experiment: Experiment) -> bool:
     return lossy or any(getattr(event, name) for event in events for name in ("cut", "kill", *OF_ROUTERS))
 
 
-def in_order_of(next_hops: Mapping[str, Mapping[str, Sequence[int]]], routes: Forwarding) -> Forwarding:
-    """The same routes, with the members of groups in the order of `next_hops`, by switch and address."""
-    groups: dict[str, Mapping[Address, tuple[int, ...]]] = {}
-    for name, own in routes.groups.items():
-        read = {_address(address): tuple(ports) for address, ports in next_hops.get(name, {}).items()}
-        groups[name] = {**own, **read}
-    return replace(routes, groups=groups)
-
-
-def _rows(
-    instance: Instance, flows: Collection[Flow], routes: Forwarding, links: Links, *, one_by_one: bool
-) -> npt.NDArray[np.int32]:
+def _rows(instance: Instance, flows: Collection[Flow], routes: Forwarding, links: Links) -> npt.NDArray[np.int32]:
     """The links of the predicted path of each flow, filled up with -1: of all at once where switches forward by
-    destination only, unless `one_by_one`, for addresses behind one switch with different groups."""
-    if instance.decided_paths is not None or routes.ingress or one_by_one or not flows:
+    destination only."""
+    if instance.decided_paths is not None or routes.ingress or not flows:
         paths = [links.row(predicted_path(instance, flow, routes)) for flow in flows]
         found = np.full((len(paths), max(map(len, paths), default=0)), -1, dtype=np.int32)
         for row, path in zip(found, paths, strict=True):

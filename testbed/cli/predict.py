@@ -14,7 +14,7 @@ from testbed.cli.fabric import HashName, fabric_of, hash_option, topology_option
 from testbed.errors import InputError
 
 if TYPE_CHECKING:
-    from netmodel import EcmpHash, Topology
+    from netmodel import EcmpHash, Forwarding, Topology
     from netmodel import Path as FabricPath
 
 _SHOWN_PORTS = 8
@@ -29,6 +29,14 @@ _SHOWN_PORTS = 8
 @click.argument("port", type=click.IntRange(0, 65535), required=False)
 @topology_option()
 @click.option("--via", metavar="SWITCH", help="List the UDP source ports whose path crosses this switch.")
+@click.option(
+    "--next-hops",
+    "next_hops_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The next hops of Linux routers, in their kernels' order: observations.json of a run on fabric routed, or "
+    'JSON such as {"leaf1": {"10.0.1.1": [6, 5]}}. The hash is then linux by default.',
+)
 @hash_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with every port.")
 def predict(
@@ -37,6 +45,7 @@ def predict(
     port: int | None,
     topology_file: Path,
     via: str | None,
+    next_hops_file: Path | None,
     hash_name: HashName | None,
     as_json: bool,
 ) -> None:
@@ -49,14 +58,20 @@ def predict(
     require("models", "paralet predict")
     from netmodel import NoRouteError
 
-    topology, hash_name, ecmp_hash = fabric_of(topology_file, hash_name)
+    given = hash_name or (None if next_hops_file is None else "linux")
+    topology, hash_name, ecmp_hash = fabric_of(topology_file, given)
+    routes = None if next_hops_file is None else _read_routes(next_hops_file, topology)
     for name in (src, dst):
         if not topology.has_host(name):
             raise InputError(f"topology {topology.name} has no host {name!r}")
     if src == dst:
         raise InputError(f"{src} is both source and destination: no link is crossed")
     try:
-        answer = _one(topology, src, dst, port, ecmp_hash) if port is not None else _all(topology, src, dst, ecmp_hash)
+        answer = (
+            _all(topology, src, dst, ecmp_hash, routes)
+            if port is None
+            else _one(topology, src, dst, port, ecmp_hash, routes)
+        )
     except NoRouteError as error:
         raise InputError(str(error)) from error
     if via is not None:
@@ -68,20 +83,34 @@ def predict(
     )
 
 
-def _one(topology: "Topology", src: str, dst: str, port: int, ecmp_hash: "EcmpHash") -> list[dict[str, Any]]:
+def _read_routes(file: Path, topology: "Topology") -> "Forwarding":
+    from netmodel.next_hop_files import read_next_hops
+    from testbed.traces.files import bytes_of
+
+    try:
+        return read_next_hops(bytes_of(file), topology, str(file))
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def _one(
+    topology: "Topology", src: str, dst: str, port: int, ecmp_hash: "EcmpHash", routes: "Forwarding | None"
+) -> list[dict[str, Any]]:
     from netmodel import Flow, path_of
 
     addresses = [topology.host(name).nics[0].address for name in (src, dst)]
-    path = path_of(topology, Flow(addresses[0], addresses[1], port), ecmp_hash)
+    path = path_of(topology, Flow(addresses[0], addresses[1], port), ecmp_hash, routes=routes)
     return [_described(topology, path, [port])]
 
 
-def _all(topology: "Topology", src: str, dst: str, ecmp_hash: "EcmpHash") -> list[dict[str, Any]]:
+def _all(
+    topology: "Topology", src: str, dst: str, ecmp_hash: "EcmpHash", routes: "Forwarding | None"
+) -> list[dict[str, Any]]:
     import numpy as np
 
     from netmodel import ENTROPY_PORTS, paths_of_ports
 
-    paths, index = paths_of_ports(topology, src, dst, ecmp_hash)
+    paths, index = paths_of_ports(topology, src, dst, ecmp_hash, routes=routes)
     return [
         _described(topology, path, (np.flatnonzero(index == number) + ENTROPY_PORTS.start).tolist())
         for number, path in enumerate(paths)

@@ -19,6 +19,7 @@ from netmodel import (
     PortRef,
     XorHash,
     forwarding,
+    in_order_of,
     leaf_spine,
     path_of,
 )
@@ -51,6 +52,22 @@ def fields(flows: list[Flow]) -> FlowFields:
 def test_paths_of_many_flows_equal_those_of_single_flows(ecmp_hash: EcmpHash, dead: tuple[str, ...]) -> None:
     cut = {TOPOLOGY.link_at(PortRef.parse(text)) for text in dead}
     routes = forwarding(TOPOLOGY, frozenset(cut))
+    links, flows = Links(TOPOLOGY), random_flows(80, 7)
+    rows = hashed_paths(links, fields(flows), ecmp_hash, routes)
+    for flow, row in zip(flows, rows.tolist(), strict=True):
+        expected = links.row(path_of(TOPOLOGY, flow, ecmp_hash, routes=routes))
+        assert row == expected + [-1] * (len(row) - len(expected))
+
+
+@pytest.mark.parametrize("ecmp_hash", [LinuxL4Hash(), OvsHash()], ids=repr)
+def test_hosts_of_one_leaf_may_be_reached_by_groups_in_different_orders(ecmp_hash: EcmpHash) -> None:
+    """As those that routers give to their kernels, one address at a time."""
+    rng = np.random.default_rng(3)
+    order = {
+        name: {str(address): rng.permutation(ports).tolist() for address, ports in groups.items()}
+        for name, groups in forwarding(TOPOLOGY).groups.items()
+    }
+    routes = in_order_of(order, forwarding(TOPOLOGY))
     links, flows = Links(TOPOLOGY), random_flows(80, 7)
     rows = hashed_paths(links, fields(flows), ecmp_hash, routes)
     for flow, row in zip(flows, rows.tolist(), strict=True):

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 import emul
 from emul import Finding, guest, rxe, sandbox
 from emul.routed import requirements
-from netmodel import dump_topology
+from netmodel import Flow, LinuxL4Hash, dump_topology, forwarding, in_order_of, load_topology, path_of
 from netmodel.printable import printable
 from testbed import bench
 from testbed.bench import transport
@@ -336,9 +336,12 @@ def test_predict_accepts_a_spec_and_a_switch(tmp_path: Path) -> None:
     assert done.stdout.startswith("h1:1 -> leaf1:4 -> spine2:2 -> leaf2:1 -> h3  ")
 
 
+FAT_TREE = "fat_tree: {k: 4, host_rate: 10 Mbit/s}"
+
+
 @pytest.mark.parametrize(("switch", "paths"), [("leaf8", 4), ("agg7", 2), ("core3", 1)])
 def test_predict_lists_paths_through_a_switch_of_any_tier(tmp_path: Path, switch: str, paths: int) -> None:
-    (fabric := tmp_path / "fabric.yaml").write_text("fat_tree: {k: 4, host_rate: 10 Mbit/s}")
+    (fabric := tmp_path / "fabric.yaml").write_text(FAT_TREE)
     done = paralet("predict", "h1", "h16", "--via", switch, "--topology", fabric, "--json")
     found = json.loads(done.stdout)["paths"]
     assert len(found) == paths
@@ -353,6 +356,57 @@ def test_predict_says_for_how_long_packets_are_under_way_where_links_have_delays
         options = ("predict", "h1", dst, 50000, "--topology", fabric)
         assert json.loads(paralet(*options, "--json").stdout)["paths"][0]["delay_s"] == delay_s
         assert paralet(*options).stdout.endswith(f"port 50000  delay {said}\n")
+
+
+def test_predict_chooses_in_the_order_of_next_hops_that_routers_had(tmp_path: Path) -> None:
+    """Of a run, and of lists that somebody wrote; both name only some of the groups."""
+    (fabric := tmp_path / "fabric.yaml").write_text(FAT_TREE)
+    topology = load_topology(fabric)
+    address = topology.host("h16").nics[0].address
+    order = {
+        name: {str(address): ports[::-1]}
+        for name, groups in forwarding(topology).groups.items()
+        if len(ports := groups[address]) > 1
+    }
+    (by_hand := tmp_path / "hops.json").write_text(json.dumps(order))
+    (of_run := tmp_path / "observations.json").write_text(json.dumps({"runs": [{}, {"next_hops": order, "seed": 1}]}))
+    flow = Flow(topology.host("h1").nics[0].address, address, 50000)
+    routes = in_order_of(order, forwarding(topology))
+    expected = [str(port) for port in path_of(topology, flow, LinuxL4Hash(), routes=routes)]
+    assert expected != [str(port) for port in path_of(topology, flow, LinuxL4Hash())]
+    for file in (by_hand, of_run):
+        options = ("--topology", fabric, "--next-hops", file, "--json")
+        answer = json.loads(paralet("predict", "h1", "h16", 50000, *options).stdout)
+        assert (answer["hash"], answer["paths"][0]["out_ports"]) == ("linux", expected)
+        crossing = json.loads(paralet("predict", "h1", "h16", "--via", expected[2].split(":")[0], *options).stdout)
+        (mine,) = [path for path in crossing["paths"] if path["out_ports"] == expected]
+        assert 50000 in mine["ports"]
+
+
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        ("[]", "is neither observations.json of a run nor next hops by switch: Input should be an object"),
+        ("{", "Invalid JSON: EOF while parsing an object at line 1 column 1"),
+        ("[" * 100_000, "Invalid JSON: recursion limit exceeded"),
+        ('{"runs": [{}]}', "has no next hops; take the observations of a run on fabric routed"),
+        ('{"leaf9": {}}', "topology fat-tree-4 has no switch 'leaf9'"),
+        ('{"leaf1": {"10.9.9.9": [3]}}', "leaf1 has next hops to '10.9.9.9', which is no host's address"),
+        ('{"leaf1": {"h16": [3]}}', "leaf1 has next hops to 'h16', which is no host's address"),
+        ('{"leaf1": {"10.0.7.2": [3, 3]}}', "must be different ports of links: [3, 3]"),
+        ('{"leaf1": {"10.0.7.2": []}}', "must be different ports of links: []"),
+        ('{"leaf1": {"10.0.7.2": [9]}}', "must be different ports of links: [9]"),
+        ('{"leaf1": {"10.0.7.2": [1]}}', "the routes to 10.0.7.2 end at host 'h1', which does not own it"),
+        ('{"leaf1": {"10.0.7.2": [3]}, "agg1": {"10.0.7.2": [1]}}', "the routes to 10.0.7.2 loop"),
+        (None, "cannot be read: No such file or directory"),
+    ],
+)
+def test_next_hops_that_fit_no_fabric_are_refused(tmp_path: Path, written: str | None, sentence: str) -> None:
+    (fabric := tmp_path / "fabric.yaml").write_text(FAT_TREE)
+    file = tmp_path / "hops.json"
+    if written is not None:
+        file.write_text(written)
+    assert_refused(paralet("predict", "h1", "h16", 50000, "--topology", fabric, "--next-hops", file), sentence)
 
 
 def test_predict_uses_source_port_rules_for_a_spec_with_pinning_rules(tmp_path: Path) -> None:
