@@ -77,6 +77,10 @@ class Models(Generic[Group, Way]):
         if checks >= _CHECKS and shared.wrong > _WRONG * checks:
             shared.model = None
 
+    def refuse(self, group: Group) -> None:
+        """The group gets no model: probes that would decide it are not answered."""
+        self._groups[group] = _Shared(None)
+
     def forget(self, group: Group) -> None:
         """The group's routes have changed: its model, if any, has to be learned again."""
         self._groups.pop(group, None)

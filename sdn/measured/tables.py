@@ -160,6 +160,14 @@ class MeasuredTables(Generic[Way]):
         place = table.place(port)
         return table.seen_s[place] if table.has(place, port) else None
 
+    def drop(self, src: int, dst: int, port: int, dst_port: int = ROCE_PORT) -> None:
+        """Forgets one port, whose probes are not answered any more."""
+        table = self._tables.get((src, dst, dst_port))
+        if table is not None and table.has(place := table.place(port), port):
+            for column in (table.ports, table.ways, table.seen_s, table.generations):
+                del column[place]
+            self.bytes -= _PORT_BYTES
+
     def forget(self, src: int, dst: int, dst_port: int = ROCE_PORT) -> None:
         """Drops a pair, of which probes are not answered any more, for example."""
         table = self._tables.pop((src, dst, dst_port), None)

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ports of which pairs to probe next, so that every pair that sends can soon be pinned. No I/O.
+
+Only pairs that were announced are probed. A pair is probed until `ENOUGH` of its ways are known, or all that it has;
+and, once a plan has chosen a way, until enough ports are known to lead along it. Doubtful ports come first.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from netmodel.probing.affine import FIRST_PORT, PORT_BITS, probes_of_model
+from sdn.measured.models import Models
+from sdn.measured.pace import Pace, Schedule
+from sdn.measured.tables import MeasuredTables
+
+Way = TypeVar("Way", bound=Hashable)
+
+ENOUGH = 8
+"""Ways that a plan should be able to choose from."""
+_BATCH = 8  # ports probed at a time, per pair
+_IN_VAIN = 64  # probes since the last that found a new way: there is no other one, or hardly
+_AIMED_IN_VAIN = 8  # times the number of ways, since the last port on the planned one: the chance of that is e^-8
+_LEARNING_TRIES = 3  # asks of a pair that learns a model, none of them answered
+_TRIES = 5  # asks of any other pair
+
+
+class PairKey(NamedTuple):
+    """A pair of NICs by their numbers, and the UDP port at which the destination receives."""
+
+    src: int
+    dst: int
+    dst_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sight(Generic[Way]):
+    """What is known of a pair before it is probed."""
+
+    ttl: int
+    """At which the router that tells the whole way answers: that of the topmost tier."""
+    routers: Hashable
+    """The set of routers that may answer, by name; sets do not overlap."""
+    router_count: int
+    ways: int
+    """The number of equal-cost paths."""
+    group: Hashable
+    """Pairs of one group have the same switches and ways: those from one leaf to one leaf, or to one pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ports to probe from a pair's source, each once."""
+
+    pair: PairKey
+    ttl: int
+    ports: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _State(Generic[Way]):
+    sight: Sight[Way]
+    drawn: int = 0  # random ports so far
+    in_vain: int = 0  # probes since the last one of use
+    silent: int = 0  # asks since the last answer
+    asked: bool = False
+    aim: Way | None = None
+    aim_ports: int = 0
+    proposed: dict[int, Way] = field(default_factory=dict)
+
+
+class Discovery(Generic[Way]):
+    """Fills `tables` with what probes of announced pairs find. Times are in seconds, and never decrease."""
+
+    def __init__(self, tables: MeasuredTables[Way], *, pace: Pace | None = None, seed: int = 0) -> None:
+        self.tables = tables
+        self.models: Models[Hashable, Way] = Models(seed)
+        self._schedule: Schedule[Hashable, Ask] = Schedule(pace)
+        self._pairs: dict[PairKey, _State[Way]] = {}
+        self._members: dict[Hashable, dict[PairKey, None]] = {}  # pairs of each group
+        self._learners: dict[Hashable, PairKey] = {}
+        self._seed = seed
+
+    def __len__(self) -> int:
+        """The number of pairs that are announced."""
+        return len(self._pairs)
+
+    def announce(self, now_s: float, pair: PairKey, sight: Sight[Way]) -> None:
+        """A pair sends, or will soon. A pair that did not answer is tried once more when it is announced again."""
+        state = self._pairs.get(pair)
+        if state is None:
+            state = self._pairs[pair] = _State(sight)
+            self._members.setdefault(sight.group, {})[pair] = None
+        state.silent = 0
+        self._ask(now_s, pair)
+
+    def release(self, now_s: float, pair: PairKey) -> None:
+        """A pair sends no more. What is known of it stays in the tables."""
+        state = self._pairs.pop(pair, None)
+        if state is not None:
+            group = state.sight.group
+            del self._members[group][pair]
+            if not self._members[group]:
+                del self._members[group]
+            if self._learners.get(group) == pair:
+                del self._learners[group]
+                self._wake(now_s, group)
+
+    def aim(self, now_s: float, pair: PairKey, way: Way, ports: int) -> None:
+        """A plan has chosen a way for an announced pair, which needs so many ports along it."""
+        state = self._pairs[pair]
+        state.aim, state.aim_ports, state.in_vain = way, ports, 0
+        self._ask(now_s, pair)
+
+    def doubt(self, now_s: float, pair: PairKey) -> None:
+        """The routes of a pair may have changed: its ports are probed again, before anything else."""
+        self.tables.doubt(*pair)
+        if pair in self._pairs:
+            self._pairs[pair].in_vain = self._pairs[pair].silent = 0
+            self._ask(now_s, pair)
+
+    def due(self, now_s: float) -> list[Ask]:
+        """What to probe now. Each is to be followed by `answered`, also where no answer came."""
+        return [ask for ask in self._schedule.due(now_s) if ask.pair in self._pairs]
+
+    def answered(self, now_s: float, ask: Ask, ways: dict[int, Way]) -> bool:
+        """What came of an `Ask`: the way of each of its ports that was answered. Other ports are ignored.
+
+        Returns whether the routes of the pair have changed since earlier probes.
+        """
+        pair, changed = ask.pair, False
+        known = set(self.tables.ways(*pair))
+        doubtful = set(self.tables.doubtful(*pair))
+        state = self._pairs.get(pair)
+        for port in ask.ports:
+            if port in ways:
+                changed |= self.tables.saw(now_s, pair.src, pair.dst, port, ways[port], pair.dst_port) is not None
+            elif ways and port in doubtful:  # others are answered, so this one costs less to replace
+                self.tables.drop(pair.src, pair.dst, port, pair.dst_port)
+            if state is not None and (predicted := state.proposed.pop(port, None)) is not None and port in ways:
+                self.models.checked(state.sight.group, predicted == ways[port])
+        if state is None:
+            return changed
+        state.asked = False
+        group = state.sight.group
+        if changed:
+            self.models.forget(group)
+            self._learners.pop(group, None)
+        found = {ways[port] for port in ask.ports if port in ways}
+        of_use = changed or state.aim in found if state.aim is not None else changed or not found <= known
+        state.in_vain = 0 if of_use else state.in_vain + len(ask.ports)
+        state.silent = 0 if found else state.silent + 1
+        learns = self._learners.get(group) == pair and self.models.affine(group) is None
+        if learns and state.silent >= _LEARNING_TRIES:
+            self.models.refuse(group)
+        self._ask(now_s, pair)
+        if learns and self.models.affine(group) is not None:
+            self._wake(now_s, group)
+        return changed
+
+    def ready(self, pair: PairKey) -> bool:
+        """Whether enough is known of an announced pair: enough ways to plan, or the ports of the planned one."""
+        state = self._pairs[pair]
+        known = self.tables.known(*pair)
+        if state.aim is not None:
+            return sum(way == state.aim for way in known.values()) >= state.aim_ports
+        return len(set(known.values())) >= min(ENOUGH, state.sight.ways)
+
+    def _wake(self, now_s: float, group: Hashable) -> None:
+        """Goes on with the pairs of a group, which may have waited for its model."""
+        for pair in list(self._members.get(group, ())):
+            self._ask(now_s, pair)
+
+    def _ask(self, now_s: float, pair: PairKey) -> None:
+        """Schedules the next ports of a pair, if it needs some and none are under way."""
+        state = self._pairs[pair]
+        if state.asked or state.silent >= _TRIES:
+            return
+        doubtful = self.tables.doubtful(*pair)
+        ports = doubtful[:_BATCH] or self._wanted(pair, state)[:_BATCH]
+        if ports:
+            state.asked = True
+            ask = Ask(pair, state.sight.ttl, tuple(ports))
+            sight = state.sight
+            self._schedule.add(
+                now_s, sight.routers, sight.router_count, pair.src, ask, len(ports), urgent=bool(doubtful)
+            )
+
+    def _wanted(self, pair: PairKey, state: _State[Way]) -> list[int]:
+        group = state.sight.group
+        known = self.tables.known(*pair)
+        if self.models.affine(group) is None and self._is_worth_learning(state):
+            if self._learners.setdefault(group, pair) != pair:
+                if known:
+                    return []  # until the model is there, or it is known that there is none
+            elif wanted := self.models.wanted(group, known):
+                return list(wanted)
+        most = _IN_VAIN if state.aim is None else max(_IN_VAIN, _AIMED_IN_VAIN * state.sight.ways)
+        if self.ready(pair) or state.in_vain >= most:
+            return []
+        proposed: dict[int, Way] = {}
+        if state.aim is not None:
+            targets, each = [state.aim], state.aim_ports
+        else:
+            reached = set(known.values())
+            missing = [way for way in self.models.ways(group, known) if way not in reached]
+            targets, each = missing[: ENOUGH - len(reached)], 1
+        for way in targets:
+            proposed |= dict.fromkeys(self.models.proposed(group, known, way, each), way)
+        if proposed:
+            state.proposed |= proposed
+            return list(proposed)
+        return self._random(pair, state, known)
+
+    def _is_worth_learning(self, state: _State[Way]) -> bool:
+        """Whether a model would save the pairs of a group more probes than it takes."""
+        ways = state.sight.ways
+        enough = min(ENOUGH, ways)
+        sampled = sum(ways / (ways - found) for found in range(enough)) + state.aim_ports * ways
+        proposed = 1 + enough + state.aim_ports
+        return len(self._members[state.sight.group]) * (sampled - proposed) > probes_of_model(ways)
+
+    def _random(self, pair: PairKey, state: _State[Way], known: dict[int, Way]) -> list[int]:
+        """Ports that are not known, drawn by chance: about as many as it takes to find one on a way that is missing."""
+        ways = state.sight.ways
+        missing = 1 if state.aim is not None else min(ENOUGH, ways) - len(set(known.values()))
+        most = min(_BATCH, max(missing, ways // missing))
+        found: list[int] = []
+        while len(found) < most and state.drawn >> PORT_BITS == 0:
+            port = FIRST_PORT | _mixed(self._seed, pair, state.drawn)
+            state.drawn += 1
+            if port not in known and port not in found:
+                found.append(port)
+        return found
+
+
+def _mixed(seed: int, pair: PairKey, number: int) -> int:
+    """A number of `PORT_BITS` bits without order: SplitMix64 of the pair's `number`-th draw."""
+    z = (seed + (pair.src << 40) + (pair.dst << 16) + pair.dst_port + number * 0x9E3779B97F4A7C15) & (2**64 - 1)
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
+    return (z ^ (z >> 31)) & ((1 << PORT_BITS) - 1)
