@@ -26,6 +26,8 @@ from testbed.traces.files import LONGEST_S, MOST_TASKS, bytes_of
 from testbed.traces.protobuf import Field, Message, delimited
 from testbed.training.tasks import TaskGraph
 
+_BARRIER = 9  # of `comm_type`
+_BOOLEANS = 28  # field of an AttributeProto
 _METADATA, _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 1, 4, 5, 6, 7  # types of nodes
 _OPERATIONS: dict[int, Operation] = {
     0: "all_reduce",
@@ -59,6 +61,8 @@ class _Node:
     calls: list[int] = field(default_factory=list)
     """`ctrl_deps`."""
     attributes: dict[str, Value] = field(default_factory=dict)
+    dimensions: tuple[bool, ...] = ()
+    """`involved_dim`: by dimension of the network, whether a collective goes through it. Empty: through all."""
 
     def fail(self, what: str) -> ValueError:
         return ValueError(f"{self.file}: byte {self.place}: node {self.id} {what}")
@@ -155,20 +159,30 @@ def _node(path: Path, message: Message) -> _Node:
                 node.duration_us = entry.unsigned()
             case 10:
                 name, value = _attribute(entry.message())
-                if value is not None:
+                if isinstance(value, tuple):
+                    node.dimensions = value if name == "involved_dim" else node.dimensions
+                elif value is not None:
                     node.attributes[name] = value
     return node
 
 
-def _attribute(message: Message) -> tuple[str, Value | None]:
-    """Name and value; None for lists and bytes, which no attribute read here has."""
-    name, value = "", None
+def _attribute(message: Message) -> tuple[str, Value | tuple[bool, ...] | None]:
+    """Name and value; None for bytes and lists other than of booleans, which no attribute read here has."""
+    name: str = ""
+    value: Value | tuple[bool, ...] | None = None
     for entry in message.fields():
         if entry.number == 1:
             name = entry.text()
+        elif entry.number == _BOOLEANS:
+            value = _booleans(entry.message())
         elif (found := _value(entry)) is not None:
             value = found
     return name, value
+
+
+def _booleans(message: Message) -> tuple[bool, ...]:
+    """The values of a BoolList."""
+    return tuple(bool(value) for each in message.fields() if each.number == 1 for value in each.many_unsigned())
 
 
 def _value(entry: Field) -> Value | None:
@@ -269,9 +283,15 @@ class _Builder:
                 raise node.fail(
                     f"({node.name!r}) is a collective without comm_type; add it, or set is_cpu_op of a launch"
                 )
-        kind, size = first.number("comm_type"), first.number("comm_size", 0)
-        for node in same[1:]:
-            if (node.number("comm_type"), node.number("comm_size", 0)) != (kind, size):
+        kind = first.number("comm_type")
+        least = 0 if kind == _BARRIER else None  # a barrier has no size
+        size = first.number("comm_size", least)
+        for node in same:
+            if not all(node.dimensions):
+                raise node.fail(
+                    "leaves out dimensions (involved_dim); name its members by pg_name, without involved_dim"
+                )
+            if (node.number("comm_type"), node.number("comm_size", least)) != (kind, size):
                 raise node.fail(f"differs in type or size from node {first.id} of {first.file}, the same collective")
         what = _OPERATIONS.get(kind)
         if what is None:
@@ -281,7 +301,11 @@ class _Builder:
         )
 
     def transfers(self) -> None:
-        """A transfer for each send and its receive. It starts when both nodes could."""
+        """A transfer for each send and its receive.
+
+        It starts when the send can, as in ASTRA-sim, whose sends wait for no receiver. The receive ends when the data
+        are there and what it waits for has ended.
+        """
         waiting: defaultdict[tuple[int, int, int], list[tuple[int, _Node]]] = defaultdict(list)
         for rank, nodes in enumerate(self.nodes):
             for node in nodes:
@@ -311,4 +335,5 @@ class _Builder:
         if source == target:
             raise send.fail("sends to its own rank")
         number = self.graph.send(source, target, size, name=send.name)
-        self.tasks |= {(source, send.id): (number, number), (target, receive.id): (number, number)}
+        received = self.graph.join((number,), receive.name)
+        self.tasks |= {(source, send.id): (number, number), (target, receive.id): (received, received)}

@@ -27,9 +27,14 @@ def data(field_number: int, content: bytes) -> bytes:
     return varint(field_number << 3 | 2) + varint(len(content)) + content
 
 
-def attribute(name: str, value: bool | int | str | float) -> bytes:
-    """bool_val, int64_val, string_val or double_val."""
-    if isinstance(value, bool):
+Value = bool | int | str | float | list[bool]
+
+
+def attribute(name: str, value: Value) -> bytes:
+    """bool_list, bool_val, int64_val, string_val or double_val."""
+    if isinstance(value, list):
+        coded = data(28, data(1, bytes(value)))
+    elif isinstance(value, bool):
         coded = number(27, value)
     elif isinstance(value, int):
         coded = number(9, value)
@@ -46,7 +51,7 @@ class Node:
     type: int
     after: list[int] = field(default_factory=list)
     duration_us: int = 0
-    attributes: dict[str, bool | int | str | float] = field(default_factory=dict)
+    attributes: dict[str, Value] = field(default_factory=dict)
     packed: bool = True
     calls: list[int] = field(default_factory=list)
     """ctrl_deps."""
@@ -89,7 +94,7 @@ def golden() -> list[list[Node]]:
         if rank == 1:
             nodes.append(Node(5, RECEIVE, [4], attributes={"comm_src": 0, "comm_tag": 7, "comm_size": 3_000}))
         if rank < 2:
-            gather: dict[str, bool | int | str | float] = {"comm_type": ALL_GATHER, "comm_size": 1_000, "pg_name": "tp"}
+            gather: dict[str, Value] = {"comm_type": ALL_GATHER, "comm_size": 1_000, "pg_name": "tp"}
             nodes.append(Node(6, COLLECTIVE, [5], attributes=gather))
         ranks.append(nodes)
     return ranks

@@ -101,8 +101,35 @@ def test_an_accelerators_collective_without_a_type_is_refused_with_its_name(tmp_
         read_chakra(files.write(tmp_path / "t", [nodes]))
 
 
+def test_a_send_does_not_wait_for_its_receiver(tmp_path: Path) -> None:
+    """Each rank of this ring sends before it receives, as in ASTRA-sim's; a receive also waits for its own node."""
+    ranks = [
+        [
+            Node(1, SEND, attributes={"comm_dst": 1 - rank, "comm_size": 3000}),
+            Node(2, COMPUTE, [], 5),
+            Node(3, RECEIVE, [1, 2], attributes={"comm_src": 1 - rank, "comm_size": 3000}),
+            Node(4, COMPUTE, [3], 2),
+        ]
+        for rank in (0, 1)
+    ]
+    assert run(read_chakra(files.write(tmp_path / "t", ranks)), RATE_BPS).seconds == pytest.approx(7e-6)
+    ranks[1][0] = Node(1, SEND, [5], attributes={"comm_dst": 0, "comm_size": 3000})
+    ranks[1].append(Node(5, COMPUTE, [], 40))
+    assert run(read_chakra(files.write(tmp_path / "t", ranks)), RATE_BPS).seconds == pytest.approx((45 + 3 + 2) * 1e-6)
+
+
+def test_dimensions_that_are_all_involved_leave_nobody_out(tmp_path: Path) -> None:
+    attributes: dict[str, files.Value] = {
+        "comm_type": files.ALL_REDUCE,
+        "comm_size": 1000,
+        "involved_dim": [True, True],
+    }
+    graph = read_chakra(files.write(tmp_path / "t", [[Node(0, COLLECTIVE, attributes=attributes)]] * 4))
+    assert list(graph.sent_bytes()) == [1500] * 4
+
+
 def test_of_nodes_that_wait_for_a_circle_one_of_the_circle_is_named(tmp_path: Path) -> None:
-    shared: dict[str, bool | int | str | float] = {"comm_type": files.BROADCAST, "comm_size": 9}
+    shared: dict[str, files.Value] = {"comm_type": files.BROADCAST, "comm_size": 9}
     ranks = [
         [Node(1, COMPUTE, [3]), Node(2, COLLECTIVE, [3], attributes=shared), Node(3, COMPUTE, [2])],
         [Node(2, COLLECTIVE, attributes=shared)],
@@ -125,6 +152,11 @@ def test_of_nodes_that_wait_for_a_circle_one_of_the_circle_is_named(tmp_path: Pa
             [[Node(1, COLLECTIVE, attributes={"comm_type": files.GATHER, "comm_size": 9})]],
             "t.0.et: byte 9: node 1 is a",
         ),
+        ([[Node(1, COLLECTIVE, attributes={"comm_type": 0})]], "t.0.et: byte 9: node 1 needs an attribute comm_size"),
+        (
+            [[Node(1, COLLECTIVE, attributes={"comm_type": 0, "comm_size": 9, "involved_dim": [True, False]})]] * 2,
+            "t.0.et: byte 9: node 1 leaves out dimensions (involved_dim); name its members by pg_name",
+        ),
         ([[Node(1, COLLECTIVE, attributes={"comm_type": 0, "comm_size": -9})]], "t.0.et: byte 9: node 1 needs an"),
         ([[Node(1, COLLECTIVE, attributes={"comm_type": 0, "comm_size": 0.5})]], "t.0.et: byte 9: node 1 needs an"),
         (
@@ -132,7 +164,7 @@ def test_of_nodes_that_wait_for_a_circle_one_of_the_circle_is_named(tmp_path: Pa
             "t.1.et: byte 9: node 1 differs in type or size",
         ),
         (
-            [[Node(1, COLLECTIVE, attributes={"comm_type": 0})], []],
+            [[Node(1, COLLECTIVE, attributes={"comm_type": 0, "comm_size": 9})], []],
             "t.0.et: byte 9: node 1 is a collective of all ranks",
         ),
         ([[Node(1, SEND, attributes={"comm_dst": 1, "comm_size": 9})], []], "t.0.et: byte 9: node 1 sends to rank 1"),
