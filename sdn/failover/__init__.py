@@ -4,7 +4,7 @@
 Pure: no clock, no thread, no socket. Its caller calls `Precomputed.step` whenever it has time.
 """
 
-from sdn.failover.failures import Failure, failures, plan_after
+from sdn.failover.failures import Failure, failures, plan_after, repaired
 from sdn.failover.precomputed import Precomputed
 
-__all__ = ["Failure", "Precomputed", "failures", "plan_after"]
+__all__ = ["Failure", "Precomputed", "failures", "plan_after", "repaired"]

@@ -1,55 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The single failures of a two-level Clos, and the plan after each."""
+"""The single failures of a fabric of two tiers or three, and the plan after each."""
 
-from dataclasses import dataclass
+from itertools import chain
+from typing import TypeAlias, cast
 
 import numpy as np
 
-from sdn.planners import Clos, Plan, repair
+from sdn.planners import Clos, Plan, links, pods, repair
+from sdn.planners.links import AnyClos, AnyPlan
+from sdn.planners.pods import PodClos
+
+Failure: TypeAlias = frozenset[int]
+"""The links that fail together, by their numbers in `sdn.planners.links`: one, or all of a switch above the leaves."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Failure:
-    """The failure of a link of a spine, if `tor` and `link` are given, or of the whole spine, if neither is."""
+def failures(fabric: AnyClos, plan: AnyPlan | None = None) -> list[Failure]:
+    """Every failure of a live link, or of a switch above the leaves, in descending order of the demand it would cut.
 
-    spine: int
-    tor: int | None = None
-    link: int | None = None
-
-    def __post_init__(self) -> None:
-        if (self.tor is None) != (self.link is None):
-            raise ValueError("a failed link has a ToR and a number; a failed spine has neither")
-
-    def leaves(self, fabric: Clos) -> Clos:
-        """The fabric after the failure. Raises IndexError when `fabric` has no such link or spine."""
-        if self.tor is None or self.link is None:
-            return fabric.without(spines=[self.spine])
-        return fabric.without(links=[(self.tor, self.spine, self.link)])
-
-
-def failures(fabric: Clos, plan: Plan | None = None) -> list[Failure]:
-    """Every failure of a live link, or of a spine with one, in descending order of the demand that it would cut.
-
-    The demand is that of `plan`, both ways. Failures of equal demand, or without a plan, are ordered by kind, spines
-    first, and by number.
+    The demand is that of `plan`, both ways. Of failures of equal demand, or without a plan, switches come first, and
+    then the order is that of numbers. A switch with one live link is a failure of that link.
     """
-    live = fabric.link_rate_bps > 0
-    load = np.zeros(live.shape) if plan is None else plan.loads.sum(axis=0)
-    found = [(-float(load[:, s].sum()), Failure(s)) for s in range(fabric.spines) if live[:, s].any()]
-    found += [(-float(load[t, s, k]), Failure(s, t, k)) for t, s, k in np.argwhere(live).tolist()]
-    return [
-        failure
-        for _, failure in sorted(found, key=lambda ranked: (ranked[0], ranked[1].tor is not None, _key(ranked[1])))
-    ]
+    live = np.flatnonzero(links.rates(fabric) > 0)
+    load = np.zeros(links.rates(fabric).size) if plan is None else links.loads(plan).sum(axis=0)
+    switches = links.of_switches(fabric)
+    found = dict.fromkeys(map(frozenset, chain(switches, ([link] for link in live.tolist()))))
+    cut = {failure: float(load[list(failure)].sum()) for failure in found}
+    return sorted(found, key=lambda failure: -cut[failure])
 
 
-def plan_after(plan: Plan, failure: Failure) -> Plan:
+def plan_after(plan: AnyPlan, failure: Failure) -> AnyPlan:
     """The plan to change to after `failure`. It keeps working routes where that does not increase congestion.
 
-    See `sdn.planners.repair`. Raises IndexError when the fabric has no such link or spine.
+    See `sdn.planners.repair`. Raises IndexError when the fabric has no such link.
     """
-    return repair(plan, failure.leaves(plan.fabric))
+    return repaired(plan, links.without(plan.fabric, failure))
 
 
-def _key(failure: Failure) -> tuple[int, int, int]:
-    return failure.spine, -1 if failure.tor is None else failure.tor, -1 if failure.link is None else failure.link
+def repaired(plan: AnyPlan, fabric: AnyClos) -> AnyPlan:
+    """A plan for the same commodities on the same fabric with other links dead, by `repair` for two tiers or three."""
+    if isinstance(plan, Plan):
+        return repair(plan, cast(Clos, fabric))
+    return pods.repair(plan, cast(PodClos, fabric))

@@ -17,6 +17,8 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
+from sdn.path_service.next_hops import Listed
+
 MOST_FLOWS = 100_000
 TIMEOUT_S = 30.0
 """The time in seconds within which a request must be sent and answered."""
@@ -49,7 +51,14 @@ class LinkChange(Struct, tag="link", tag_field="type", frozen=True):
     up: bool = False
 
 
-Request: TypeAlias = Status | Flows | Paths | LinkChange
+class NextHops(Struct, tag="next_hops", tag_field="type", frozen=True):
+    """The groups of all switches, as they were read: see `PathService.next_hops`."""
+
+    token: str
+    groups: Listed
+
+
+Request: TypeAlias = Status | Flows | Paths | LinkChange | NextHops
 
 
 class AdminError(Exception):

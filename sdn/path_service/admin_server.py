@@ -16,11 +16,21 @@ from typing import Any
 
 import msgspec
 
-from sdn.path_service.admin import TIMEOUT_S, AdminError, Flows, LinkChange, Paths, Request, Status, short_name
+from sdn.path_service.admin import (
+    TIMEOUT_S,
+    AdminError,
+    Flows,
+    LinkChange,
+    NextHops,
+    Paths,
+    Request,
+    Status,
+    short_name,
+)
 from sdn.path_service.links import links_named
 from sdn.path_service.server import Server
 
-_MAX_LINE = 8 * 1024
+_MAX_LINE = 4 * 1024 * 1024  # the next hops of all switches
 _MOST_REQUESTS = 16  # at the same time; beyond this the oldest one is ended
 _PARTS = 32  # of an answer that are made before hosts are served again
 
@@ -103,6 +113,8 @@ def _answer(server: Server, token: str, line: bytes) -> Iterator[bytes]:
             return _object({"now_s": server.now()}, "flows", service.flows(request.most))
         case Paths():
             return _object({}, "links", service.paths())
+        case NextHops():
+            return _object(_read(server, request))
     return _object(_change(server, request))
 
 
@@ -125,3 +137,11 @@ def _change(server: Server, request: LinkChange) -> dict[str, Any]:
     except KeyError as error:
         return {"error": error.args[0]}
     return {"links": [f"{link.a} {link.b}" for link in links], "up": request.up}
+
+
+def _read(server: Server, request: NextHops) -> dict[str, Any]:
+    try:
+        server.next_hops(request.groups)
+    except ValueError as error:
+        return {"error": f"the next hops cannot be taken over: {error}"}
+    return {"switches": len(request.groups)}

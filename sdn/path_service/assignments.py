@@ -13,6 +13,7 @@ from sdn.path_service.messages import Assign, Error, ServiceMessage
 from sdn.path_service.parties import Client, Pair, Parties
 from sdn.path_service.ports import Peer
 from sdn.path_service.routing import Routing
+from sdn.planners.links import reversed_way
 
 Sends: TypeAlias = list[tuple[int, ServiceMessage]]
 """Messages to send, each with the connection that gets it."""
@@ -62,11 +63,10 @@ class Assignments:
 
     def update_reverse(self, pair: Pair, sends: Sends) -> None:
         """Sends the peer the ports of its acknowledgements, which return over the links of the data."""
-        spine, up, down = pair.way
         for back in pair.reverse or self._parties.reverse(pair):
             if back.commodity is not None:  # these lanes carry an elephant of the peer's
                 continue
-            ports = self._routing.ports(back, (spine, down, up))
+            ports = self._routing.ports(back, reversed_way(pair.way))
             if back.sent is not ports:
                 self._assign(back, ports, None, None, sends)
                 self._counts["pushed"] += 1

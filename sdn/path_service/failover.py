@@ -7,18 +7,17 @@ way the failure would cut and which the plan does not know.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
-from sdn.failover import Failure, Precomputed, failures, plan_after
+from sdn.failover import Failure, Precomputed, failures, plan_after, repaired
 from sdn.path_service.parties import Pair
-from sdn.path_service.ports import Peer, PortTables, Way
+from sdn.path_service.ports import Peer, PortTables
 from sdn.path_service.routing import Routing
-from sdn.planners import Clos, Plan, repair
-from sdn.planners.cabling import LinkIndex
+from sdn.planners import links
+from sdn.planners.links import AnyClos, Way
 
+_MOST_PLANS = 8192  # failures that get a plan, those first that would cut most
 _MOST_CHANGES = 10_000  # changed pairs that are remembered; when there are more, all plans are made anew
 _CHECKED = 256  # changed pairs that are checked in one step
 _PORTS_AHEAD = 16  # rerouted commodities of a plan whose ports are looked up ahead
@@ -42,13 +41,13 @@ class Detours:
 class Failover:
     """The failover plans for a routing, made a step at a time."""
 
-    def __init__(self, routing: Routing, nic_tor: list[int], counts: Counter[str]) -> None:
+    def __init__(self, routing: Routing, counts: Counter[str]) -> None:
         self._routing = routing
-        self._tor = nic_tor
         self._counts = counts
         self._plans = Precomputed[Failure, Detours](self._failures, self._plan_for)
         self._lookups: deque[tuple[PortTables, int, int, Way, int, int]] = deque()  # arguments of `PortTables.ports`
         self._changed: deque[Pair] = deque(maxlen=_MOST_CHANGES)  # pairs that arrived or were rerouted, unchecked
+        self._switches: dict[int, list[Failure]] | None = None  # by link: the failures of whole switches that have it
 
     def __len__(self) -> int:
         """The number of failures that have a plan."""
@@ -70,34 +69,33 @@ class Failover:
         """Discard all plans, because links have changed."""
         self._plans.restart()
         self._lookups.clear()
+        self._switches = None
 
     def prepare(self) -> bool:
         """Does one step of the work ahead of failures. False when there is none left."""
         return self._look_up_ports() or self._check_changes() or self._plans.step()
 
-    def plan_for(self, links: list[LinkIndex]) -> Detours | None:
+    def plan_for(self, failure: Failure) -> Detours | None:
         """The plan for the failure of exactly these links; None where there is none."""
-        failure = self._single_failure(links)
-        return None if failure is None else self._plans.for_failure(failure)
+        return self._plans.for_failure(failure)
 
-    def apply(self, detours: Detours, fabric: Clos, cut: list[Pair]) -> list[Pair]:
+    def apply(self, detours: Detours, fabric: AnyClos, cut: list[Pair]) -> list[Pair]:
         """Changes the routing to a plan, repaired if it lacks some of `cut`. Returns the pairs that were rerouted."""
         now = self._routing.plan()
         pairs = [self._routing.pairs[number] for number in self._routing.numbers()]
         ways = [detours.of(pair) or pair.way for pair in pairs]
-        spine, up, down = np.array(ways, dtype=np.int32).reshape(-1, 3).T
         ready = sum(detours.of(pair) is not None for pair in cut)
         if ready == len(cut):
-            plan = Plan(fabric, now.commodities, now.planner, spine, up, down, now.bound, now.why)
+            plan = links.with_ways(now, fabric, ways)
             self._counts["prepared plans used"] += 1
         else:
-            plan = repair(Plan(now.fabric, now.commodities, now.planner, spine, up, down, now.bound, now.why), fabric)
+            plan = repaired(links.with_ways(now, now.fabric, ways), fabric)
             self._counts["prepared plans mended"] += 1
         self._counts["elephants cut, path ready"] += ready
         return self._routing.adopt(plan, detours.tables)
 
     def _failures(self) -> list[Failure]:
-        return failures(self._routing.fabric, self._routing.plan())
+        return failures(self._routing.fabric, self._routing.plan())[:_MOST_PLANS]
 
     def _plan_for(self, failure: Failure) -> Detours:
         now = self._routing.plan()
@@ -105,16 +103,16 @@ class Failover:
         tables = self._routing.tables.around(plan.fabric)
         numbers = self._routing.numbers()
         ways = {}
-        moved = np.flatnonzero((plan.spine != now.spine) | (plan.up != now.up) | (plan.down != now.down))
-        for done, i in enumerate(moved.tolist()):
-            pair = self._routing.pairs[numbers[i]]
+        both = zip(links.ways(now), links.ways(plan), numbers, strict=True)
+        moved = ((way, number) for was, way, number in both if was != way)
+        for done, (way, number) in enumerate(moved):
+            pair = self._routing.pairs[number]
             client, peer = pair.client, pair.peer
-            way = spine, up, down = int(plan.spine[i]), int(plan.up[i]), int(plan.down[i])
             ways[client.key, peer.at] = pair.way, way
             if done < _PORTS_AHEAD:
                 self._lookups.append((tables, client.nic, peer.nic, way, client.lanes, peer.at[1]))
                 for receiver in peer.receivers.values():
-                    back = peer.nic, client.nic, (spine, down, up), receiver.lanes, client.endpoint.at[1]
+                    back = peer.nic, client.nic, links.reversed_way(way), receiver.lanes, client.endpoint.at[1]
                     self._lookups.append((tables, *back))
         return Detours(ways, tables)
 
@@ -135,18 +133,19 @@ class Failover:
             pair = self._changed.popleft()
             if pair.commodity is None or pair.way[0] < 0:
                 continue
-            spine, up, down = pair.way
-            src, dst = self._tor[pair.client.nic], self._tor[pair.peer.nic]
-            for failure in (Failure(spine), Failure(spine, src, up), Failure(spine, dst, down)):
+            for failure in self._cutting(pair):
                 detours = self._plans.for_failure(failure)
                 if detours is not None and detours.of(pair) is None:
                     self._plans.discard(failure)
         return bool(self._changed)
 
-    def _single_failure(self, links: list[LinkIndex]) -> Failure | None:
-        if len(links) == 1:
-            tor, spine, link = links[0]
-            return Failure(spine, tor, link)
-        spines = {spine for _, spine, _ in links}
-        live = np.count_nonzero(self._routing.fabric.link_rate_bps[:, list(spines)])
-        return Failure(spines.pop()) if len(spines) == 1 and live == len(links) else None
+    def _cutting(self, pair: Pair) -> Iterator[Failure]:
+        """The single failures that would cut a pair's way; some of them several times."""
+        if self._switches is None:
+            self._switches = {}
+            for switch in map(frozenset, links.of_switches(self._routing.fabric)):
+                for link in switch:
+                    self._switches.setdefault(link, []).append(switch)
+        for link in links.on_way(self._routing.fabric, pair.client.nic, pair.peer.nic, pair.way):
+            yield frozenset((link,))
+            yield from self._switches.get(link, ())

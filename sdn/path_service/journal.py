@@ -8,6 +8,7 @@ event with its time `t` in seconds:
     {"t": 1.6, "conn": 7, "lines": [..]}         the lines of the host, unchanged
     {"t": 1.7, "conn": 7, "gone": true}
     {"t": 1.8, "links": ["leaf1:5"], "up": false}
+    {"t": 1.8, "groups": {"leaf1": [{"ports": [5, 4], "addresses": ["10.0.1.1"]}]}}    next hops that were read
     {"t": 1.9, "tick": true}
     {"t": 1.9, "prepared": 3}                    calls of `PathService.prepare`
     {"t": 2.0, "dropped": 120}                   events that could not be written: no replay from here
@@ -28,6 +29,7 @@ from netmodel import EcmpHash, Link, PortRef, Topology, TopologySpec, dump_topol
 from sdn.path_service.assignments import Sends
 from sdn.path_service.log_file import LogError
 from sdn.path_service.messages import Hello, from_host
+from sdn.path_service.next_hops import Listed, unlisted
 from sdn.path_service.service import Options, PathService
 
 VERSION = 1
@@ -61,6 +63,9 @@ class Journal:
     def links(self, now_s: float, links: Iterable[Link], up: bool) -> None:
         self._add(_line({"t": now_s, "links": [str(link.a) for link in links], "up": up}))
 
+    def next_hops(self, now_s: float, groups: Listed) -> None:
+        self._add(msgspec.json.encode({"t": now_s, "groups": groups}) + b"\n")
+
     def tick(self, now_s: float) -> None:
         self._add(b'{"t":%.6f,"tick":true}\n' % now_s)
 
@@ -83,6 +88,7 @@ class _Entry(msgspec.Struct):
     gone: bool = False
     links: list[str] | None = None
     up: bool = False
+    groups: Listed | None = None
     prepared: int = 0
     dropped: int = 0
 
@@ -133,6 +139,8 @@ def _done(service: PathService, entry: _Entry) -> Sends:
     if entry.links is not None:
         links = [service.topology.link_at(PortRef.parse(name)) for name in entry.links]
         return service.link(entry.t, links, entry.up)
+    if entry.groups is not None:
+        return service.next_hops(entry.t, unlisted(entry.groups))
     return service.tick(entry.t)
 
 

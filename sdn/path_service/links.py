@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links between leaves and spines by name."""
+"""Links between switches by name."""
 
 from itertools import chain
 
@@ -7,10 +7,10 @@ from netmodel import Link, Topology
 
 
 def links_named(topology: Topology, name: str) -> tuple[Link, ...]:
-    """The links between leaves and spines that `name` stands for, in the topology's order.
+    """The links between switches that `name` stands for, in the topology's order.
 
     A port of either end ("leaf1:5"), two switches ("leaf1-spine2": all links between them), or one switch ("spine2":
-    all its links to the other level). Raises KeyError, with a sentence, when there are none.
+    all its links to others). Raises KeyError, with a sentence, when there are none.
     """
     switches = {switch.name for switch in topology.switches}
     fabric = [link for link in topology.links if {link.a.node, link.b.node} <= switches]
@@ -23,8 +23,6 @@ def links_named(topology: Topology, name: str) -> tuple[Link, ...]:
         or {link.a.node, link.b.node} in pairs
     )
     if not found:
-        example = f"{fabric[0].a} or {fabric[0].a.node}-{fabric[0].b.node}" if fabric else "none: it has no spine"
-        raise KeyError(
-            f"{name!r} is not a link between a leaf and a spine of {topology.name}; such a link is {example}"
-        )
+        example = f"{fabric[0].a} or {fabric[0].a.node}-{fabric[0].b.node}" if fabric else "none: there is one switch"
+        raise KeyError(f"{name!r} is not a link between two switches of {topology.name}; such a link is {example}")
     return found

@@ -8,8 +8,9 @@ receive at one `Endpoint`, for a host may have several device objects.
 from collections.abc import Iterable
 
 from sdn.path_service.messages import Hello
-from sdn.path_service.ports import Peer, PortTables, Way
+from sdn.path_service.ports import Peer, PortTables
 from sdn.planners import UNREACHABLE
+from sdn.planners.links import Way
 
 MOST_PAIRS = 16_384
 """Pairs that one client may have. Beyond this number, its pairs without a commodity are forgotten."""

@@ -2,38 +2,43 @@
 """Planners kept up while commodities arrive and depart: one interface for all of `sdn.planners.PLANNERS`."""
 
 from collections.abc import Callable, Iterable
-from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
-import numpy as np
-
-from sdn.planners import LOCAL, PLANNERS, Clos, Commodities, Incremental, Plan, Route, ecmp
+from sdn.planners import LOCAL, PLANNERS, Clos, Commodities, Incremental, Route, links
+from sdn.planners.links import AnyClos, AnyPlan, Way
+from sdn.planners.pods import IncrementalPods, PodRoute
 
 Ends = tuple[int, int]
 """Source and destination NIC of a commodity."""
 
+AnyRoute: TypeAlias = Route | PodRoute
+"""The number of a commodity, and then its way."""
+
 
 class LivePlan(Protocol):
-    """A plan that is kept up, such as `sdn.planners.Incremental`. Commodity numbers are never reused."""
+    """A plan that is kept up, such as `sdn.planners.Incremental`. Commodity numbers are never reused.
+
+    Its fabric has two tiers or three, and its routes and plans are of that kind.
+    """
 
     max_reroutes: int | None
     """The most other commodities that the next arrival or departure may reroute. Only incremental planners use it."""
 
     @property
-    def fabric(self) -> Clos: ...
+    def fabric(self) -> AnyClos: ...
 
-    def arrive(self, src: int, dst: int) -> tuple[Route, tuple[Route, ...]]:
+    def arrive(self, src: int, dst: int) -> tuple[AnyRoute, tuple[AnyRoute, ...]]:
         """Adds a commodity from NIC `src` to NIC `dst`, of the same demand as all others.
 
         Returns its route, and the new routes of commodities that made room.
         """
         ...
 
-    def depart(self, commodity: int) -> tuple[Route, ...]:
+    def depart(self, commodity: int) -> tuple[AnyRoute, ...]:
         """Removes a commodity. Returns the routes of others that changed."""
         ...
 
-    def refit(self, fabric: Clos) -> tuple[Route, ...]:
+    def refit(self, fabric: Any) -> tuple[AnyRoute, ...]:
         """Replans for the same fabric with other links dead. Returns the routes that changed."""
         ...
 
@@ -41,7 +46,7 @@ class LivePlan(Protocol):
         """The commodities' numbers, in the order of `plan()`."""
         ...
 
-    def plan(self) -> Plan: ...
+    def plan(self) -> AnyPlan: ...
 
 
 class _Commodities:
@@ -61,54 +66,56 @@ class _Commodities:
         return Commodities.of([src for src, _ in ends], [dst for _, dst in ends])
 
 
+_PlannerOf: TypeAlias = Callable[[Any, Commodities], AnyPlan]
+
+
 class FullReplan:
     """Plans all commodities again at every change, in order of arrival: greedy, annealing, ilp.
 
     A change takes time linear in the number of commodities, or more: use it for hundreds, not for thousands.
     """
 
-    def __init__(self, planner: Callable[[Clos, Commodities], Plan], fabric: Clos) -> None:
+    def __init__(self, planner: _PlannerOf, fabric: AnyClos) -> None:
         self.max_reroutes: int | None = None
         self._planner = planner
         self._fabric = fabric
         self._book = _Commodities()
-        self._routes: dict[int, Route] = {}
+        self._routes: dict[int, AnyRoute] = {}
 
     @property
-    def fabric(self) -> Clos:
+    def fabric(self) -> AnyClos:
         return self._fabric
 
-    def arrive(self, src: int, dst: int) -> tuple[Route, tuple[Route, ...]]:
+    def arrive(self, src: int, dst: int) -> tuple[AnyRoute, tuple[AnyRoute, ...]]:
         number = self._book.enter(src, dst)
         changed = self._replan()
         route = self._routes[number]
         return route, tuple(other for other in changed if other is not route)
 
-    def depart(self, commodity: int) -> tuple[Route, ...]:
+    def depart(self, commodity: int) -> tuple[AnyRoute, ...]:
         del self._book.ends[commodity]
         return self._replan()
 
-    def exchange(self, departing: Iterable[int], arriving: Iterable[Ends]) -> tuple[list[int], tuple[Route, ...]]:
+    def exchange(self, departing: Iterable[int], arriving: Iterable[Ends]) -> tuple[list[int], tuple[AnyRoute, ...]]:
         """As the function `exchange`, with one plan for all changes."""
         for commodity in departing:
             del self._book.ends[commodity]
         numbers = [self._book.enter(src, dst) for src, dst in arriving]
         return numbers, self._replan()
 
-    def refit(self, fabric: Clos) -> tuple[Route, ...]:
+    def refit(self, fabric: Any) -> tuple[AnyRoute, ...]:
         self._fabric = fabric
         return self._replan()
 
     def numbers(self) -> list[int]:
         return list(self._book.ends)
 
-    def plan(self) -> Plan:
+    def plan(self) -> AnyPlan:
         return self._planner(self._fabric, self._book.commodities())
 
-    def _replan(self) -> tuple[Route, ...]:
-        plan = self.plan()
-        columns = (plan.spine.tolist(), plan.up.tolist(), plan.down.tolist())
-        fresh = {n: Route(n, *way) for n, way in zip(self._book.ends, zip(*columns, strict=True), strict=True)}
+    def _replan(self) -> tuple[AnyRoute, ...]:
+        own = links.ways(self.plan())
+        fresh = {number: route_of(number, way) for number, way in zip(self._book.ends, own, strict=True)}
         changed = tuple(route for n, route in fresh.items() if self._routes.get(n) != route)
         self._routes = fresh
         return changed
@@ -117,50 +124,56 @@ class FullReplan:
 class AtRandom:
     """ECMP: a random equal-cost path for every commodity. Only a commodity whose path has died is rerouted."""
 
-    def __init__(self, fabric: Clos) -> None:
+    def __init__(self, planner: Callable[..., AnyPlan], fabric: AnyClos) -> None:
         self.max_reroutes: int | None = None
+        self._planner = planner
         self._fabric = fabric
         self._book = _Commodities()
-        self._routes: dict[int, Route] = {}
+        self._routes: dict[int, AnyRoute] = {}
 
     @property
-    def fabric(self) -> Clos:
+    def fabric(self) -> AnyClos:
         return self._fabric
 
-    def arrive(self, src: int, dst: int) -> tuple[Route, tuple[Route, ...]]:
+    def arrive(self, src: int, dst: int) -> tuple[AnyRoute, tuple[AnyRoute, ...]]:
         return self._place(self._book.enter(src, dst)), ()
 
-    def depart(self, commodity: int) -> tuple[Route, ...]:
+    def depart(self, commodity: int) -> tuple[AnyRoute, ...]:
         del self._book.ends[commodity], self._routes[commodity]
         return ()
 
-    def refit(self, fabric: Clos) -> tuple[Route, ...]:
+    def refit(self, fabric: Any) -> tuple[AnyRoute, ...]:
         self._fabric = fabric
         return tuple(self._place(number) for number, route in self._routes.items() if not self._works(number, route))
 
     def numbers(self) -> list[int]:
         return list(self._book.ends)
 
-    def plan(self) -> Plan:
-        asked = self._book.commodities()
-        plan = ecmp(self._fabric, asked)
-        spine, up, down = np.array([route[1:] for route in self._routes.values()], dtype=np.int32).reshape(-1, 3).T
-        return Plan(self._fabric, asked, "ecmp", spine, up, down, plan.bound, plan.why)
+    def plan(self) -> AnyPlan:
+        bounded = self._planner(self._fabric, self._book.commodities())
+        return links.with_ways(bounded, self._fabric, [route[1:] for route in self._routes.values()])
 
-    def _place(self, number: int) -> Route:
-        alone = ecmp(self._fabric, Commodities.of(*([end] for end in self._book.ends[number])), seed=number)
-        route = self._routes[number] = Route(number, int(alone.spine[0]), int(alone.up[0]), int(alone.down[0]))
+    def _place(self, number: int) -> AnyRoute:
+        one = Commodities.of(*([end] for end in self._book.ends[number]))
+        (way,) = links.ways(self._planner(self._fabric, one, seed=number))
+        route = self._routes[number] = route_of(number, way)
         return route
 
-    def _works(self, number: int, route: Route) -> bool:
-        if route.spine < 0:
-            return route.spine == LOCAL
-        src, dst = (int(self._fabric.nic_tor[end]) for end in self._book.ends[number])
-        rate = self._fabric.link_rate_bps
-        return bool(rate[src, route.spine, route.up] > 0 and rate[dst, route.spine, route.down] > 0)
+    def _works(self, number: int, route: AnyRoute) -> bool:
+        if route[1] < 0:
+            return route[1] == LOCAL
+        taken = links.on_way(self._fabric, *self._book.ends[number], route[1:])
+        return bool((links.rates(self._fabric)[list(taken)] > 0).all())
 
 
-def exchange(plan: LivePlan, departing: Iterable[int], arriving: Iterable[Ends]) -> tuple[list[int], tuple[Route, ...]]:
+def route_of(number: int, way: Way) -> AnyRoute:
+    """A commodity's route, by the number of tiers of its way."""
+    return Route(number, *way) if len(way) == 3 else PodRoute(number, *way)
+
+
+def exchange(
+    plan: LivePlan, departing: Iterable[int], arriving: Iterable[Ends]
+) -> tuple[list[int], tuple[AnyRoute, ...]]:
     """Lets some commodities depart and others arrive at the same time.
 
     Returns the numbers that the arriving commodities get, and one route for each commodity whose route changed. A
@@ -168,7 +181,7 @@ def exchange(plan: LivePlan, departing: Iterable[int], arriving: Iterable[Ends])
     """
     if isinstance(plan, FullReplan):
         return plan.exchange(departing, arriving)
-    changed: dict[int, Route] = {}
+    changed: dict[int, AnyRoute] = {}
     for commodity in departing:
         changed |= {route.commodity: route for route in plan.depart(commodity)}
     numbers = []
@@ -179,11 +192,13 @@ def exchange(plan: LivePlan, departing: Iterable[int], arriving: Iterable[Ends])
     return numbers, tuple(changed.values())
 
 
-_OWN: MappingProxyType[str, Callable[[Clos], LivePlan]] = MappingProxyType({"optimal": Incremental, "ecmp": AtRandom})
-"""Planners that keep their plan up to date by themselves. For others all is planned again."""
+def live_plan(planner: str, fabric: AnyClos) -> LivePlan:
+    """An empty plan of that planner. Raises KeyError for an unknown one.
 
-
-def live_plan(planner: str, fabric: Clos) -> LivePlan:
-    """An empty plan of that planner. Raises KeyError for an unknown one."""
-    own = _OWN.get(planner)
-    return FullReplan(PLANNERS[planner], fabric) if own is None else own(fabric)
+    `optimal` and `ecmp` keep their plan up to date by themselves. For others all is planned again.
+    """
+    if planner == "optimal":
+        return Incremental(fabric) if isinstance(fabric, Clos) else IncrementalPods(fabric)
+    of = PLANNERS[planner].plan if isinstance(fabric, Clos) else PLANNERS[planner].in_pods
+    assert of is not None  # see `Planner.cabling`
+    return AtRandom(of, fabric) if planner == "ecmp" else FullReplan(of, fabric)

@@ -9,11 +9,15 @@ from collections import Counter
 from collections.abc import Iterable
 
 from netmodel import EcmpHash
+from sdn.path_service.groups import Choices
 from sdn.path_service.parties import Pair
-from sdn.path_service.planning import LivePlan, live_plan
-from sdn.path_service.ports import PortTables, Way
+from sdn.path_service.planning import AnyRoute, LivePlan, live_plan
+from sdn.path_service.ports import PortTables
 from sdn.path_service.reach import WithinReach, polarised
-from sdn.planners import Cabling, Clos, Incremental, Plan, Route
+from sdn.planners import Incremental, Plan, links
+from sdn.planners.links import AnyClos, AnyPlan, Way
+from sdn.planners.planner import AnyCabling
+from sdn.planners.pods import IncrementalPods
 
 REROUTES_PER_S = 1000.0
 """Running elephants that arrivals and departures of others may reroute, on average."""
@@ -24,7 +28,7 @@ MAX_REROUTES = 16
 class Routing:
     """The plan, and the pair of every commodity in it."""
 
-    def __init__(self, cables: Cabling, planner: str, ecmp_hash: EcmpHash, counts: Counter[str]) -> None:
+    def __init__(self, cables: AnyCabling, planner: str, ecmp_hash: EcmpHash, counts: Counter[str]) -> None:
         self.pairs: dict[int, Pair] = {}
         """Pairs that have a commodity, by its number."""
         self.tables = PortTables(cables, ecmp_hash)
@@ -35,22 +39,22 @@ class Routing:
             self._live = live_plan(planner, cables.fabric)
         else:  # no other planner knows what ports reach
             self._live = WithinReach(cables.fabric, lambda src, dst: self.tables.ways(src, dst))
-        self._snapshot: Plan | None = None
+        self._snapshot: AnyPlan | None = None
         self._counts = counts
         self._reroutes = REROUTES_PER_S  # allowed now; at most those of one second
         self._reroutes_s = 0.0  # when `_reroutes` was computed
 
     @property
-    def fabric(self) -> Clos:
+    def fabric(self) -> AnyClos:
         """The fabric with the links that are alive."""
         return self._live.fabric
 
     @property
     def is_incremental(self) -> bool:
         """Whether the planner can go on from a plan that was made in advance."""
-        return isinstance(self._live, Incremental)
+        return isinstance(self._live, Incremental | IncrementalPods)
 
-    def plan(self) -> Plan:
+    def plan(self) -> AnyPlan:
         """The routes as they are, in the order of `numbers`."""
         if self._snapshot is None:
             self._snapshot = self._live.plan()
@@ -88,7 +92,11 @@ class Routing:
         self._snapshot = None
         return self._rerouted(moved) if moved else []
 
-    def refit(self, fabric: Clos) -> list[Pair]:
+    def follow(self, choices: Choices) -> None:
+        """Predict ports by these groups from now on."""
+        self.tables = self.tables.by(choices)
+
+    def refit(self, fabric: AnyClos) -> list[Pair]:
         """Replans for the same fabric with other links dead. Returns the pairs that were rerouted, without limit."""
         self.tables = self.tables.around(fabric)
         self._live.max_reroutes = None
@@ -96,19 +104,18 @@ class Routing:
         self._snapshot = None
         return self._rerouted(moved)
 
-    def adopt(self, plan: Plan, tables: PortTables) -> list[Pair]:
+    def adopt(self, plan: AnyPlan, tables: PortTables) -> list[Pair]:
         """Goes on from a plan of the same commodities in the order of `numbers`. Returns the pairs that were rerouted.
 
         Numbers the commodities anew, from 0. Only for planners that are incremental.
         """
         pairs = [self.pairs[number] for number in self._live.numbers()]
         self.tables = tables
-        self._live = Incremental.of(plan)
+        self._live = Incremental.of(plan) if isinstance(plan, Plan) else IncrementalPods.of(plan)
         self._snapshot = None
         self.pairs = dict(enumerate(pairs))
         moved = []
-        columns = (plan.spine.tolist(), plan.up.tolist(), plan.down.tolist())
-        for number, (pair, way) in enumerate(zip(pairs, zip(*columns, strict=True), strict=True)):
+        for number, (pair, way) in enumerate(zip(pairs, links.ways(plan), strict=True)):
             pair.commodity = number
             if pair.way != way:
                 pair.way = way
@@ -116,7 +123,7 @@ class Routing:
         self._counts["moved"] += len(moved)
         return moved
 
-    def _rerouted(self, routes: Iterable[Route]) -> list[Pair]:
+    def _rerouted(self, routes: Iterable[AnyRoute]) -> list[Pair]:
         """Takes over new routes. Returns the pairs that they belong to."""
         moved = []
         for route in routes:

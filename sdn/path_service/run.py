@@ -49,7 +49,7 @@ def serve(
     """Serves until SIGINT or SIGTERM. Calls `ready` with the address and port when hosts can connect.
 
     Returns the number of events that the event log lacks. Raises OSError when the address is not free, AdminError for
-    the operator's socket, LogError for the event log, and ValueError for a topology that is not a two-level leaf-spine.
+    the operator's socket, LogError for the event log, and ValueError for a topology that `PathService` refuses.
     """
     raise_file_limit()
     service = PathService(topology, options, ecmp_hash)

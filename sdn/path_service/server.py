@@ -34,6 +34,7 @@ from sdn.path_service.messages import (
     from_host,
     to_line,
 )
+from sdn.path_service.next_hops import Listed, unlisted
 from sdn.path_service.service import PathService
 from sdn.path_service.turns import Share, Turns
 
@@ -132,6 +133,15 @@ class Server:
             self.journal.links(now_s, links, up)
         self.deliver(sends)
         self._log.write(f"{', '.join(f'{link.a} to {link.b}' for link in links)}: {'up' if up else 'down'}")
+
+    def next_hops(self, groups: Listed) -> None:
+        """Send hosts new ports after the switches were read. Raises ValueError for what is not an IP address."""
+        now_s = self.now()
+        sends = self.service.next_hops(now_s, unlisted(groups))
+        if self.journal is not None:
+            self.journal.next_hops(now_s, groups)
+        self.deliver(sends)
+        self._log.write(f"the next hops of {len(groups)} switches were read")
 
     def tick(self) -> None:
         """Let the service do the work that is due, and send what results."""

@@ -17,20 +17,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from netmodel import EcmpHash, Link, OvsHash, Topology
 from netmodel.flow import address_at
 from sdn.path_service import views
+from sdn.path_service.as_read import AsRead
 from sdn.path_service.assignments import Assignments, Sends
 from sdn.path_service.elephants import Elephants
 from sdn.path_service.expected import Expectations
 from sdn.path_service.failover import Failover
 from sdn.path_service.messages import Announce, Hello, HostMessage, Measured, Ping, Pong, Release, Report
+from sdn.path_service.next_hops import NextHops, unused_links
 from sdn.path_service.parties import Client, Pair, Parties
 from sdn.path_service.routing import Routing
-from sdn.planners import DEFAULT_PLANNER, PLANNERS, UNREACHABLE, cabling
-from sdn.planners.cabling import LinkIndex
+from sdn.planners import DEFAULT_PLANNER, PLANNERS, UNREACHABLE
+from sdn.planners import links as fabric_links
 
 _LEAVING = 64  # pairs of clients that have left, removed in one event
 
@@ -53,22 +53,22 @@ class Options:
 class PathService:
     """One fabric, its hosts and their elephants. Not for several threads at once.
 
-    `ecmp_hash` is the hash of the switches. Raises ValueError for a topology that is not a two-level leaf-spine.
+    `ecmp_hash` is the hash of the switches. Raises ValueError for a topology that the planner does not
+    serve, which is neither a two-level leaf-spine nor a Clos of three tiers.
     """
 
     def __init__(self, topology: Topology, options: Options | None = None, ecmp_hash: EcmpHash | None = None) -> None:
         self.topology = topology
         self.options = options or Options()
         self.counts: Counter[str] = Counter()
-        self._cables = cabling(topology)
-        self._tor: list[int] = self._cables.fabric.nic_tor.tolist()
+        self._cables = PLANNERS[self.options.planner].cabling(topology)
         self._dead: frozenset[Link] = frozenset()
         self._parties = Parties(
             {str(address_at(self._cables.addresses, nic)): nic for nic in range(len(self._cables.nics))}
         )
         self._elephants = Elephants(self.counts)
         self._routing = Routing(self._cables, self.options.planner, ecmp_hash or OvsHash(), self.counts)
-        self._failover = Failover(self._routing, self._tor, self.counts)
+        self._failover = Failover(self._routing, self.counts)
         self._assignments = Assignments(self._parties, self._routing, self.counts)
         self._expected = Expectations(self._parties) if self.options.forecast else None
         self._leaving: deque[tuple[Client, list[Pair]]] = deque()  # clients that have left, and their remaining pairs
@@ -124,29 +124,48 @@ class PathService:
         return sends
 
     def link(self, now_s: float, links: Iterable[Link], up: bool) -> Sends:
-        """Links between leaves and spines have gone down, or have come back. Raises KeyError for any other link."""
-        dead = self._dead - set(links) if up else self._dead | set(links)
+        """Links between switches have gone down, or have come back. Raises KeyError for any other link."""
+        return self._with_dead(self._dead - set(links) if up else self._dead | set(links))
+
+    def next_hops(self, now_s: float, next_hops: NextHops) -> Sends:
+        """Switches were read, and have these groups. Links that no route uses in one of their directions count as dead.
+
+        From now on ports are predicted by them; until then by groups in the order of ports.
+        """
+        self.counts["next hops read"] += 1
+        return self._with_dead(unused_links(self.topology, next_hops), AsRead(self._cables, next_hops))
+
+    def _with_dead(self, dead: frozenset[Link], choices: AsRead | None = None) -> Sends:
+        """Changes to these dead links, and to the groups of switches, if they were read."""
         changed = dead ^ self._dead
-        if not changed:
+        if not changed and choices is None:
             return []
-        before = self._routing.fabric
-        indices = {self._cables.link(link) for link in changed}
-        detours = None if up else self._failover.plan_for(sorted(indices))
+        before, gone = self._routing.fabric, frozenset(map(self._cables.link_number, dead - self._dead))
+        detours = self._failover.plan_for(gone) if gone and dead > self._dead else None
         fabric = self._cables.without(dead).fabric
-        cut = [] if up else [pair for pair in self._routing.pairs.values() if self._crosses(pair, indices)]
+        cut = [pair for pair in self._routing.pairs.values() if self._crosses(pair, gone)] if gone else []
         self._dead = dead
+        if choices is not None:
+            self._routing.follow(choices)
+        moved: list[Pair] = []
         if detours is not None:
             moved = self._failover.apply(detours, fabric, cut)
-        else:
+        elif changed:
             moved = self._routing.refit(fabric)
             self._failover.note(moved)
+        if choices is not None:
+            self._routing.follow(choices.around(fabric))
         self._failover.restart()
         self._plan_changed()
         self.counts["elephants cut"] += len(cut)
         self.counts["links changed"] += len(changed)
-        # Switches of a ToR whose links changed hash over other members now, whatever the paths.
-        touched = np.any(before.link_rate_bps != fabric.link_rate_bps, axis=(1, 2))[fabric.nic_tor].tolist()
-        rest = [pair for pair in self._routing.pairs.values() if touched[pair.client.nic] or touched[pair.peer.nic]]
+        # Switches around links that changed hash over other members now, whatever the paths.
+        touched = fabric_links.touched_nics(before, fabric).tolist()
+        rest = [
+            pair
+            for pair in self._routing.pairs.values()
+            if choices is not None or touched[pair.client.nic] or touched[pair.peer.nic]
+        ]
         self._assignments.queue(cut, (*moved, *rest))
         sends: Sends = []
         self._assignments.send_pending(sends)
@@ -192,7 +211,7 @@ class PathService:
             "hosts": len(self._parties.clients),
             "elephants": sum(len(client.open) for client in self._parties.clients.values()),
             "commodities": commodities,
-            "unreachable": int(np.count_nonzero(plan.spine == UNREACHABLE)),
+            "unreachable": sum(way[0] == UNREACHABLE for way in fabric_links.ways(plan)),
             "slowest_bps": plan.fairness.minimum if commodities else None,
             "gap": plan.gap,
             "polarised": None if self._routing.polarised is None else self._routing.polarised.statement,
@@ -208,7 +227,7 @@ class PathService:
         return views.flows(self._routing, self._cables, most)
 
     def paths(self) -> Iterator[dict[str, Any]]:
-        """Every link between a leaf and a spine with its load in commodities, as JSON has them."""
+        """Every link between two switches with its load in commodities, as JSON has them."""
         return views.paths(self._routing, self._cables, self._dead)
 
     # -- messages ------------------------------------------------------------------------------------------------------
@@ -319,6 +338,6 @@ class PathService:
         self._rates_changed = True
         self._failover.age()
 
-    def _crosses(self, pair: Pair, links: set[LinkIndex]) -> bool:
-        spine, up, down = pair.way
-        return (self._tor[pair.client.nic], spine, up) in links or (self._tor[pair.peer.nic], spine, down) in links
+    def _crosses(self, pair: Pair, links: frozenset[int]) -> bool:
+        way = fabric_links.on_way(self._routing.fabric, pair.client.nic, pair.peer.nic, pair.way)
+        return not links.isdisjoint(way)

@@ -5,13 +5,14 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Any
 
-from netmodel import Link
+from netmodel import Link, tiers
 from sdn.path_service.parties import Client, Pair
 from sdn.path_service.routing import Routing
-from sdn.planners import Cabling
+from sdn.planners import links
+from sdn.planners.planner import AnyCabling
 
 
-def flows(routing: Routing, cables: Cabling, most: int) -> Iterator[dict[str, Any]]:
+def flows(routing: Routing, cables: AnyCabling, most: int) -> Iterator[dict[str, Any]]:
     """The `most` oldest commodities, the oldest first. One that has ended meanwhile is left out."""
     elephants: dict[Client, dict[Pair, dict[int, int]]] = {}  # sizes by id
     for pair in list(islice(routing.pairs.values(), most)):
@@ -43,19 +44,20 @@ def _elephants(client: Client) -> dict[Pair, dict[int, int]]:
     return found
 
 
-def paths(routing: Routing, cables: Cabling, dead: Collection[Link]) -> Iterator[dict[str, Any]]:
-    """Every link between a leaf and a spine, with the number of commodities that go up and down by it."""
-    up, down = routing.plan().loads
+def paths(routing: Routing, cables: AnyCabling, dead: Collection[Link]) -> Iterator[dict[str, Any]]:
+    """Every link between two switches, with the number of commodities that go up and down by it."""
+    up, down = links.loads(routing.plan())
+    tier = tiers(cables.topology)
     for link in cables.topology.links:
         try:
-            at = cables.link(link)
+            number = cables.link_number(link)
         except KeyError:  # a link to a host
             continue
-        ends = sorted((link.a, link.b), key=lambda end: end.node not in cables.tors)
+        lower, upper = sorted((link.a, link.b), key=lambda end: tier[end.node])
         yield {
-            "leaf": str(ends[0]),
-            "spine": str(ends[1]),
-            "up": int(up[at]),
-            "down": int(down[at]),
+            "lower": str(lower),
+            "upper": str(upper),
+            "up": int(up[number]),
+            "down": int(down[number]),
             "dead": link in dead,
         }

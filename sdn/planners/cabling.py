@@ -70,6 +70,11 @@ class Cabling:
         except KeyError:
             raise KeyError(f"link {link.a} to {link.b} does not join a leaf and a spine of this topology") from None
 
+    def link_number(self, link: Link) -> int:
+        """The number of a link in `sdn.planners.links`. Raises KeyError as `link`."""
+        tor, spine, parallel = self.link(link)
+        return (tor * self.fabric.spines + spine) * self.fabric.parallel + parallel
+
     def without(self, links: Iterable[Link]) -> "Cabling":
         """The same cabling with these links between ToRs and spines dead. Raises KeyError for any other link."""
         return replace(self, fabric=self.fabric.without(links=[self.link(link) for link in links]))

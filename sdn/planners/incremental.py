@@ -113,6 +113,22 @@ class Incremental:
         moved = self._state.depart(edge, self.max_reroutes)
         return self._of_owners(moved) if moved else ()
 
+    def put(self, commodity: int, spine: int, up: int, down: int) -> None:
+        """Moves a commodity that has a path to these live links, whatever that does to the congestion.
+
+        Raises KeyError for an unknown commodity, ValueError for one without a path.
+        """
+        src, dst, demand, *_, edge = self._items[commodity]
+        if edge is None:
+            raise ValueError(f"commodity {commodity} has no path")
+        self._state.depart(edge, 0)
+        tors = (self._tor[src], self._tor[dst])
+        links = (np.array([number], dtype=np.int32) for number in (*tors, spine, up, down))
+        one, other, *way = links
+        (placed,) = self._state.load(one, other, np.array([demand]), *way).tolist()
+        self._items[commodity] = (*self._items[commodity][:5], placed)
+        self._owner[placed] = commodity
+
     def route(self, commodity: int) -> Route:
         """The route of a commodity. Raises KeyError for an unknown commodity."""
         src, dst, _, _, _, edge = self._items[commodity]

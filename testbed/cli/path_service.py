@@ -54,7 +54,7 @@ def _json(command: _Command) -> _Command:
 @path_service.command(
     epilog="Example: paralet path-service run --topology fabric.yaml --listen 10.0.0.1:4792 --token-file token"
 )
-@topology_option("It must be a two-level leaf-spine.")
+@topology_option("It must be a two-level leaf-spine or a Clos of three tiers.")
 @click.option(
     "--listen",
     metavar="ADDR:PORT",
@@ -101,14 +101,14 @@ def run(
     from sdn.path_service.run import Place, serve
     from sdn.path_service.service import Options
     from sdn.path_service.token import TokenError, made_or_read
-    from sdn.planners import PLANNERS, cabling
+    from sdn.planners import PLANNERS
 
     address, port = address_and_port("--listen", listen, f"10.0.0.1:{DEFAULT_PORT} or [fd00::1]:{DEFAULT_PORT}")
     topology, _, ecmp_hash = fabric_of(topology_file, hash_name)
     if planner not in PLANNERS:
         raise click.BadParameter(f"{planner!r} is none of {', '.join(PLANNERS)}", param_hint="--planner")
     try:
-        cabling(topology)
+        PLANNERS[planner].cabling(topology)
     except ValueError as error:  # the path service does not serve the topology
         raise InputError(f"{topology_file}: {error}") from error
     try:
@@ -184,7 +184,7 @@ def fail_link(link: str, token_file: Path, up: bool, as_json: bool) -> None:
     """Tell the path service that LINK is dead: elephants get other paths at once. No switch is touched.
 
     LINK is a port of either end (leaf1:5), two switches (leaf1-spine2: every link between them) or one switch
-    (spine2: every link between it and the other level).
+    (spine2: every link between it and other switches).
     """
     from sdn.path_service.admin import LinkChange
 
@@ -255,7 +255,9 @@ def _print_flows(said: dict[str, Any]) -> None:
 def _print_paths(said: dict[str, Any]) -> None:
     from testbed.cli.tables import console, table
 
-    listing = table("", ["leaf", "spine"], ["up", "down", ""])
+    listing = table("", ["lower", "upper"], ["up", "down", ""])
     for link in said["links"]:
-        listing.add_row(link["leaf"], link["spine"], str(link["up"]), str(link["down"]), "dead" if link["dead"] else "")
+        listing.add_row(
+            link["lower"], link["upper"], str(link["up"]), str(link["down"]), "dead" if link["dead"] else ""
+        )
     console().print(listing)

@@ -5,81 +5,18 @@ The planners are kept up as in the path service (`sdn.path_service.planning`): a
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
 
 from netmodel import Link, Path
-from sdn.path_service.planning import Ends, LivePlan, exchange, live_plan
-from sdn.planners import PLANNERS, Cabling
-from sdn.planners.pods import IncrementalPods, PodCabling
+from sdn.path_service.planning import AnyRoute, exchange, live_plan, route_of
+from sdn.planners import PLANNERS
+from sdn.planners.links import ways
 from testbed.allocation.demands import Pair
 from testbed.simulate.lane_paths import elephants
 from testbed.simulate.runs import Traffic
 from testbed.spec import Instance, Policy
 from testbed.workloads import Talk, Transfer
-
-
-class _Kept(Protocol):
-    """A plan that is kept up, with paths by commodity."""
-
-    def exchange(
-        self, departing: Iterable[int], arriving: Sequence[Ends]
-    ) -> tuple[list[int], Mapping[int, Path | None]]:
-        """The numbers of those that arrive, and the path of each commodity whose route changed."""
-        ...
-
-    def refit(self, dead_links: Iterable[Link]) -> Mapping[int, Path | None]:
-        """The paths of all commodities while these links are dead."""
-        ...
-
-
-class _TwoTiers:
-    """Any planner on a leaf-spine."""
-
-    def __init__(self, cables: Cabling, plan: LivePlan) -> None:
-        self._cables, self._plan = cables, plan
-        self._ends: dict[int, Ends] = {}
-
-    def exchange(
-        self, departing: Iterable[int], arriving: Sequence[Ends]
-    ) -> tuple[list[int], Mapping[int, Path | None]]:
-        numbers, changed = exchange(self._plan, departing, arriving)
-        self._ends |= zip(numbers, arriving, strict=True)
-        return numbers, {
-            route.commodity: self._cables.path_by(*self._ends[route.commodity], *route[1:]) for route in changed
-        }
-
-    def refit(self, dead_links: Iterable[Link]) -> Mapping[int, Path | None]:
-        self._plan.refit(self._cables.without(dead_links).fabric)
-        plan = self._plan.plan()
-        return {number: self._cables.path(plan, at) for at, number in enumerate(self._plan.numbers())}
-
-
-class _ThreeTiers:
-    """`optimal` on a Clos of three tiers."""
-
-    def __init__(self, cables: PodCabling) -> None:
-        self._cables, self._plan = cables, IncrementalPods(cables.fabric)
-        self._ends: dict[int, Ends] = {}
-
-    def exchange(
-        self, departing: Iterable[int], arriving: Sequence[Ends]
-    ) -> tuple[list[int], Mapping[int, Path | None]]:
-        changed = {route.commodity: route for number in departing for route in self._plan.depart(number)}
-        numbers = []
-        for ends in arriving:
-            route, others = self._plan.arrive(*ends)
-            numbers.append(route.commodity)
-            changed |= {planned.commodity: planned for planned in (*others, route)}
-        self._ends |= zip(numbers, arriving, strict=True)
-        return numbers, {
-            number: self._cables.path_by(*self._ends[number], *route[1:]) for number, route in changed.items()
-        }
-
-    def refit(self, dead_links: Iterable[Link]) -> Mapping[int, Path | None]:
-        self._plan.refit(self._cables.without(dead_links).fabric)
-        plan = self._plan.plan()
-        return {number: self._cables.path(plan, at) for at, number in enumerate(self._plan.numbers())}
 
 
 class TalkPlanner:
@@ -95,11 +32,7 @@ class TalkPlanner:
     ) -> None:
         experiment, planner = instance.experiment, policy.planner_name
         cables = PLANNERS[planner].cabling(experiment.topology)
-        self._plan: _Kept
-        if isinstance(cables, Cabling):
-            self._plan = _TwoTiers(cables, live_plan(planner, cables.fabric))
-        else:
-            self._plan = _ThreeTiers(cables)
+        self._cables, self._plan = cables, live_plan(planner, cables.fabric)
         self._topology = experiment.topology
         self._nics = [cables.nic(host, experiment.nic) for host in instance.hosts]
         self._pairs = pairs
@@ -109,8 +42,8 @@ class TalkPlanner:
         for talk in talks:
             sent: Counter[Pair] = Counter()
             for place in talk.transfers:
-                transfer = transfers[place]
-                sent[transfer.src, transfer.dst] += transfer.count * experiment.spec.workload.item_bytes
+                one = transfers[place]
+                sent[one.src, one.dst] += one.count * experiment.spec.workload.item_bytes
             own = [number[pair] for pair in elephants(instance, policy, sent)]
             self._beginning.setdefault(talk.begin, []).append(own)
             self._ending.setdefault(talk.end, []).append(own)
@@ -129,7 +62,7 @@ class TalkPlanner:
     @property
     def milestones(self) -> list[int]:
         """The messages with whose delivery something begins or ends."""
-        return sorted({message for message in (*self._beginning, *self._ending) if message is not None})
+        return sorted({one for one in (*self._beginning, *self._ending) if one is not None})
 
     def start(self) -> dict[int, Path]:
         """The paths of the pairs that talk from the start."""
@@ -150,18 +83,30 @@ class TalkPlanner:
             if self._users[pair] == 1:
                 arriving.append(pair)
         ends = [(self._nics[src], self._nics[dst]) for src, dst in (self._pairs[pair] for pair in arriving)]
-        numbers, changed = self._plan.exchange(departing, ends)
+        numbers, changed = exchange(self._plan, departing, ends)
         self._commodity |= zip(arriving, numbers, strict=True)
         self._pair |= zip(numbers, arriving, strict=True)
-        return {self._pair[n]: path for n, path in changed.items() if n in self._pair and path is not None}
+        return self._paths(route for route in changed if route.commodity in self._pair)
 
     def refit(self, dead_links: frozenset[Link]) -> dict[int, Path]:
         """The paths of all pairs that talk, by pair, while these links are dead."""
         hosts = {host.name for host in self._topology.hosts}
         between = [link for link in dead_links if hosts.isdisjoint((link.a.node, link.b.node))]
-        paths = self._plan.refit(between)
-        return {self._pair[number]: path for number, path in paths.items() if path is not None}
+        self._plan.refit(self._cables.without(between).fabric)
+        numbers = self._plan.numbers()
+        return self._paths(map(route_of, numbers, ways(self._plan.plan())))
+
+    def _paths(self, routes: Iterable[AnyRoute]) -> dict[int, Path]:
+        """The path of each route that has one, by pair."""
+        found: dict[int, Path] = {}
+        for route in routes:
+            pair = self._pair[route.commodity]
+            ends = (self._nics[rank] for rank in self._pairs[pair])
+            path = self._cables.path_by(*ends, *route[1:])
+            if path is not None:
+                found[pair] = path
+        return found
 
 
 def _listed(lists: dict[int | None, list[Sequence[int]]], messages: Iterable[int | None]) -> Iterator[int]:
-    return (pair for message in messages for own in lists.get(message, ()) for pair in own)
+    return (pair for one in messages for own in lists.get(one, ()) for pair in own)

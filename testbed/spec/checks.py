@@ -10,7 +10,7 @@ from itertools import chain
 from netmodel import Location, PortRef, Topology, TopologySpec, forwarding, raise_all
 from netmodel.router_plan import RouterPlan
 from sdn.openflow.source_rules import source_rules
-from sdn.planners import PLANNERS, cabling
+from sdn.planners import PLANNERS
 from testbed.arrangements import Arrangement
 from testbed.arrangements.rails import LocalNetworks
 from testbed.conflict import Conflict
@@ -244,21 +244,10 @@ def _check_paths(experiment: Experiment, policy: Policy, found: Findings, index:
 def _check_planner(experiment: Experiment, policy: Policy) -> None:
     """Raises ValueError, which says why, where the planner of `policy`, if any, does not serve the topology."""
     if policy.kind.service:
-        # On three tiers the path service does not plan, and elephants that come and go only by `optimal`.
-        modelled = experiment.spec.fabric_kind.modelled
-        if modelled and (policy.planner_name == "optimal" or not _has_talks(experiment)):
-            PLANNERS[policy.planner_name].cabling(experiment.topology)
-        else:
-            cabling(experiment.topology)
+        PLANNERS[policy.planner_name].cabling(experiment.topology)
     for seed in experiment.seeds:
         instance = Instance(experiment, seed)
         policy.kind.check(instance.placed, instance.planned())
-
-
-def _has_talks(experiment: Experiment) -> bool:
-    """Whether jobs begin and end communication by themselves, so that elephants are planned again and again."""
-    workload = experiment.spec.workload
-    return any(workload.of_job(number).talks(job.size) for number, job in enumerate(experiment.jobs))
 
 
 def _check_fabric(spec: Spec, found: Findings) -> None:

@@ -6,7 +6,7 @@
 
 from sdn.planners.pods.cabling import PodCabling, pod_cabling
 from sdn.planners.pods.ilp import ilp
-from sdn.planners.pods.incremental import IncrementalPods, PodRoute
+from sdn.planners.pods.incremental import IncrementalPods, PodRoute, repair
 from sdn.planners.pods.model import PodClos, PodPlan
 from sdn.planners.pods.optimal import optimal
 from sdn.planners.pods.others import annealing, ecmp, greedy
@@ -23,4 +23,5 @@ __all__ = [
     "ilp",
     "optimal",
     "pod_cabling",
+    "repair",
 ]

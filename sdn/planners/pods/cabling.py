@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from netmodel import Link, Path, PortRef, Topology, pods, tiers
 from netmodel.fabric_tiers import CORE, LEAF, MIDDLE
+from netmodel.flow import Addresses, address_array
 from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Floats, Ints
 from sdn.planners.nic_numbers import between, number_of
 from sdn.planners.pods.model import PodClos, PodPlan
@@ -24,6 +25,8 @@ class PodCabling:
     fabric: PodClos
     nics: tuple[PortRef, ...]
     """The host port of each NIC."""
+    addresses: Addresses
+    """The IP address of each NIC, by the NIC's number."""
     leaves: tuple[str, ...]
     aggs: tuple[tuple[str, ...], ...]
     """[pod][agg]; empty where a pod has fewer."""
@@ -57,12 +60,20 @@ class PodCabling:
         """One commodity for each pair of source and destination host, between their NICs `nic`. Errors as of `nic`."""
         return between(((self.nic(src, nic), self.nic(dst, nic)) for src, dst in pairs), demand, job)
 
+    def link_number(self, link: Link) -> int:
+        """The number of a link in `sdn.planners.links`. Raises KeyError for one that does not join two switches."""
+        low, high = self.fabric.low.link_rate_bps, self.fabric.core_rate_bps
+        if (at := self._low_link.get(link)) is not None:
+            return int(np.ravel_multi_index(at, low.shape))
+        if (at := self._high_link.get(link)) is not None:
+            return low.size + int(np.ravel_multi_index(at, high.shape))
+        raise KeyError(f"link {link.a} to {link.b} does not join two switches of this topology")
+
     def without(self, links: Iterable[Link]) -> "PodCabling":
         """The same cabling with these links between switches dead. Raises KeyError for any other link."""
         dead = list(links)
         for link in dead:
-            if link not in self._low_link and link not in self._high_link:
-                raise KeyError(f"link {link.a} to {link.b} does not join two switches of this topology")
+            self.link_number(link)  # raises KeyError
         low = [self._low_link[link] for link in dead if link in self._low_link]
         high = [self._high_link[link] for link in dead if link in self._high_link]
         return replace(self, fabric=self.fabric.without(low, high))
@@ -159,6 +170,7 @@ def _pod_cabling(topology: Topology, dead_links: frozenset[Link]) -> PodCabling:
         topology=topology,
         fabric=PodClos(clos, leaf_pod, high_rate),
         nics=nics,
+        addresses=address_array(topology.host(port.node).nics[port.port - 1].address for port in nics),
         leaves=tuple(leaves),
         aggs=tuple(map(tuple, aggs)),
         cores=tuple(map(tuple, groups)),

@@ -3,6 +3,9 @@
 
 One plans between leaves and aggs, the other between aggs and cores. An arrival moves a chain of commodities to other
 aggs, as on two tiers. It and each of these then arrives at the cores of its agg, and moves a chain there.
+
+Where dead links leave an agg without a way to the other pod, a chain may lead a commodity there. It then takes the
+least congested path, which need not be optimal.
 """
 
 from collections.abc import Iterable
@@ -10,11 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sdn.planners import incremental
 from sdn.planners.incremental import Incremental, Route
-from sdn.planners.model import LOCAL, UNREACHABLE, Commodities, tors_of
+from sdn.planners.model import LOCAL, SAME, UNREACHABLE, Commodities, Floats, Ints, Plan, tors_of
 from sdn.planners.pods.bounds import pod_bound
-from sdn.planners.pods.model import PodClos, PodPlan
-from sdn.planners.pods.optimal import optimal
+from sdn.planners.pods.model import PodClos, PodPlan, lifted
+from sdn.planners.pods.optimal import improved, optimal
+
+_REPAIR_EFFORT = 100_000  # paths that single moves examine after a failure: a few milliseconds
 
 
 class PodRoute(NamedTuple):
@@ -32,15 +38,28 @@ class PodRoute(NamedTuple):
 class IncrementalPods:
     """Commodities on a fabric of three tiers, each with a number that is never reused.
 
-    A change replans everything only where dead links leave an agg, which a chain has chosen, without a way to the other
-    pod.
+    `max_reroutes` limits how many others an arrival or departure may reroute, at both tiers together; None: as many as
+    the chains need. A commodity that a chain has moved to another agg, which dead links leave without a way, moves once
+    more.
     """
 
-    def __init__(self, fabric: PodClos, commodities: Commodities | None = None) -> None:
+    def __init__(
+        self, fabric: PodClos, commodities: Commodities | None = None, *, max_reroutes: int | None = None
+    ) -> None:
         """Starts from the optimal plan for `commodities`, numbered from 0, or without any."""
+        self.max_reroutes = max_reroutes
+        self._left: int | None = None  # reroutes that the present change may still make
         asked = Commodities.of((), ()) if commodities is None else commodities
         self._load(optimal(fabric, asked), range(len(asked)))
         self._next = len(asked)
+
+    @classmethod
+    def of(cls, plan: PodPlan, *, max_reroutes: int | None = None) -> "IncrementalPods":
+        """Starts from any plan; its commodities are numbered from 0."""
+        made = cls(plan.fabric, max_reroutes=max_reroutes)
+        made._load(plan, range(len(plan.commodities)))
+        made._next = len(plan.commodities)
+        return made
 
     @property
     def fabric(self) -> PodClos:
@@ -50,36 +69,40 @@ class IncrementalPods:
         self, src: int, dst: int, demand: float = 1.0, job: int = 0, phase: int = 0
     ) -> tuple[PodRoute, tuple[PodRoute, ...]]:
         """Adds a commodity: its route, and the new routes of others. Raises ValueError as `Incremental.arrive` does."""
+        self._low.max_reroutes = self._left = self.max_reroutes
         route, moved = self._low.arrive(src, dst, demand, job, phase)
         number, self._next = self._next, self._next + 1
         self._low_number[number], self._number[route.commodity] = route.commodity, number
         self._asked[number] = (src, dst, demand, job, phase)
-        changed = self._lift([number, *(self._number[route.commodity] for route in moved)]) | {number}
-        changed |= self._without_dead_ends()
-        return self.route(number), tuple(self.route(other) for other in sorted(changed - {number}))
+        others = [self._number[one.commodity] for one in moved]
+        self._spend(others)
+        changed = self._lift([number, *others])
+        changed.discard(number)
+        return self.route(number), tuple(self.route(other) for other in sorted(changed))
 
     def depart(self, commodity: int) -> tuple[PodRoute, ...]:
         """Removes a commodity. Returns the new routes of others. Raises KeyError for an unknown commodity."""
         if commodity not in self._asked:
             raise KeyError(f"there is no commodity {commodity}")
+        self._left = self.max_reroutes
         del self._asked[commodity]
         changed = self._lower(commodity)
         low = self._low_number.pop(commodity)
         del self._number[low]
-        changed |= self._lift([self._number[route.commodity] for route in self._low.depart(low)])
-        changed |= self._without_dead_ends()
+        self._low.max_reroutes = self._left
+        others = [self._number[one.commodity] for one in self._low.depart(low)]
+        self._spend(others)
+        changed |= self._lift(others)
         return tuple(self.route(other) for other in sorted(changed))
 
     def refit(self, fabric: PodClos) -> tuple[PodRoute, ...]:
-        """Changes to the same fabric with other links dead. Returns the routes that changed."""
-        before = {number: self.route(number) for number in self._asked}
-        self._fabric = fabric
-        moved = self._low.refit(fabric.low)
-        self._high.refit(fabric.high)
-        self._lift([self._number[route.commodity] for route in moved])
-        self._without_dead_ends()
-        after = map(self.route, self._asked)
-        return tuple(route for route in after if route != before[route.commodity])
+        """Changes to the same fabric with other links dead. Returns the routes that changed. See `repair`."""
+        numbers = self.numbers()
+        before = self.plan()
+        after = repair(before, fabric)
+        self._load(after, numbers)
+        changed = np.flatnonzero((before.routes != after.routes).any(axis=1))
+        return tuple(self.route(numbers[at]) for at in changed.tolist())
 
     def route(self, commodity: int) -> PodRoute:
         """The route of a commodity. Raises KeyError for an unknown commodity."""
@@ -97,12 +120,14 @@ class IncrementalPods:
 
     def plan(self) -> PodPlan:
         """The present routes, with their bound."""
-        commodities = Commodities.of(*(list(zip(*self._asked.values(), strict=True)) or [()] * 5))
-        src, dst = tors_of(self._fabric.low, commodities)
-        reached = (src != dst) & self._fabric.ways(src, dst).any(axis=1)
-        bound = pod_bound(self._fabric, commodities, src, dst, reached)
-        routes = np.array([self.route(number)[1:] for number in self._asked], dtype=np.int32).reshape(-1, 6)
-        return PodPlan.of(self._fabric, commodities, "optimal", routes, bound)
+        low, high = self._low.plan(), self._high.plan()  # `low` has the commodities in the order of `numbers`
+        place = {number: at for at, number in enumerate(self._asked)}
+        across = np.array([place[self._owner[number]] for number in self._high.numbers()], dtype=np.intp)
+        routes = np.full((len(place), 6), -1, dtype=np.int32)
+        routes[:, :3] = np.stack((low.spine, low.up, low.down), axis=1)
+        routes[across, 3:] = np.stack((high.spine, high.up, high.down), axis=1)
+        routes[across[high.spine < 0]] = (UNREACHABLE, -1, -1, LOCAL, -1, -1)
+        return _planned(self._fabric, low.commodities, "optimal", routes)
 
     def _load(self, plan: PodPlan, numbers: Iterable[int]) -> None:
         """Takes over a plan's fabric, commodities and routes."""
@@ -119,28 +144,39 @@ class IncrementalPods:
         self._high_number = {own[at]: n for n, at in enumerate(plan.across.tolist())}
         self._owner = {n: number for number, n in self._high_number.items()}
         self._agg = {own[at]: int(plan.agg[at]) for at in plan.across.tolist()}  # by which each is in `_high`
+        self._nic_pod: list[int] = plan.fabric.leaf_pod[plan.fabric.nic_tor].tolist()
 
     def _lift(self, numbers: Iterable[int]) -> set[int]:
         """Lets commodities arrive at the cores of the aggs that they have now. Returns all whose routes changed."""
         changed: set[int] = set()
-        fabric = self._fabric
         for number in numbers:
             changed.add(number)
             low = self._low.route(self._low_number[number])
-            src, dst, demand, job, phase = self._asked[number]
-            near, far = (int(fabric.leaf_pod[fabric.nic_tor[nic]]) for nic in (src, dst))
-            wanted = low.spine if near != far and low.spine >= 0 else None
+            src, dst = self._asked[number][:2]
+            across = self._nic_pod[src] != self._nic_pod[dst]
+            wanted = low.spine if across and low.spine >= 0 else None
             if self._agg.get(number) == wanted:
                 continue
             changed |= self._lower(number)
             if wanted is None:
                 continue
-            begin, end = (pod * fabric.aggs + wanted for pod in (near, far))
-            high, moved = self._high.arrive(begin, end, demand, job, phase)
-            self._high_number[number], self._owner[high.commodity] = high.commodity, number
-            self._agg[number] = wanted
-            changed |= self._owners(moved)
+            reached, moved = self._raise(number, wanted)
+            changed |= moved
+            if not reached and (way := self._least_congested(number)) is not None:
+                changed |= self._lower(number)
+                self._low.put(self._low_number[number], *way)
+                changed |= self._raise(number, way[0])[1]
         return changed
+
+    def _raise(self, number: int, agg: int) -> tuple[bool, set[int]]:
+        """Lets a commodity arrive at the cores of an agg. Returns whether one has a way, and the others that moved."""
+        src, dst, demand, job, phase = self._asked[number]
+        begin, end = (self._nic_pod[nic] * self._fabric.aggs + agg for nic in (src, dst))
+        self._high.max_reroutes = self._left
+        high, moved = self._high.arrive(begin, end, demand, job, phase)
+        self._high_number[number], self._owner[high.commodity] = high.commodity, number
+        self._agg[number] = agg
+        return high.spine >= 0, self._moved(moved)
 
     def _lower(self, number: int) -> set[int]:
         """Lets a commodity depart from the cores, if it is there. Returns the others whose routes changed."""
@@ -148,23 +184,75 @@ class IncrementalPods:
         if high is None:
             return set()
         del self._agg[number], self._owner[high]
-        return self._owners(self._high.depart(high))
+        self._high.max_reroutes = self._left
+        return self._moved(self._high.depart(high))
 
-    def _owners(self, routes: Iterable[Route]) -> set[int]:
-        return {self._owner[route.commodity] for route in routes}
+    def _moved(self, routes: Iterable[Route]) -> set[int]:
+        moved = {self._owner[route.commodity] for route in routes}
+        self._spend(moved)
+        return moved
 
-    def _without_dead_ends(self) -> set[int]:
-        """Plans all anew if a commodity has no core by its agg and would have one by another. Returns what changed."""
+    def _spend(self, moved: Iterable[int]) -> None:
+        if self._left is not None:
+            self._left = max(self._left - sum(1 for _ in moved), 0)
+
+    def _least_congested(self, number: int) -> tuple[int, int, int] | None:
+        """Agg, up and down of the least congested path between pods for a commodity; None where there is no path."""
         fabric = self._fabric
-        if fabric.joined.all():
-            return set()
-        for number, high in self._high_number.items():
-            if self._high.route(high).spine == UNREACHABLE:
-                src, dst = (fabric.nic_tor[[nic]] for nic in self._asked[number][:2])
-                if fabric.ways(src, dst).any():
-                    break
-        else:
-            return set()
-        before = {number: self.route(number) for number in self._asked}
-        self._load(optimal(fabric, self.plan().commodities), list(self._asked))
-        return {number for number, was in before.items() if self.route(number) != was}
+        src, dst, demand = self._asked[number][:3]
+        leaves = fabric.nic_tor[[src]], fabric.nic_tor[[dst]]
+        aggs = np.flatnonzero(fabric.ways(*leaves)[0])
+        if not aggs.size:
+            return None
+        low, high = _with(self._low.plan(), demand), _with(self._high.plan(), demand)
+        near, far = low[0, leaves[0][0]], low[1, leaves[1][0]]  # [agg, parallel link]
+        begin, end = (high[way, self._nic_pod[nic] * fabric.aggs + aggs] for way, nic in enumerate((src, dst)))
+        cores = np.maximum(begin.min(axis=2), end.min(axis=2)).min(axis=1)
+        worst = np.maximum(np.maximum(near[aggs].min(axis=1), far[aggs].min(axis=1)), cores)
+        agg = int(aggs[worst.argmin()])
+        return agg, int(near[agg].argmin()), int(far[agg].argmin())
+
+
+def repair(plan: PodPlan, fabric: PodClos) -> PodPlan:
+    """A plan for the same commodities on the same fabric with other links dead, with few routes changed.
+
+    `sdn.planners.repair` for leaves and aggs, then for aggs and cores. Where an agg has no way to the other pod then,
+    `optimal` plans anew; otherwise single commodities move off the worst link. Raises ValueError when the fabrics
+    differ in shape.
+    """
+    asked = plan.commodities
+    low = incremental.repair(plan.low, fabric.low)
+    routes = np.stack((low.spine, low.up, low.down, *np.full((3, len(asked)), -1, dtype=np.int32)), axis=1)
+    pods = fabric.leaf_pod[fabric.nic_tor]
+    across = np.flatnonzero((low.spine >= 0) & (pods[asked.src] != pods[asked.dst]))
+    kept = (low.spine == plan.agg)[across]
+    core, core_up, core_down = (
+        np.where(kept, was[across], nothing).astype(np.int32)
+        for was, nothing in ((plan.core, UNREACHABLE), (plan.core_up, -1), (plan.core_down, -1))
+    )
+    asked_above = lifted(fabric, asked, across, low.spine[across])
+    known = Plan(plan.fabric.high, asked_above, plan.planner, core, core_up, core_down, plan.bound, plan.why)
+    high = incremental.repair(known, fabric.high)
+    routes[across, 3:] = np.stack((high.spine, high.up, high.down), axis=1)
+    stuck = across[high.spine < 0]
+    src, dst = tors_of(fabric.low, asked)
+    if stuck.size and fabric.ways(src[stuck], dst[stuck]).any():
+        return optimal(fabric, asked)
+    routes[stuck] = (UNREACHABLE, -1, -1, LOCAL, -1, -1)
+    mended = _planned(fabric, asked, plan.planner, routes)
+    if mended.proved:
+        return mended
+    moved = _planned(fabric, asked, plan.planner, improved(mended, src, dst, _REPAIR_EFFORT))
+    return moved if moved.congestion < mended.congestion * (1 - SAME) else mended
+
+
+def _planned(fabric: PodClos, asked: Commodities, planner: str, routes: Ints) -> PodPlan:
+    src, dst = tors_of(fabric.low, asked)
+    reached = (src != dst) & fabric.ways(src, dst).any(axis=1)
+    return PodPlan.of(fabric, asked, planner, routes, pod_bound(fabric, asked, src, dst, reached))
+
+
+def _with(plan: Plan, demand: float) -> Floats:
+    """[0 up, 1 down; ToR, spine, parallel link]: the congestion of every link with this demand more."""
+    with np.errstate(divide="ignore"):
+        return (plan.loads + demand) / plan.fabric.link_rate_bps

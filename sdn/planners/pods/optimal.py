@@ -40,7 +40,7 @@ def optimal(fabric: PodClos, commodities: Commodities, *, threads: int = 1) -> P
             continue
         plan = PodPlan.of(fabric, commodities, "optimal", routes, bound)
         if not plan.proved:
-            plan = PodPlan.of(fabric, commodities, "optimal", _improved(plan, src, dst), bound)
+            plan = PodPlan.of(fabric, commodities, "optimal", improved(plan, src, dst, _EFFORT), bound)
         if best is None or plan.congestion < best.congestion * (1 - SAME):
             best = plan
         if best.proved:
@@ -110,7 +110,8 @@ def _greedy(fabric: PodClos, commodities: Commodities, src: Ints, dst: Ints, rea
     )
 
 
-def _improved(plan: PodPlan, src: Ints, dst: Ints) -> Ints:
+def improved(plan: PodPlan, src: Ints, dst: Ints, effort: int) -> Ints:
+    """The routes of a plan after single moves off the worst link, which examine at most `effort` paths."""
     fabric, demand = plan.fabric, plan.commodities.demand
     rates = fabric.low.link_rate_bps, fabric.high.link_rate_bps
-    return _planners.improve_pods(*rates, fabric.leaf_pod, src, dst, demand, plan.routes, plan.bound, _EFFORT)
+    return _planners.improve_pods(*rates, fabric.leaf_pod, src, dst, demand, plan.routes, plan.bound, effort)

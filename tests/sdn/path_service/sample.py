@@ -6,7 +6,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 
-from netmodel import EcmpHash, Link, NoRouteError, OvsHash, Topology, equal_cost_paths, forwarding, leaf_spine, path_of
+from netmodel import (
+    EcmpHash,
+    Link,
+    NoRouteError,
+    OvsHash,
+    PortRef,
+    Topology,
+    clos,
+    equal_cost_paths,
+    forwarding,
+    leaf_spine,
+    path_of,
+    pods,
+)
 from netmodel.flow import Flow
 from sdn.path_service.assignments import Sends
 from sdn.path_service.messages import Announce, Assign, Error, Hello, Release
@@ -19,6 +32,10 @@ LANES = 3
 
 def fabric(leaves: int = 3, spines: int = 3, hosts: int = 2, parallel: int = 1) -> Topology:
     return leaf_spine(leaves, spines, hosts, RATE, parallel_links=parallel)
+
+
+def three_tiers(in_pods: int = 2, leaves: int = 2, aggs: int = 2, hosts: int = 2, parallel: int = 1) -> Topology:
+    return clos(in_pods, leaves, aggs, 2, hosts, RATE, parallel_links=parallel)
 
 
 def address(topology: Topology, host: int) -> str:
@@ -118,7 +135,7 @@ class Hosts:
                 paths = equal_cost_paths(self.topology, names[0], names[1], routes=routes)
             except NoRouteError:
                 paths = ()
-            if not paths or len(paths[0]) > 4:  # not by one spine
+            if not paths or len(paths[0]) > self._most_links(names):  # down and up again
                 assert self.ports[conn, peer] == []
                 continue
             ports = self.ports[conn, peer]
@@ -129,8 +146,14 @@ class Hosts:
                 own = {(self.device[c], to) for (c, _), to in self.open.items()}
                 if device == peer and (device, self.device[conn]) not in own:
                     (back,) = self.path(other, self.device[conn])
-                    spines = [{end.node for end in way if end.node.startswith("spine")} for way in (path, back)]  # type: ignore[attr-defined]
-                    assert spines[0] == spines[1], "acknowledgements return over the links of their data"
+                    switches = [{end.node for end in way[1:]} for way in (path, back)]  # type: ignore[attr-defined]
+                    assert switches[0] == switches[1], "acknowledgements return over the links of their data"
+
+    def _most_links(self, hosts: list[str]) -> int:
+        """The links of a path that goes up once and then down."""
+        leaves = [self.topology.peer(PortRef(host, 1)).node for host in hosts]
+        pod = pods(self.topology)
+        return 6 if pod[leaves[0]] != pod[leaves[1]] else 4
 
     def _forget(self, conn: int) -> None:
         del self.device[conn]

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -13,15 +15,21 @@ from netmodel import (
     CrcHash,
     EcmpHash,
     FlowFields,
+    LinuxL4Hash,
     NoRouteError,
     OvsHash,
     XorHash,
+    clos,
     forwarding,
     leaf_spine,
     ports_for_path,
+    tiers,
 )
+from sdn.path_service.as_read import AsRead
 from sdn.path_service.ports import PortTables
 from sdn.planners import LOCAL, UNREACHABLE, cabling
+from sdn.planners.pods import PodCabling, pod_cabling
+from tests.sdn.planners.pods.sample import live_paths
 
 
 @settings(derandomize=True, max_examples=60, deadline=None)
@@ -61,6 +69,50 @@ def test_ports_are_the_first_ones_for_the_path(data: st.DataObject) -> None:
                     found = tables.ports(src, dst, way, lanes)
                     assert found == (expected[:lanes] if len(expected) >= lanes else [])
                     assert tables.ports(src, dst, way, lanes) is found
+
+
+def ways_of(cables: PodCabling, src: int, dst: int) -> list[tuple[int, ...]]:
+    """All ways over live links between two NICs."""
+    if cables.fabric.nic_tor[src] == cables.fabric.nic_tor[dst]:
+        return [(LOCAL, -1, -1, LOCAL, -1, -1)]
+    return live_paths(cables.fabric, src, dst)
+
+
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(st.data())
+def test_ports_on_three_tiers_are_the_first_ones_for_the_path(data: st.DataObject) -> None:
+    """Also where switches were read, whose next hops have another order, one for each address."""
+    ecmp_hash: EcmpHash = data.draw(st.sampled_from([OvsHash(), LinuxL4Hash(), CrcHash("crc16")]))
+    shape = [data.draw(st.integers(least, most)) for least, most in ((1, 3), (1, 2), (1, 3), (1, 2), (1, 2))]
+    parallel = data.draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
+    topology = clos(*shape, 10**9, parallel_links=parallel[0], core_parallel_links=parallel[1])
+    cables, tier = pod_cabling(topology), tiers(topology)
+    between = [link for link in topology.links if link.a.node in tier and link.b.node in tier]
+    computed, live = PortTables(cables, ecmp_hash), cables
+    turn = data.draw(st.randoms(use_true_random=False))
+    for _ in range(2):
+        dead = data.draw(st.lists(st.sampled_from(between), max_size=4, unique=True))
+        live = cables.without(dead)
+        computed = computed.around(live.fabric)
+        routes = forwarding(topology, frozenset(dead))
+        read = replace(routes, groups={
+            name: {address: tuple(turn.sample(ports, len(ports))) for address, ports in groups.items()}
+            for name, groups in routes.groups.items()
+        })  # fmt: skip
+        tables = {True: computed, False: PortTables(live, ecmp_hash, AsRead(live, read.groups))}
+        for src, dst in data.draw(st.lists(st.tuples(*[st.integers(0, len(cables.nics) - 1)] * 2), max_size=3)):
+            if src == dst:
+                continue
+            hosts = cables.nics[src].node, cables.nics[dst].node
+            for way in ways_of(live, src, dst):
+                path = cables.path_by(src, dst, *way)
+                assert path is not None
+                for by_number, known in tables.items():
+                    order = routes if by_number else read
+                    expected = ports_for_path(topology, *hosts, path, ecmp_hash, routes=order).tolist()
+                    found = known.ports(src, dst, way, 4)
+                    assert found == (expected[:4] if len(expected) >= 4 else [])
+                    assert (way in known.ways(src, dst)) == bool(expected) or way[0] == LOCAL
 
 
 def test_a_dead_route_has_no_ports_and_others_keep_theirs() -> None:

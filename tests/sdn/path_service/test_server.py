@@ -18,7 +18,7 @@ import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from netmodel import PortRef
+from netmodel import PortRef, forwarding
 from sdn.path_service import admin, admin_server
 from sdn.path_service.journal import Journal, head, replay
 from sdn.path_service.limits import Limits
@@ -37,6 +37,7 @@ from sdn.path_service.messages import (
     from_service,
     to_line,
 )
+from sdn.path_service.next_hops import Group, listed
 from sdn.path_service.run import raise_file_limit
 from sdn.path_service.server import Server, bind
 from sdn.path_service.service import Options, PathService
@@ -566,6 +567,11 @@ def test_a_replay_gives_the_same_messages(tmp_path: Path) -> None:
                 if turn == 6:
                     server.links([TOPOLOGY.link_at(PortRef("leaf1", 3))], up=False)
                     hosts.pop().writer.close()
+                if turn == 9:
+                    server.next_hops(listed({
+                        switch: {to: tuple(reversed(ports)) for to, ports in own.items()}
+                        for switch, own in forwarding(TOPOLOGY).groups.items()
+                    }))  # fmt: skip
                 await asyncio.sleep(0.03)
             await hosts[0].hear()
 
@@ -614,8 +620,12 @@ def test_the_operators_socket(tmp_path: Path) -> None:
             assert (await ask(admin.Flows(TOKEN)))["flows"][0]["bytes"] == 7
             assert sum(link["up"] for link in (await ask(admin.Paths(TOKEN)))["links"]) == 1
             assert (await ask(admin.LinkChange(TOKEN, "leaf1:3")))["links"] == ["leaf1:3 spine1:1"]
+            groups = listed(forwarding(TOPOLOGY).groups)
+            assert (await ask(admin.NextHops(TOKEN, groups)))["switches"] == len(TOPOLOGY.switches)
+            assert (await ask(admin.Status(TOKEN)))["dead_links"] == []  # they are all used
             for wrong, sentence in (
                 (admin.Status("guess"), "the token is not this path service's"),
+                (admin.NextHops(TOKEN, {"leaf1": [Group([1], ["here"])]}), "'here' does not appear to be an IPv4 or"),
                 (admin.LinkChange(TOKEN, "leaf9"), "'leaf9' is not a link"),
             ):
                 with pytest.raises(admin.AdminError, match=sentence):

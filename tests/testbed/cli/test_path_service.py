@@ -79,7 +79,7 @@ def test_a_running_service_answers_queries_and_accepts_a_link_failure(
         assert flow["ports"] == ports
         assert "10.0.1.1" in paralet("flows", "--token-file", token_file).stdout
         links = json.loads(paralet("paths", "--token-file", token_file, "--json").stdout)["links"]
-        assert [link["up"] for link in links if link["leaf"] == flow["path"][1]] == [1]
+        assert [link["up"] for link in links if link["lower"] == flow["path"][1]] == [1]
 
         done = paralet("fail-link", flow["path"][1], "--token-file", token_file)
         assert (done.exit_code, done.stdout.endswith(" is down\n")) == (0, True)
@@ -90,7 +90,7 @@ def test_a_running_service_answers_queries_and_accepts_a_link_failure(
         assert paralet("fail-link", flow["path"][1], "--up", "--token-file", token_file).exit_code == 0
         wrong = paralet("fail-link", "leaf9", "--token-file", token_file)
         assert (wrong.exit_code, wrong.stderr.count("\n")) == (1, 1)
-        assert "'leaf9' is not a link between a leaf and a spine" in wrong.stderr
+        assert "'leaf9' is not a link between two switches" in wrong.stderr
 
         run = ("run", "--topology", topology, "--event-log", events)
         before = events.read_bytes()

@@ -172,8 +172,7 @@ def test_a_policy_runs_or_is_refused_in_a_sentence(topology: str) -> None:
 @pytest.mark.parametrize(
     ("topology", "policy", "why"),
     [
-        ("fat-tree", "controller", "'fat-tree' is not a two-level leaf-spine: link agg00:1 to core0:1 joins neither"),
-        ("Clos of three tiers", "controller", "is not a two-level leaf-spine: switch 'agg1' has the role 'agg'"),
+        ("dragonfly", "controller", "'dragonfly' is not a two-level leaf-spine: link r0-0:3 to r0-1:3 joins neither"),
         ("Clos of three tiers", "vclos", "has no virtual Clos: link leaf1:3 to agg1:1 does not join a leaf to a spine"),
         ("dragonfly", "pinned", "'dragonfly' is not a two-level leaf-spine: link r0-0:3 to r0-1:3 joins neither"),
         (
@@ -227,7 +226,7 @@ def test_every_command_that_takes_a_spec_refuses_it_alike(tmp_path: Path, policy
 
 
 def test_the_path_service_names_the_file_of_a_topology_that_its_planner_does_not_serve(tmp_path: Path) -> None:
-    (tmp_path / "fabric.yaml").write_text(yaml.safe_dump(fat_tree()))
+    (tmp_path / "fabric.yaml").write_text(yaml.safe_dump(dragonfly()))
     words = [
         "path-service",
         "run",
@@ -238,4 +237,4 @@ def test_the_path_service_names_the_file_of_a_topology_that_its_planner_does_not
     ]
     done = CliRunner().invoke(main, words)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"paralet: {tmp_path / 'fabric.yaml'}: topology 'fat-tree' is not a two-level leaf")
+    assert done.stderr.startswith(f"paralet: {tmp_path / 'fabric.yaml'}: topology 'dragonfly' is not a two-level leaf")
