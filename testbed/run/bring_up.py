@@ -44,7 +44,13 @@ def brought_up(experiment: Experiment, log_dir: Path, on_dead: OnDead) -> Abstra
 def _routers(experiment: Experiment, log_dir: Path) -> Iterator[Up]:
     """Routers find ways around dead links themselves, so that arrangements have nothing to do."""
     faults = faults_of(experiment.spec.links)
-    with RoutedFabric(experiment.topology, log_dir=log_dir, pcap=experiment.pcap, faults=faults) as fabric:
+    with RoutedFabric(
+        experiment.topology,
+        log_dir=log_dir,
+        pcap=experiment.pcap,
+        faults=faults,
+        management=_has_service(experiment),
+    ) as fabric:
         yield Up(fabric, Routers(fabric), (), fabric.host_pid)
 
 
@@ -59,8 +65,13 @@ def _switches(experiment: Experiment, log_dir: Path, on_dead: OnDead) -> Iterato
         pcap=experiment.pcap,
         pinning=experiment.spec.pinning,
         faults=faults_of(experiment.spec.links),
-        management=any(policy.kind.service for policy in experiment.spec.policies),
+        management=_has_service(experiment),
         on_dead=on_dead,
     ) as fabric:
         arrangers = [arrangement.on(fabric) for arrangement in experiment.arrangements]
         yield Up(fabric, SteeredSwitches(fabric, experiment), arrangers, fabric.host_pid)
+
+
+def _has_service(experiment: Experiment) -> bool:
+    """Whether hosts have to reach a path service."""
+    return any(policy.kind.service for policy in experiment.spec.policies)

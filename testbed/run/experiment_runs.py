@@ -125,6 +125,8 @@ class Runner:
             if ready.forgetful:
                 self._seen.forget()
             service = run.enter_context(self._services(policy, f"{policy.name}-{seed}"))
+            if service is not None and ready.routes is not None:
+                service.follow(ready.routes.groups)
             agents.send(prepare_commands(instance, policy, service, ready.routes))
             prepared = agents.receive(messages.Prepared, limits.start_s)
             agents.send(connect_commands(experiment, prepared))
@@ -198,6 +200,8 @@ class Runner:
     def _act(self, changes: FabricEvents, service: PathServiceProcess | None, event: Event) -> float | None:
         """Carry out an event. Returns the monotonic time at which the path service sent new assignments, if it did."""
         changes.act(event)
+        if service is not None and event.path_service is None and (groups := self._switches.next_hops()) is not None:
+            service.follow(groups)
         if event.path_service is not None and service is not None:
             if event.path_service in ("kill", "restart"):
                 service.kill()

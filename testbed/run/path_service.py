@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path service of a run: starts and kills it, and reports dead links to it."""
+"""The path service of a run: starts and kills it, and reports dead links, or what routers have chosen, to it."""
 
 import subprocess
 import sys
@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,7 +15,9 @@ from emul.management import MANAGEMENT_ADDRESS
 from emul.sandbox import SCRATCH_DIR
 from netmodel import Link
 from netmodel.printable import printable
-from sdn.path_service.admin import AdminError, LinkChange, Status, admin_socket, ask
+from sdn.path_service.admin import AdminError, LinkChange, Request, Status, admin_socket, ask
+from sdn.path_service.admin import NextHops as NextHopsRead
+from sdn.path_service.next_hops import NextHops, listed
 from sdn.path_service.token import TokenError, read_token
 from testbed.errors import TestbedError
 from testbed.spec import Experiment, Policy
@@ -48,6 +51,7 @@ class PathServiceProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()  # one thread starts and kills it, another one reports links
         self._dead: frozenset[Link] = frozenset()
+        self._groups: NextHops | None = None
         self.reported_s: float | None = None
         """When it had last sent hosts new paths after a link change, in seconds of the monotonic clock."""
 
@@ -78,6 +82,7 @@ class PathServiceProcess:
                 )
             self._await_answer(self._process)
             self._tell(self._dead, up=False)
+            self._tell_groups()
 
     def kill(self) -> None:
         """Kill it without notice to hosts."""
@@ -104,15 +109,28 @@ class PathServiceProcess:
                 self._tell(gone, up=False)
                 self._tell(back, up=True)
 
+    def follow(self, groups: NextHops) -> None:
+        """Report the groups of switches that were read; again whenever it starts."""
+        with self._lock:
+            self._groups = groups
+            if self._process is not None:
+                self._tell_groups()
+
+    def _tell_groups(self) -> None:
+        if self._groups is not None:
+            self._report(lambda token: NextHopsRead(token, listed(self._groups or {})), "the routers' next hops")
+
     def _tell(self, links: frozenset[Link], *, up: bool) -> None:
         for link in sorted(links, key=lambda link: link.a):
-            try:
-                ask(self._admin, LinkChange(read_token(self.token_file), str(link.a), up))
-                self.reported_s = time.monotonic()
-            except AdminError as error:
-                with self._log_file.open("a") as log:
-                    said = f"the runner could not report the change of link {link.a} to {link.b}: {error}"
-                    print(printable(said), file=log)
+            self._report(partial(_link_change, link, up), f"the change of link {link.a} to {link.b}")
+
+    def _report(self, request: Callable[[str], Request], what: str) -> None:
+        try:
+            ask(self._admin, request(read_token(self.token_file)))
+            self.reported_s = time.monotonic()
+        except AdminError as error:
+            with self._log_file.open("a") as log:
+                print(printable(f"the runner could not report {what}: {error}"), file=log)
 
     def _await_answer(self, process: "subprocess.Popen[bytes]") -> None:
         deadline = time.monotonic() + _START_TIMEOUT_S
@@ -127,6 +145,10 @@ class PathServiceProcess:
                     process.kill()
                     raise TestbedError(f"the path service does not answer; see {self._log_file}") from None
                 time.sleep(0.02)
+
+
+def _link_change(link: Link, up: bool, token: str) -> LinkChange:
+    return LinkChange(token, str(link.a), up)
 
 
 Services: TypeAlias = Callable[[Policy, str], AbstractContextManager[PathServiceProcess | None]]
@@ -162,6 +184,7 @@ class PathServices:
         argv = [*_PROGRAM, "--topology", str(self._log_dir / "topology.yaml")]
         argv += ["--planner", policy.planner_name]
         argv += ["--rules"] if self._experiment.spec.pinning == "rules" else []
+        argv += ["--routers"] if self._experiment.spec.fabric_kind.routers else []
         argv += ["--event-log", str(self._log_dir / f"path-service-{name}.jsonl")]
         with PathServiceProcess(argv, self._log_dir / f"path-service-{name}.log", SCRATCH_DIR / "paths") as service:
             service.dead_links(self._dead)

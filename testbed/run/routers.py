@@ -6,6 +6,7 @@ from typing import Protocol
 
 from netmodel import Forwarding, PortRef
 from sdn.openflow.steering import Steering
+from sdn.path_service.next_hops import NextHops
 from testbed.run.switches import Ready
 from testbed.spec import Event
 
@@ -30,7 +31,10 @@ class Routed(Protocol):
 
 
 class Routers:
-    """The routers of one fabric. The order of their next hops is read before every run: events may have changed it."""
+    """The routers of one fabric. The order of their next hops is read before every run: events may have changed it.
+
+    Where a path service runs, it is read after every event too.
+    """
 
     def __init__(self, fabric: Routed) -> None:
         self._fabric = fabric
@@ -56,6 +60,11 @@ class Routers:
             fabric.set_drained(event.undrain, False)
         if event.reset is not None:
             fabric.reset_session(PortRef.parse(event.reset))
+
+    def next_hops(self) -> NextHops:
+        """Wait for the routes, and read them."""
+        self._fabric.settle()
+        return self._fabric.routes().groups
 
     def strays(self) -> dict[str, int]:
         """None: nothing is steered."""

@@ -53,6 +53,9 @@ class SteeredSwitches:
             undo.callback(self._fabric.set_link, link, True)
             self._fabric.set_link(link, False)
 
+    def next_hops(self) -> None:
+        """None: a switch's groups have its live links in the order of ports."""
+
     def strays(self) -> dict[str, int]:
         """Packets of the run that steering has dropped, by switch port; only ports with any."""
         if self._steering is None:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from netmodel import Forwarding
 from sdn.openflow.steering import Steering
+from sdn.path_service.next_hops import NextHops
 from testbed.spec import Event
 
 
@@ -28,6 +29,9 @@ class Switches(Protocol):
 
     def act(self, event: Event, undo: ExitStack) -> None:
         """Carry out what an event does to a whole switch. What has to be undone after the run is pushed onto `undo`."""
+
+    def next_hops(self) -> NextHops | None:
+        """The groups that the switches have now; None where they are known from the links that are dead."""
 
     def strays(self) -> dict[str, int]:
         """Packets of the run that steering has dropped, by switch port; only ports with any."""

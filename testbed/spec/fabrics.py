@@ -24,7 +24,7 @@ class FabricKind:
     rdma: bool = False
     """Hosts have RDMA devices of the kernel instead of plain NICs."""
     routers: bool = False
-    """Switches are routers with BGP: any of them may die and return, none is steered, and no path service is there."""
+    """Switches are routers with BGP: any of them may die and return, and none is steered."""
     time_factor: float = 1.0
     """Factor on all timeouts of a spec."""
     suggested: bool = True
@@ -51,7 +51,7 @@ class FabricKind:
 
     def has(self, policy: PolicyKind) -> bool:
         """Whether a policy can run on it."""
-        return self.name not in policy.lacking and not (self.routers and (policy.steers or policy.service))
+        return self.name not in policy.lacking and not (self.routers and policy.steers)
 
 
 _KINDS = (

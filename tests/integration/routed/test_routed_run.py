@@ -79,3 +79,37 @@ def test_a_run_survives_all_that_happens_to_routers(tmp_path: Path) -> None:
     for observed in observations["runs"]:
         assert [event["what"] for event in observed["events"]][-1] == "kill spine2"
         assert {len(ports) for group in observed["next_hops"].values() for ports in group.values()} == {2}
+
+
+CONTROLLER = {"policy": "controller", "elephant_bytes": 65536, "assign_wait_s": 1}
+
+
+def test_the_path_service_plans_by_the_order_of_next_hops(tmp_path: Path) -> None:
+    """On three tiers every link between routers carries the elephant of one host, and all go as predicted."""
+    policies = [{"name": "controller", **CONTROLLER}]
+    summary, observations = run_with(tmp_path, **{**THREE_TIERS, "policies": policies})
+    assert summary["policies"][0]["verified"]
+    assert summary["predictions"]["matched"] == summary["predictions"]["checked"] >= 16
+    (observed,) = observations["runs"]
+    assert observed["service"]["counts"]["next hops read"] == 1
+    assert observed["service"]["dead_links"] == []
+    between = {str(port) for port in fabric_ports(load(tmp_path / "spec.yaml").topology)}
+    sent = [link["tx_bytes"] for link in observed["links"] if link["port"] in between]
+    assert max(sent) < 1.2 * min(sent)
+
+
+def test_the_path_service_plans_around_dead_aggs_and_cores(tmp_path: Path) -> None:
+    """It reads the next hops again after each event, so that the data arrive by paths that exist."""
+    events = [{"at_s": 0.3, "kill": "agg1"}, {"at_s": 0.6, "kill": "core4"}]
+    workload = {"kind": "permutation", "shift": 4, "bytes": 8388608}
+    policies = [{"name": "controller", **CONTROLLER}]
+    summary, observations = run_with(
+        tmp_path, **{**THREE_TIERS, "workload": workload, "policies": policies, "events": events}
+    )
+    assert summary["policies"][0]["verified"]
+    service = observations["runs"][0]["service"]
+    assert service["counts"]["next hops read"] == 3
+    assert service["counts"]["elephants cut"] >= 4  # those of two hosts, which send and receive
+    assert service["unreachable"] == 0
+    dead = {end.partition(":")[0] for link in service["dead_links"] for end in link.split()}
+    assert {"agg1", "core4"} <= dead

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from netmodel import Link, PortRef, Topology, dump_topology, leaf_spine
+from netmodel import Link, PortRef, Topology, dump_topology, forwarding, leaf_spine
 from testbed.errors import TestbedError
 from testbed.run.path_service import PathServiceProcess, no_services
 from testbed.spec import Policy
@@ -77,6 +77,17 @@ def test_a_restarted_path_service_knows_the_dead_links(service: PathServiceProce
     service.start()
     assert service.status()["dead_links"] == ["leaf1:2 spine1:1", "leaf1:3 spine2:1"]
     assert connect(service)["type"] == "welcome"
+
+
+def test_a_restarted_path_service_knows_the_routers_next_hops(service: PathServiceProcess) -> None:
+    routes = forwarding(TOPOLOGY, frozenset({link("leaf1", 2)}))
+    service.follow(routes.groups)
+    for _ in ("at once", "after a restart"):
+        status = service.status()
+        assert status["counts"]["next hops read"] == 1
+        assert status["dead_links"] == ["leaf1:2 spine1:1", "leaf2:2 spine1:2"]  # no route needs the second one either
+        service.kill()
+        service.start()
 
 
 def test_a_path_service_that_does_not_start_is_an_error_with_its_log(tmp_path: Path) -> None:

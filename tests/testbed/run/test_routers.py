@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +94,32 @@ def test_events_of_routers_are_undone_and_the_order_is_read_before_every_run(
     assert planned_by == fabric.read
     assert [record.next_hops for record in records] == [next_hops_of(routes) for routes in fabric.read]
     assert records[0].next_hops != records[1].next_hops
+
+
+class FakeService:
+    """Notes the groups that it is told."""
+
+    told_s = 1.0
+    address, token_file = "127.0.0.1:1", Path("token")
+
+    def __init__(self) -> None:
+        self.followed: list[object] = []
+
+    def follow(self, groups: object) -> None:
+        self.followed.append(groups)
+
+    def status(self) -> dict[str, Any]:
+        return {}
+
+
+def test_a_path_service_is_told_the_next_hops_before_a_run_and_after_each_event(tmp_path: Path) -> None:
+    events = [{"at_s": 0.0, "kill": "spine2"}, {"at_s": 0.0, "revive": "spine2"}]
+    made = on_loopback(experiment(tmp_path, fabric="routed", events=events, seeds=1))
+    fabric, service = FakeRouters(made), FakeService()
+    with Steps(2) as steps:
+        runner = Runner(
+            made, fabric, Routers(fabric), [], tmp_path / "logs", TCP_AGENT, lambda *_: nullcontext(service)  # type: ignore[arg-type, return-value]
+        )  # fmt: skip
+        records = list(runner.runs(steps))
+    assert service.followed == [routes.groups for routes in fabric.read]
+    assert len(service.followed) == len(records) * (1 + len(events))

@@ -209,8 +209,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     ({"fabric": "routed", "pinning": "rules"}, "pinning: routers choose paths by a hash; leave it out"),
     (
-        {"fabric": "routed", "policies": [{"name": "c", "policy": "controller"}]},
-        r"policies\[0\].policy: fabric routed has no policy controller; use mininet or fluid or packet",
+        {"fabric": "routed", "policies": [{"name": "c", "policy": "vclos"}]},
+        r"policies\[0\].policy: fabric routed has no policy vclos; use mininet or fluid or packet",
     ),
     (
         {"fabric": "routed", "events": [{"at_s": 1, "kill": "spine9"}]},
