@@ -85,6 +85,11 @@ class Discovery(Generic[Way]):
         """The number of pairs that are announced."""
         return len(self._pairs)
 
+    @property
+    def waiting(self) -> int:
+        """The number of asks that the pace holds back."""
+        return len(self._schedule)
+
     def announce(self, now_s: float, pair: PairKey, sight: Sight[Way]) -> None:
         """A pair sends, or will soon. A pair that did not answer is tried once more when it is announced again."""
         state = self._pairs.get(pair)

@@ -41,7 +41,7 @@ class Schedule(Generic[Routers, Item]):
 
     def __len__(self) -> int:
         """The number of items that wait."""
-        return sum(len(queue) for each in self._sets.values() for lane in each.lanes for queue in lane.waiting.values())
+        return sum(lane.count for each in self._sets.values() for lane in each.lanes)
 
     def add(
         self, now_s: float, routers: Routers, count: int, host: int, item: Item, probes: int, *, urgent: bool = False
@@ -92,15 +92,18 @@ class _Lane(Generic[Item]):
     """The hosts with items, by the time since which each waits, or from which it may send."""
 
     def __init__(self) -> None:
-        self.waiting: dict[int, deque[tuple[Item, int]]] = {}
+        self.count = 0
+        """Items that wait."""
+        self._waiting: dict[int, deque[tuple[Item, int]]] = {}
         self._heap: list[tuple[float, int]] = []
 
     def add(self, at_s: float, host: int, item: Item, probes: int) -> None:
-        queue = self.waiting.get(host)
+        queue = self._waiting.get(host)
         if queue is None:
-            self.waiting[host] = queue = deque()
+            self._waiting[host] = queue = deque()
             heapq.heappush(self._heap, (at_s, host))
         queue.append((item, probes))
+        self.count += 1
 
     def take(self, now_s: float, free_s: Callable[[int], float]) -> tuple[int, Item, int] | None:
         """The first item of the host that has waited longest, if one may send now."""
@@ -109,12 +112,13 @@ class _Lane(Generic[Item]):
             if (free := free_s(host)) > now_s:  # it has sent something urgent
                 heapq.heappush(self._heap, (free, host))
                 continue
-            return host, *self.waiting[host].popleft()
+            self.count -= 1
+            return host, *self._waiting[host].popleft()
         return None
 
     def again(self, host: int, free_s: float) -> None:
         """A host has sent an item, and may send its next one at this time."""
-        if self.waiting[host]:
+        if self._waiting[host]:
             heapq.heappush(self._heap, (free_s, host))
         else:
-            del self.waiting[host]
+            del self._waiting[host]

@@ -28,6 +28,7 @@ BENCHES = {
     "fluid": Bench("testbed.bench.fluid", "models"),
     "packet": Bench("testbed.bench.packet", "models"),
     "path-service": Bench("testbed.bench.path_service", "service"),
+    "probing": Bench("testbed.bench.probing", "service"),
     "stress": Bench("testbed.bench.stress"),
     "systems": Bench("testbed.research.decision_times", "models"),
     "torch": Bench("testbed.bench.torch"),
