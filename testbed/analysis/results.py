@@ -136,7 +136,7 @@ def write_tables(
         folder / "steps.csv",
         ["policy", "seed", "step", "duration_s"],
         (
-            (run.policy, run.seed, step, f"{duration:.6f}")
+            (run.policy, run.seed, step, f"{duration:.9f}")
             for run in runs
             for step, duration in enumerate(metrics.step_durations_s(run))
         ),
@@ -151,8 +151,8 @@ def write_tables(
                 job.name,
                 job.size,
                 " ".join(flows.instance.hosts[job.first : job.first + job.size]),
-                f"{record.completion_s:.6f}",
-                f"{flows.instance.ideal_s(job):.6f}",
+                f"{record.completion_s:.9f}",
+                f"{flows.instance.ideal_s(job):.9f}",
                 f"{fairness(flows):.4f}",
             )
             for flows in every
@@ -172,7 +172,7 @@ def write_tables(
                 hosts[flow.src],
                 hosts[flow.dst],
                 flow.bytes,
-                f"{flow.completion_s:.6f}",
+                f"{flow.completion_s:.9f}",
             )
             for flows in every
             for run, hosts in [(flows.run, flows.instance.hosts)]

@@ -98,6 +98,8 @@ def run(
         require_machine()
     if experiment.spec.fabric_kind.routers and (lacking := requirements.lack()) is not None:
         raise InputError(f"fabric {experiment.spec.fabric}: {lacking.what}; {lacking.remedy}")
+    if not modelled:
+        _check_time(experiment, spec_file)
     written = spec.dump(experiment.spec)
     held = context.with_resource(ExitStack())
     folder, kept = run_folder(results_dir / experiment.spec.name, written, overwrite, held)
@@ -127,6 +129,16 @@ def require_machine() -> None:
         if not finding.ok:
             remedy = f"; try: {finding.remedy}" if finding.remedy else ""
             raise InputError(f"{finding.name}: {finding.detail}{remedy} (`paralet doctor` shows everything)")
+
+
+def _check_time(experiment: "Experiment", spec_file: Path) -> None:
+    """Raises InputError if no run can end in its time. The first seed stands for all: others move as many bytes."""
+    from testbed.spec import Instance
+
+    run_s, ideal_s = experiment.spec.timeouts.run_s, Instance(experiment, experiment.seeds[0]).ideal_s()
+    if run_s < ideal_s:
+        said = f"a run takes {ideal_s:.3g} s at least, and timeouts.run_s is {run_s:g} s"
+        raise InputError(f"{spec_file}: {said}: raise it, or send fewer bytes")
 
 
 def _say_where(folder: Path, asked: Path, kept: "KeptRuns", runs: int) -> None:

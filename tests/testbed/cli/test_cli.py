@@ -197,6 +197,14 @@ def test_a_folder_at_the_path_of_a_result_file_is_a_one_line_error(tmp_path: Pat
     assert done.stderr.splitlines()[-1] == f"paralet: {tmp_path / taken} cannot be used: Is a directory"
 
 
+def test_a_run_that_cannot_end_in_time_is_refused_before_it_starts(tmp_path: Path, ready_machine: None) -> None:
+    """The ideal of the small spec is 0.0096 s."""
+    spec = write_spec(tmp_path, timeouts={"run_s": 0.009})
+    sentence = f"{spec}: a run takes 0.0096 s at least, and timeouts.run_s is 0.009 s: raise it, or send fewer bytes"
+    assert_refused(paralet("run", spec, "--results", tmp_path), sentence)
+    assert not (tmp_path / "small").exists()
+
+
 @pytest.mark.parametrize(("status", "expected"), [(1, 1), (2, 2)])
 def test_errors_that_the_runner_printed_are_not_repeated(
     tmp_path: Path, sandboxed: list[int], status: int, expected: int
