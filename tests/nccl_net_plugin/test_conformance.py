@@ -57,6 +57,7 @@ def test_the_rules_hold_on_a_bad_network(suite: Suite) -> None:
         (["PLUGIN", "12"], "PLUGIN, VERSION and RULE are required"),
         (["PLUGIN", "8", "contexts"], "this version and place do not have the rule contexts"),
         (["--place", "moon", "PLUGIN", "12", "all"], "--place is alone, one-process or two-processes, not moon"),
+        (["--stuck", "0", "PLUGIN", "12", "sizes"], "--stuck is a number of seconds from 0.1 to 3600, not 0"),
         (["--role", "listener", "PLUGIN", "12", "sizes"], "--role and --rendezvous require each other"),
     ],
 )

@@ -91,7 +91,10 @@ FAULTS = [  # the fault, and the rule that it violates
     ("leaks-memory", "cycles"),
 ]
 TIMEOUT_S = 1
-"""Some faults make the suite hang until this timeout."""
+"""With some faults the suite waits until this timeout."""
+HANGING = ("accept-blocks", "connect-blocks")
+"""With these a call of the plugin does not return, and spins on a processor."""
+STUCK_S = 3
 
 
 @pytest.mark.parametrize(("fault", "rule"), FAULTS, ids=str)
@@ -102,12 +105,14 @@ def test_a_fault_violates_its_rule(suite: Suite, fault: str, rule: str) -> None:
         version,
         rule,
         *("--timeout", str(TIMEOUT_S)),
+        *(("--stuck", str(STUCK_S)) if fault in HANGING else ()),
         FAULTY_PLUGIN=str(nccl_net_plugin.path()),
         FAULTY_FAULT=fault,
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"v{version} {rule} (" in done.stdout
     assert "FAILED: " in done.stdout
+    assert ("FAILED: hangs: " in done.stdout) == (fault in HANGING)
     print(done.stdout)
 
 

@@ -21,8 +21,8 @@
 #include "rules.h"
 
 static const char usage[] =
-    "usage: net-conformance [--place PLACE] [--timeout SECONDS] PLUGIN VERSION RULE|all\n"
-    "       net-conformance --role ROLE --rendezvous FD [--timeout SECONDS] PLUGIN VERSION RULE\n"
+    "usage: net-conformance [--place PLACE] [--timeout SECONDS] [--stuck SECONDS] PLUGIN VERSION RULE|all\n"
+    "       net-conformance --role ROLE --rendezvous FD [--timeout SECONDS] [--stuck SECONDS] PLUGIN VERSION RULE\n"
     "       net-conformance --list\n"
     "\n"
     "Tests whether an NCCL net plugin keeps the contract of ncclNetPlugin_vVERSION (8 to 12), rule by rule.\n"
@@ -30,6 +30,7 @@ static const char usage[] =
     "  --list             list the rules: name, versions, places and requirement, separated by tabs\n"
     "  --place PLACE      run only in this place: alone, one-process or two-processes (default: all three)\n"
     "  --timeout SECONDS  time limit of every wait (default: 60)\n"
+    "  --stuck SECONDS    time limit of every step, in which a call may block (default: 10 s and twice the timeout)\n"
     "  --role ROLE        run one end, listener or connector, of a rule whose other end runs elsewhere\n"
     "  --rendezvous FD    a connected stream socket to the other end\n"
     "\n"
@@ -48,6 +49,8 @@ static const struct place_name places[] = {
     {ALONE, "alone"}, {ONE_PROCESS, "one-process"}, {TWO_PROCESSES, "two-processes"}, {TWO_HOSTS, "two-hosts"}};
 
 enum { MAX_ENDS = 2 };
+
+static double stuck_s = 0;  ///< time limit of a step; 0: the default
 
 /// One run of a rule, and the shared memory for the reports of its processes.
 struct run {
@@ -237,7 +240,7 @@ static bool run_rule(const struct run* run) {
 
   const double start_s = now_s();
   char failure[1500] = "";
-  const double limit = 2 * timeout_s + 10;
+  const double limit = stuck_s > 0 ? stuck_s : 2 * timeout_s + 10;
   unsigned long steps = 0;
   double until = now_s() + limit;
   sigset_t child_ended;
@@ -305,13 +308,11 @@ static double number(const char* text, const char* what, double least, double mo
 }
 
 int main(int argc, char** argv) {
-  static const struct option options[] = {{"list", no_argument, NULL, 'l'},
-                                          {"place", required_argument, NULL, 'p'},
-                                          {"timeout", required_argument, NULL, 't'},
-                                          {"role", required_argument, NULL, 'r'},
-                                          {"rendezvous", required_argument, NULL, 'v'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {0}};
+  static const struct option options[] = {
+      {"list", no_argument, NULL, 'l'},          {"place", required_argument, NULL, 'p'},
+      {"timeout", required_argument, NULL, 't'}, {"stuck", required_argument, NULL, 's'},
+      {"role", required_argument, NULL, 'r'},    {"rendezvous", required_argument, NULL, 'v'},
+      {"help", no_argument, NULL, 'h'},          {0}};
   struct run run = {.rendezvous = -1};
   unsigned wanted = ALONE | ONE_PROCESS | TWO_PROCESSES;
   int option = 0;
@@ -332,6 +333,9 @@ int main(int argc, char** argv) {
         break;
       case 't':
         timeout_s = number(optarg, "--timeout is a number of seconds from 0.1 to 3600, not ", 0.1, 3600);
+        break;
+      case 's':
+        stuck_s = number(optarg, "--stuck is a number of seconds from 0.1 to 3600, not ", 0.1, 3600);
         break;
       case 'r':
         if (strcmp(optarg, "listener") != 0 && strcmp(optarg, "connector") != 0) {

@@ -86,7 +86,7 @@ class Suite:
 
 
 def build(directory: Path) -> Suite:
-    """Build the suite in `directory`, which takes a few seconds."""
+    """Build the suite in `directory`, which takes a few seconds if it is not there yet."""
     for argv in (
         ["cmake", "-S", SOURCES, "-B", directory, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
         ["cmake", "--build", directory],
