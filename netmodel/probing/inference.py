@@ -65,16 +65,16 @@ class FoundTopology:
         A found path that fits several of them, because too few TTLs were probed, counts for none. Raises KeyError for
         hosts that the topology lacks.
         """
-        ends = [self.topology.port_of(ip_address(one)) for one in (found.pair.source, found.pair.destination)]
+        ends = [self.topology.port_of(ip_address(address)) for address in (found.pair.source, found.pair.destination)]
         source, destination = ends
         paths = equal_cost_paths(
             self.topology, source.node, destination.node, src_nic=source.port - 1, dst_nic=destination.port - 1
         )
         taken: dict[Path, tuple[int, ...]] = {}
-        for one in found.paths:
-            fitting = [path for path in paths if self._fits(path, one.hops)]
+        for seen in found.paths:
+            fitting = [path for path in paths if self._fits(path, seen.hops)]
             if len(fitting) == 1:
-                taken[fitting[0]] = tuple(sorted((*taken.get(fitting[0], ()), *one.ports)))
+                taken[fitting[0]] = tuple(sorted((*taken.get(fitting[0], ()), *seen.ports)))
         return paths, taken
 
     def _fits(self, path: Path, hops: Hops) -> bool:
@@ -160,10 +160,12 @@ def _host_names(files: Sequence[ProbeFile]) -> dict[Address, str]:
     """The name of each address's host: that of the file that probes from it, or one made from the address."""
     names: dict[Address, str] = {}
     for file in files:
-        for source in map(ip_address, {one.source for one in file.observations}):
+        for source in map(ip_address, {observation.source for observation in file.observations}):
             if names.setdefault(source, file.host) != file.host:
                 raise InferenceError(f"{source} is an address of two hosts, {names[source]} and {file.host}")
-    for destination in map(ip_address, {one.destination for file in files for one in file.observations}):
+    for destination in map(
+        ip_address, {observation.destination for file in files for observation in file.observations}
+    ):
         names.setdefault(destination, f"host-{destination}")
     if len({address.version for address in names}) > 1:
         raise InferenceError("some hosts have IPv4 addresses and others IPv6 addresses: infer one family at a time")
@@ -259,8 +261,10 @@ def _in_order(link: tuple[Address, Address]) -> tuple[int, int]:
 
 def _subnet_mask(addresses: set[Address]) -> int:
     """The bits in which the two ends of a link differ: 1 in a /31 or /127; 3 in a /30, whose hosts are 1 and 2."""
-    both_ends = Counter(mask for one in addresses for mask in (1, 3) if type(one)(int(one) ^ mask) in addresses)
-    is_host = all(int(one) & 3 in (1, 2) for one in addresses)
+    both_ends = Counter(
+        mask for address in addresses for mask in (1, 3) if type(address)(int(address) ^ mask) in addresses
+    )
+    is_host = all(int(address) & 3 in (1, 2) for address in addresses)
     return 3 if is_host and both_ends[3] > both_ends[1] else 1
 
 
@@ -316,7 +320,7 @@ def _built(
         notes = (*notes, f"{len(lost)} hosts are left out, because their leaf did not answer: {', '.join(lost[:5])}")
     switch_of = _switch_names(leaf_of, tier, links, joined)
     hosts = [
-        Host(host, tuple(Nic(f"nic{n}", one, derived_mac(one)) for n, one in enumerate(own)))
+        Host(host, tuple(Nic(f"nic{n}", address, derived_mac(address)) for n, address in enumerate(own)))
         for host, own in addresses.items()
     ]
     used: Counter[str] = Counter()
@@ -346,7 +350,9 @@ def _built(
         topology = Topology(name, tuple(hosts), tuple(switches), tuple(cables), mtu_bytes)
     except TopologyError as error:
         raise InferenceError(f"what was seen is no topology: {error}") from None
-    routers = {one: switch_of[joined.root(one)] for one in joined.addresses() if joined.root(one) in switch_of}
+    routers = {
+        address: switch_of[joined.root(address)] for address in joined.addresses() if joined.root(address) in switch_of
+    }
     return FoundTopology(topology, naming, routers, ports, notes)
 
 

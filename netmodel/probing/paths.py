@@ -103,23 +103,27 @@ class PairPaths:
 def paths_of(observations: Iterable[Observation]) -> tuple[PairPaths, ...]:
     """The paths of every pair in `observations`, which come in any order, by pair. All are from one host's clock."""
     pairs: dict[Pair, list[Observation]] = {}
-    for one in observations:
-        pair = Pair(one.source, one.destination, one.protocol, one.destination_port)
-        pairs.setdefault(pair, []).append(one)
+    for observation in observations:
+        pair = Pair(observation.source, observation.destination, observation.protocol, observation.destination_port)
+        pairs.setdefault(pair, []).append(observation)
     return tuple(_pair_paths(pair, pairs[pair]) for pair in sorted(pairs))
 
 
 def _pair_paths(pair: Pair, observations: list[Observation]) -> PairPaths:
     steady = steadiness(observations)
     if steady.verdict == "moved":
-        observations = [one for one in observations if one.at_s >= steady.changes_s[-1]]
-    observations.sort(key=lambda one: one.at_s)
+        observations = [observation for observation in observations if observation.at_s >= steady.changes_s[-1]]
+    observations.sort(key=lambda observation: observation.at_s)
     by_port: dict[int, list[Observation]] = {}
-    for one in observations:
-        by_port.setdefault(one.source_port, []).append(one)
+    for observation in observations:
+        by_port.setdefault(observation.source_port, []).append(observation)
     known: dict[_Answers, list[int]] = {}
     for port, own in by_port.items():  # a later answer of the same TTL counts
-        answers = {one.ttl: one.router for one in own if one.answer == "hop" and one.router is not None}
+        answers = {
+            observation.ttl: observation.router
+            for observation in own
+            if observation.answer == "hop" and observation.router is not None
+        }
         known.setdefault(tuple(sorted(answers.items())), []).append(port)
     silent = known.pop((), [])
     fitting = _completed(known)
@@ -130,7 +134,7 @@ def _pair_paths(pair: Pair, observations: list[Observation]) -> PairPaths:
         (undecided if fit is None else ports_of.setdefault(fit, [])).extend(ports)
     paths = [_found(answered, sorted(ports), by_port) for answered, ports in ports_of.items()]
     paths.sort(key=lambda path: (-len(path.ports), path.ports))
-    arrived = [one.ttl for one in observations if one.answer == "destination"]
+    arrived = [observation.ttl for observation in observations if observation.answer == "destination"]
     routers = min(arrived) - 1 if arrived else None
     findings = _findings(pair, paths, observations, routers, steady)
     return PairPaths(pair, tuple(paths), tuple(sorted(undecided)), tuple(sorted(silent)), routers, steady, findings)
@@ -144,7 +148,7 @@ def _completed(known: Iterable[_Answers]) -> dict[_Answers, _Answers | None]:
     with_answer: dict[tuple[int, str], int] = {}  # the paths that have an answer, as bits
     paths: list[_Answers] = []
     found: dict[_Answers, _Answers | None] = {}
-    for answers in sorted(known, key=lambda one: (-len(one), one)):
+    for answers in sorted(known, key=lambda answers: (-len(answers), answers)):
         fits = -1
         for answer in answers:
             fits &= with_answer.get(answer, 0)
@@ -161,9 +165,9 @@ def _completed(known: Iterable[_Answers]) -> dict[_Answers, _Answers | None]:
 def _found(answers: _Answers, ports: list[int], by_port: dict[int, list[Observation]]) -> FoundPath:
     routers = dict(answers)
     hops = tuple(routers.get(ttl) for ttl in range(1, answers[-1][0] + 1))
-    probes = [one for port in ports for one in by_port[port]]
-    answered = [one for one in probes if one.answer != "none"]
-    timed = [(one.ttl, one.rtt_s) for one in answered if one.rtt_s is not None]
+    probes = [observation for port in ports for observation in by_port[port]]
+    answered = [observation for observation in probes if observation.answer != "none"]
+    timed = [(observation.ttl, observation.rtt_s) for observation in answered if observation.rtt_s is not None]
     farthest = max((ttl for ttl, _ in timed), default=0)
     rtt_s = median(rtt_s for ttl, rtt_s in timed if ttl == farthest) if timed else None
     return FoundPath(hops, tuple(ports), len(probes), len(answered), rtt_s)
@@ -173,8 +177,8 @@ def _findings(
     pair: Pair, paths: list[FoundPath], observations: list[Observation], routers: int | None, steady: Steadiness
 ) -> tuple[Finding, ...]:
     found = []
-    probes, answers = len(observations), sum(one.answer == "hop" for one in observations)
-    asked = sum(1 for one in observations if routers is None or one.ttl <= routers)
+    probes, answers = len(observations), sum(observation.answer == "hop" for observation in observations)
+    asked = sum(1 for observation in observations if routers is None or observation.ttl <= routers)
     if not answers:
         found.append(
             Finding(

@@ -45,9 +45,11 @@ class Steadiness:
 def steadiness(observations: Iterable[Observation]) -> Steadiness:
     """How steady the ports of one pair are. The observations are those of one pair, in any order."""
     seen: dict[tuple[int, int], list[tuple[float, str]]] = {}
-    for one in observations:
-        if one.answer == "hop" and one.router is not None:
-            seen.setdefault((one.source_port, one.ttl), []).append((one.at_s, one.router))
+    for observation in observations:
+        if observation.answer == "hop" and observation.router is not None:
+            seen.setdefault((observation.source_port, observation.ttl), []).append(
+                (observation.at_s, observation.router)
+            )
     moves: list[tuple[float, float]] = []
     stays: list[tuple[float, float]] = []
     for answers in seen.values():

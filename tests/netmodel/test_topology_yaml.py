@@ -127,7 +127,7 @@ def test_delays_of_links_are_read() -> None:
 )
 def test_builders_give_delays_to_each_tier(text: str, delays_s: dict[str, float | None]) -> None:
     found = {
-        (" ".join(end.node.rstrip("0123456789") for end in (one.a, one.b)), one.delay_s) for one in read(text).links
+        (" ".join(end.node.rstrip("0123456789") for end in (link.a, link.b)), link.delay_s) for link in read(text).links
     }
     assert found == set(delays_s.items())
 

@@ -127,8 +127,10 @@ def test_few_pairs_and_lost_answers_never_make_up_a_link(seed: int, naming: Nami
         msgspec.structs.replace(
             file,
             observations=tuple(
-                one if chance.random() < 0.8 else msgspec.structs.replace(one, answer="none", router=None, rtt_s=None)
-                for one in file.observations
+                observation
+                if chance.random() < 0.8
+                else msgspec.structs.replace(observation, answer="none", router=None, rtt_s=None)
+                for observation in file.observations
             ),
         )
         for file in files(fabric, pairs, PORTS[:16])
@@ -182,9 +184,9 @@ def test_polarised_hashes_are_found() -> None:
         reached = {each.pair: len(found.ways(each)[1]) for each in pairs}
         ways = {each.pair: len(found.ways(each)[0]) for each in pairs}
         missing = polarised(found, pairs)
-        assert {one.pair for one in missing} == {pair for pair in reached if reached[pair] < ways[pair]}
+        assert {finding.pair for finding in missing} == {pair for pair in reached if reached[pair] < ways[pair]}
         assert bool(missing) == is_polarised
-        assert all("reach 2 of 4 paths" in one.statement for one in missing)
+        assert all("reach 2 of 4 paths" in finding.statement for finding in missing)
 
 
 def test_hosts_without_a_file_are_named_by_their_address() -> None:
@@ -200,10 +202,10 @@ def test_links_with_30_bit_prefixes_are_joined() -> None:
         msgspec.structs.replace(
             file,
             observations=tuple(
-                msgspec.structs.replace(one, router=_in_slash_30(ip_address(one.router)))
-                if one.router is not None
-                else one
-                for one in file.observations
+                msgspec.structs.replace(observation, router=_in_slash_30(ip_address(observation.router)))
+                if observation.router is not None
+                else observation
+                for observation in file.observations
             ),
         )
         for file in files(fabric, [("h1", "h2"), ("h2", "h1")])
@@ -222,8 +224,10 @@ def _in_slash_30(address: Address) -> str:
 def replaced(file: ProbeFile, **by_ttl: str) -> ProbeFile:
     """A file in which the routers at some TTLs (t1, t2, ..) answer by another address."""
     seen = [
-        msgspec.structs.replace(one, router=by_ttl[f"t{one.ttl}"]) if f"t{one.ttl}" in by_ttl else one
-        for one in file.observations
+        msgspec.structs.replace(observation, router=by_ttl[f"t{observation.ttl}"])
+        if f"t{observation.ttl}" in by_ttl
+        else observation
+        for observation in file.observations
     ]
     return msgspec.structs.replace(file, observations=tuple(seen))
 
@@ -239,7 +243,9 @@ def test_what_is_no_fabric_of_tiers_is_refused() -> None:
         infer([whole, msgspec.structs.replace(whole, host="h9")], rate_bps=10**9)
     with pytest.raises(InferenceError, match="tier"):
         infer([whole, replaced(other, t1="172.16.0.1")], rate_bps=10**9)
-    five = [one for one in whole.observations if one.ttl != 3]
-    even = [msgspec.structs.replace(one, ttl=min(one.ttl, 3)) for one in five if one.ttl < 5]
+    five = [observation for observation in whole.observations if observation.ttl != 3]
+    even = [
+        msgspec.structs.replace(observation, ttl=min(observation.ttl, 3)) for observation in five if observation.ttl < 5
+    ]
     with pytest.raises(InferenceError, match="has 2 routers"):
         infer([msgspec.structs.replace(whole, observations=tuple(even))], rate_bps=10**9)

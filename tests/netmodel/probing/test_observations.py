@@ -42,7 +42,7 @@ seen = st.builds(
     router=st.ip_addresses(v=6).map(str),
     rtt_s=st.none() | st.floats(0, 10),
     at_s=st.floats(0, 1e6),
-).filter(lambda one: one.source != "fd00::1")
+).filter(lambda observation: observation.source != "fd00::1")
 
 
 @given(st.lists(seen, max_size=3))
@@ -59,8 +59,8 @@ def test_the_keys_are_those_of_the_format() -> None:
 
 def test_addresses_have_one_spelling() -> None:
     changes = {"from": "FD00:0::1", "to": "fd00::2", "router": "fd00:0:0::3"}
-    one = from_json(written(**changes)).observations[0]
-    assert (one.source, one.destination, one.router) == ("fd00::1", "fd00::2", "fd00::3")
+    observation = from_json(written(**changes)).observations[0]
+    assert (observation.source, observation.destination, observation.router) == ("fd00::1", "fd00::2", "fd00::3")
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ def test_a_saved_file_is_read_again(tmp_path: Path) -> None:
     file = from_json(written())
     save(tmp_path / "probes.json", file)
     assert load(tmp_path / "probes.json") == file
-    assert [one.name for one in tmp_path.iterdir()] == ["probes.json"]
+    assert [file.name for file in tmp_path.iterdir()] == ["probes.json"]

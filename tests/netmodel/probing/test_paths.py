@@ -32,8 +32,8 @@ def at(ttl: int, router: str, port: int, at_s: float) -> Observation:
     return Observation("10.0.0.1", "10.0.1.1", "udp", port, 4791, ttl, "hop", router, 1e-4, at_s)
 
 
-def unanswered(one: Observation) -> Observation:
-    return msgspec.structs.replace(one, answer="none", router=None, rtt_s=None)
+def unanswered(observation: Observation) -> Observation:
+    return msgspec.structs.replace(observation, answer="none", router=None, rtt_s=None)
 
 
 @pytest.mark.parametrize("naming", ["interface", "router"])
@@ -68,7 +68,7 @@ def test_lost_answers_never_put_a_port_on_a_wrong_path(chance: random.Random) ->
     fabric = Fabric(TWO_TIERS, LinuxL4Hash())
     sent = list(fabric.probes("h1", "h3", PORTS[:24], range(1, 5)))
     truth = {port: path.hops for path in only(sent).paths for port in path.ports}
-    kept = [one if chance.random() < 0.6 else unanswered(one) for one in sent]
+    kept = [observation if chance.random() < 0.6 else unanswered(observation) for observation in sent]
     found = only(kept)
     for path in found.paths:
         for port in path.ports:
@@ -95,7 +95,7 @@ def test_no_answers_are_said() -> None:
 
 def test_few_answers_are_told_and_do_not_hinder() -> None:
     sent = list(Fabric(TWO_TIERS, LinuxL4Hash()).probes("h1", "h3", PORTS, [2]))
-    found = only([one if place % 4 == 0 else unanswered(one) for place, one in enumerate(sent)])
+    found = only([observation if place % 4 == 0 else unanswered(observation) for place, observation in enumerate(sent)])
     assert kinds(found) == ["few answers"]
     assert found.pinnable
     assert "16 of 64" in found.findings[0].statement
@@ -135,7 +135,11 @@ def test_changes_of_routes_are_told_apart_from_spraying(seed: int, changes: int)
     assert len(found.steadiness.changes_s) == changes
     assert found.steadiness.verdict == "moved"
     assert kinds(found) == ["moved"]
-    last = {port: one.router for one in sorted(seen, key=lambda one: one.at_s) for port in [one.source_port]}
+    last = {
+        port: observation.router
+        for observation in sorted(seen, key=lambda observation: observation.at_s)
+        for port in [observation.source_port]
+    }
     assert {port: path.hops[1] for path in found.paths for port in path.ports} == last
 
 

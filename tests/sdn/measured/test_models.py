@@ -29,9 +29,9 @@ def test_a_model_of_one_pair_proposes_ports_of_all_pairs_of_the_group() -> None:
     assert set(models.ways("leaf1", known)) == set(first.values())
     for ends in (("h1", "h6"), ("h2", "h5"), ("h2", "h9")):
         truth = ways(*ends, CrcHash("crc32"))
-        one = {PORTS[100]: truth[PORTS[100]]}
+        known_way = {PORTS[100]: truth[PORTS[100]]}
         for way in set(truth.values()):
-            proposed = models.proposed("leaf1", one, way, 4)
+            proposed = models.proposed("leaf1", known_way, way, 4)
             assert len(proposed) == 4
             assert {truth[port] for port in proposed} == {way}
             assert PORTS[100] not in proposed
