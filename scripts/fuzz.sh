@@ -42,7 +42,7 @@ if ! { cmake -S . -B $tree -G Ninja -DPARALET_FUZZ=ON -DCMAKE_C_COMPILER=clang-1
     exit 1
 fi
 
-# Allocations are told by two frames, since more take time. Without ASAN_OPTIONS a repeated input tells all of them.
+# Reports show two frames of an allocation: more take time. Without ASAN_OPTIONS a repeated input shows all of them.
 export ASAN_OPTIONS=detect_stack_use_after_return=0:malloc_context_size=2:quarantine_size_mb=16
 export UBSAN_OPTIONS=print_stacktrace=1
 for target in "${targets[@]}"; do

@@ -3,8 +3,8 @@
 
 Pairs exchange messages of 1 MiB on loopback (`paralet-bench flow`): more and more pairs with a core per side, and one
 pair with more and more cores. All-reduces of the real NCCL on the CPU device (`paralet nccl --cores-per-rank`) have 8 B
-to 64 MiB. Every back end of the build stands beside TCP in NCCL's settings. The whole ends within `LIMIT_S`; what a
-machine or the time does not allow is told.
+to 64 MiB. Every back end of the build stands beside TCP in NCCL's settings. The whole ends within `LIMIT_S`. The
+result says what the machine or the time did not allow.
 """
 
 from __future__ import annotations

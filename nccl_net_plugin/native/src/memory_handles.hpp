@@ -33,7 +33,8 @@ struct Memory {
 };
 
 /// The `mhandle`s given to NCCL. A handle is no pointer: it names a slot and how often the slot has been used, so that
-/// a handle that was deregistered, or is none, is told without touching memory that it might point to. Any thread.
+/// a handle that was deregistered, or is none, is found out without touching memory that it might point to. Any
+/// thread.
 class MemoryHandles {
  public:
   MemoryHandles();

@@ -44,7 +44,7 @@ struct SoftQp {
   bool acknowledge = false;     ///< listed as one to acknowledge
   Nanos idle_since = 0;
   Nanos acknowledge_by = 0;
-  Nanos notify_from = 0;      ///< no earlier is the peer told of a mark by a packet of its own
+  Nanos notify_from = 0;      ///< until then no packet of its own tells the peer of a mark
   Nanos acknowledged_at = 0;  ///< when the newest packets were first acknowledged
 };
 
