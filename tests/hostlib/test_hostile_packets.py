@@ -211,11 +211,14 @@ def test_payloads_that_contradict_the_announced_length_are_refused(scene: Scene)
 
 
 def test_a_send_that_exceeds_the_receive_buffer_is_refused(scene: Scene) -> None:
-    target = scene.target()
-    long = bytes(PATH_MTU)  # advertisements come in buffers of 480 bytes
-    assert scene.peer.ask(scene.peer.bth(hp.SEND_FIRST) / Raw(long)) == (hp.NAK_INVALID, 0)
-    assert scene.peer.ask(scene.peer.bth(hp.SEND_ONLY) / Raw(long[:484])) == (hp.NAK_INVALID, 0)
-    assert scene.still_works(target)
+    packet = bytes(PATH_MTU)
+    fitting = (20 + 16384) // PATH_MTU  # an eager message is the longest SEND
+    assert scene.peer.ask(scene.peer.bth(hp.SEND_FIRST) / Raw(packet)) == (hp.ACK, 0)
+    for _ in range(fitting - 1):
+        assert scene.peer.ask(scene.peer.bth(hp.SEND_MIDDLE) / Raw(packet)) == (hp.ACK, 0)
+    assert scene.peer.ask(scene.peer.bth(hp.SEND_MIDDLE) / Raw(packet)) == (hp.NAK_INVALID, 0)
+    assert scene.peer.ask(scene.peer.bth(hp.SEND_LAST) / Raw(packet[:24])) == (hp.NAK_INVALID, 0)
+    assert scene.honest_traffic.continues()
 
 
 # -- PSNs out of sequence ----------------------------------------------------------------------------------------------

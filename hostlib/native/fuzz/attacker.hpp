@@ -53,7 +53,7 @@ class Attacker {
     polite_ = (how & 2) == 0;
     answers_ = (how & 4) == 0;
     offers_ = ((how & 8) == 0 ? kSelectiveRepeat : 0) | ((how & 16) == 0 ? kMarkCounts : 0) |
-              ((how & 32) == 0 ? kHostDelays : 0);
+              ((how & 32) == 0 ? kHostDelays : 0) | ((how & 64) == 0 ? kEagerMessages : 0);
     fused_ = members_ > 1 && (how & 128) == 0;
     for (std::size_t i = 0; i < kLanes; ++i) {
       lanes_[i] = {.qpn = first_qpn() + static_cast<std::uint32_t>(i), .victim = {}, .psn = 0xFFFFFE};
@@ -128,6 +128,7 @@ class Attacker {
     advertisements_.clear();
     names_known_.clear();
     sequence_ = 0;
+    eager_number_ = 0;
     numbers_.reset();
     reset_ = false;
     for (Nic& nic : nics_) {
@@ -176,6 +177,7 @@ class Attacker {
     const std::uint8_t how = script.u8();
     std::vector<std::byte> payload;
     const std::uint32_t connection = name(script);
+    if ((how & 0x30) == 0x30) return send_eagerly(script, lanes_[how & 1], connection);
     for (unsigned i = 0; i <= (how >> 1) % 14U; ++i) {
       const std::uint8_t sequence = script.u8();
       const auto advertisement =
@@ -191,6 +193,33 @@ class Attacker {
                      advertisement.begin() + static_cast<std::ptrdiff_t>(handshake::advertisement_bytes(fused_)));
     }
     request(lanes_[how & 1], Opcode::kSendOnly, payload);
+  }
+
+  /// An eager message, or asks and credits. Their numbers go on where they were, mostly.
+  void send_eagerly(Script& script, Lane& lane, std::uint32_t connection) {
+    const std::uint8_t how = script.u8();
+    std::vector<std::byte> payload;
+    const auto add = [&payload](const auto& item) {
+      const auto bytes = handshake::encode(item);
+      payload.insert(payload.end(), bytes.begin(), bytes.end());
+    };
+    const auto number = [&] { return (how & 0x40) != 0 ? script.u8() : eager_number_++; };
+    for (unsigned i = 0; (how & 1) != 0 && i <= (how >> 1) % 4U; ++i) {
+      if (((how >> 3) + i) % 2 == 0) {
+        add(handshake::Ask{.connection = connection, .number = number()});
+      } else {
+        const std::uint32_t done = script.u8();
+        add(handshake::EagerCredit{.connection = connection, .taken = done, .done = done, .advertised = script.u8()});
+      }
+    }
+    if ((how & 1) == 0) {
+      add(handshake::EagerMessage{
+          .connection = connection, .number = number(), .advertised = script.u8() % 8U, .tag = (how >> 1) % 3U});
+      const std::size_t size = script.u8() * std::size_t{4};
+      payload.insert(payload.end(), source_.begin(),
+                     source_.begin() + static_cast<std::ptrdiff_t>(std::min({size, source_.size(), std::size_t{200}})));
+    }
+    request(lane, Opcode::kSendOnly, payload);
   }
 
   void send_something(Script& script) {
@@ -388,10 +417,20 @@ class Attacker {
     if (answers_) answer(*lane, packet.psn, wire::kAckNoCredits);
     if (packet.kind.write) return;
     const std::size_t each = handshake::advertisement_bytes(fused_);
-    for (auto rest = packet.payload; rest.size() >= each; rest = rest.subspan(each)) {
-      const auto advertisement = handshake::decode_advertisement(rest.first(each));
-      require(advertisement.has_value());
-      advertisements_.push_back(*advertisement);
+    if (handshake::decode_eager_message(packet.payload)) return;
+    for (auto rest = packet.payload; !rest.empty();) {
+      const auto first = [&rest](std::size_t length) { return rest.first(std::min(length, rest.size())); };
+      std::size_t length = each;
+      if (handshake::decode_ask(first(handshake::kAskBytes))) {
+        length = handshake::kAskBytes;
+      } else if (handshake::decode_eager_credit(first(handshake::kEagerCreditBytes))) {
+        length = handshake::kEagerCreditBytes;
+      } else {
+        const auto advertisement = handshake::decode_advertisement(first(each));
+        require(advertisement.has_value());
+        advertisements_.push_back(*advertisement);
+      }
+      rest = rest.subspan(length);
     }
   }
 
@@ -503,6 +542,7 @@ class Attacker {
   std::array<Lane, kLanes> lanes_;
   std::uint32_t last_request_ = 0;
   std::uint32_t sequence_ = 0;
+  std::uint32_t eager_number_ = 0;
   std::vector<handshake::Advertisement> advertisements_;
   std::vector<std::uint32_t> names_known_;
   std::vector<std::byte> packet_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes input from TCP and from advertisements: listener handles, frames, a channel that gets its stream in pieces,
-// advertisements. Parsed input must serialize to the same bytes (except padding), which shows that the parser reads
-// only what is there.
+// Fuzzes input from TCP and from SENDs: listener handles, frames, a channel that gets its stream in pieces,
+// advertisements, eager messages, asks and credits. Parsed input must serialize to the same bytes (except padding),
+// which shows that the parser reads only what is there.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -19,8 +19,6 @@ namespace {
 
 using handshake::Frame;
 using Bytes = std::vector<std::byte>;
-
-constexpr std::size_t kReservedAt = 20;  // four reserved bytes of an advertisement, ignored
 
 /// A copy of exactly its size, so that AddressSanitizer detects reads beyond it.
 Bytes exact(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
@@ -46,8 +44,23 @@ void try_advertisement(std::span<const std::byte> bytes) {
   const auto advertisement = handshake::decode_advertisement(copy);
   if (!advertisement) return;
   const auto again = handshake::encode(*advertisement, copy.size() == handshake::kFusedAdvertisementBytes);
-  wire::put_u32(copy.data() + kReservedAt, 0);
   require(std::equal(copy.begin(), copy.end(), again.begin()));
+}
+
+template <typename Item>
+void try_item(std::span<const std::byte> bytes, const std::optional<Item>& item) {
+  if (!item) return;
+  const auto again = handshake::encode(*item);
+  require(bytes.size() >= again.size() && std::equal(again.begin(), again.end(), bytes.begin()));
+}
+
+/// What a SEND may be, or have in it.
+void try_items(std::span<const std::byte> bytes) {
+  try_advertisement(bytes);
+  const Bytes copy = exact(bytes);
+  try_item(copy, handshake::decode_eager_message(copy));
+  try_item(copy, handshake::decode_ask(copy));
+  try_item(copy, handshake::decode_eager_credit(copy));
 }
 
 struct Stream {
@@ -102,7 +115,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       paralet::fuzz::try_handle(script.bytes(size));
       break;
     case 1:
-      paralet::fuzz::try_advertisement(script.bytes(size));
+      paralet::fuzz::try_items(script.bytes(size));
       break;
     case 2:
       paralet::fuzz::try_frame(script.bytes(size));

@@ -43,8 +43,12 @@ struct Ece {
   std::uint32_t comp_mask = 0;
   bool operator==(const Ece&) const = default;
 };
-/// The vendor of QPs of the back end `tcp`, "PLTC".
+/// The vendor of QPs of the back end `soft`, "PLET", and of `tcp`, "PLTC".
+inline constexpr std::uint32_t kSoftVendor = 0x504C4554;
 inline constexpr std::uint32_t kTcpVendor = 0x504C5443;
+
+/// The option of both that the engine adds: short messages may go eagerly (engine/eager.hpp).
+inline constexpr std::uint32_t kEagerMessages = 8;
 
 /// What lanes are. Only devices of one kind can be peers.
 enum class Transport : std::uint8_t { kRoce, kTcp };

@@ -29,6 +29,10 @@ class Ring {
     head_ = (head_ + 1) & (capacity_ - 1);
     --size_;
   }
+  void pop_back() {
+    back() = T{};
+    --size_;
+  }
   /// Removes element i. Costs time proportional to i: the elements before it move.
   void erase(std::size_t i) {
     for (; i > 0; --i) (*this)[i] = std::move((*this)[i - 1]);

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/advertisements.hpp"
 
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
+#include <algorithm>
 #include <utility>
 
 #include "engine/handshake.hpp"
@@ -20,19 +18,13 @@ constexpr Nanos kAdvertisementDelay = 100 * kMicrosecond;
 void Advertisements::add(Request& receive) {
   Connection& connection = *receive.connection;
   Peer& peer = *connection.peer;
-  if (peer.gathering == nullptr) {
-    peer.gathering = &spare_batch(peer);
-    peer.gathering->count = 0;
-    peer.gathering->each = static_cast<std::uint32_t>(handshake::advertisement_bytes(peer.fusion != nullptr));
-    peer.advertisements_urgent = false;
-    peer.advertisements_since = now();
-    gathering_.push_back(&peer);
-  }
+  receive.sequence = connection.next_sequence++;
   handshake::Advertisement advertisement{.connection = connection.remote_id,
-                                         .sequence = connection.next_sequence++,
+                                         .sequence = *receive.sequence,
                                          .tag = receive.tag,
                                          .slot = receive.slot,
                                          .rkeys = {shard_.backend().remote_key(receive.registration())},
+                                         .eager = connection.eager_arrivals.taken(),
                                          .address = shard_.backend().remote_address(receive.registration()) +
                                                     (receive.rkey != 0 ? receive.region_offset : 0),
                                          .length = receive.length};
@@ -41,12 +33,37 @@ void Advertisements::add(Request& receive) {
       advertisement.rkeys[i] = shard_.backend().remote_key_on(i, receive.registration());
     }
   }
-  const std::size_t each = peer.gathering->each;
   const auto bytes = handshake::encode(advertisement, peer.fusion != nullptr);
-  std::memcpy(peer.gathering->bytes.data() + peer.gathering->count * each, bytes.data(), each);
-  ++peer.gathering->count;
-  peer.advertisements_urgent = peer.advertisements_urgent || connection.receives.size() <= kEnoughAdvertised;
-  if ((peer.gathering->count + 1) * each > peer.gathering->bytes.size()) send(peer);
+  gather(peer, std::span(bytes).first(handshake::advertisement_bytes(peer.fusion != nullptr)),
+         connection.receives.size() <= kEnoughAdvertised);
+}
+
+void Advertisements::ask(Connection& connection, std::uint32_t number) {
+  const auto bytes = handshake::encode(handshake::Ask{.connection = connection.remote_id, .number = number});
+  gather(*connection.peer, bytes, true);
+}
+
+void Advertisements::grant(Connection& connection) {
+  const auto bytes = handshake::encode(connection.eager_arrivals.grant(connection.remote_id, connection.next_sequence));
+  gather(*connection.peer, bytes, false);
+}
+
+/// Adds an item to what goes to the peer next.
+void Advertisements::gather(Peer& peer, std::span<const std::byte> item, bool urgent) {
+  if (peer.gathering != nullptr && peer.gathering->used + item.size() > peer.gathering->bytes.size()) send(peer);
+  if (peer.gathering == nullptr) {
+    peer.gathering = &spare_batch(peer);
+    peer.gathering->used = 0;
+    peer.gathering->each = static_cast<std::uint32_t>(handshake::advertisement_bytes(peer.fusion != nullptr));
+    peer.advertisements_urgent = false;
+    peer.advertisements_since = now();
+    gathering_.push_back(&peer);
+  }
+  AdvertisementBatch& batch = *peer.gathering;
+  std::ranges::copy(item, batch.bytes.begin() + batch.used);
+  batch.used += static_cast<std::uint32_t>(item.size());
+  peer.advertisements_urgent = peer.advertisements_urgent || urgent;
+  if (batch.used + batch.each > batch.bytes.size()) send(peer);
 }
 
 void Advertisements::send_due(Nanos t) {
@@ -75,12 +92,12 @@ void Advertisements::post(Lane& lane, AdvertisementBatch& batch) {
   batch.lane = &lane;
   batch.repeated = false;
   // A NIC takes one advertisement with the request itself, without a registration.
-  const std::size_t each = batch.registers ? 1 : batch.count;
-  for (std::size_t i = 0; i < batch.count; i += each) {
+  const std::uint32_t each = batch.registers ? batch.each : batch.used;
+  for (std::uint32_t i = 0; i < batch.used; i += each) {
     shard_.post(lane, {.kind = WorkKind::kSend,
-                       .cookie = i + each == batch.count ? cookie_of(&batch) : 0,
-                       .data = batch.bytes.data() + i * batch.each,
-                       .length = static_cast<std::uint32_t>(each * batch.each),
+                       .cookie = i + each == batch.used ? cookie_of(&batch) : 0,
+                       .data = batch.bytes.data() + i,
+                       .length = each,
                        .memory = batch.memory});
   }
 }
@@ -93,7 +110,7 @@ void Advertisements::repeat(Peer& peer) {
     if (shard_.silent(other)) return;
     AdvertisementBatch& copy = spare_batch(peer);
     copy.bytes = batch.bytes;
-    copy.count = batch.count;
+    copy.used = batch.used;
     copy.each = batch.each;
     batch.repeated = true;
     post(other, copy);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -13,13 +16,18 @@
 
 namespace paralet {
 
-/// Advertises this side's receives to peers. Advertisements gather for a moment, so that several go in one SEND.
+/// Sends control records to peers: advertisements of this side's receives, and the asks and credits of eager messages.
+/// They gather for a moment, so that several go in one SEND.
 class Advertisements {
  public:
   Advertisements(Shard& shard, Registrations& registrations) : shard_(shard), registrations_(registrations) {}
 
   /// Advertises a receive, which has a slot and is in its connection's list.
   void add(Request& receive) PARALET_REQUIRES(progress_lock);
+  /// Asks the peer to advertise its receives again (EagerSends).
+  void ask(Connection& connection, std::uint32_t number) PARALET_REQUIRES(progress_lock);
+  /// Tells the peer which eager messages are done.
+  void grant(Connection& connection) PARALET_REQUIRES(progress_lock);
   /// Whether any wait to be sent with more.
   [[nodiscard]] bool waiting() const PARALET_REQUIRES(progress_lock) { return !gathering_.empty(); }
   /// Sends those that have waited long enough, or whose sender may wait for them.
@@ -34,6 +42,7 @@ class Advertisements {
   void drop(Peer& peer) PARALET_REQUIRES(progress_lock);
 
  private:
+  void gather(Peer& peer, std::span<const std::byte> item, bool urgent) PARALET_REQUIRES(progress_lock);
   void send(Peer& peer) PARALET_REQUIRES(progress_lock);
   void post(Lane& lane, AdvertisementBatch& batch) PARALET_REQUIRES(progress_lock);
   AdvertisementBatch& spare_batch(Peer& peer) PARALET_REQUIRES(progress_lock);

@@ -13,6 +13,11 @@
 namespace paralet {
 namespace {
 
+/// Whether what a back end offers has room for the engine's own offers.
+bool takes_offers(const Ece& ece) { return ece.vendor_id == kSoftVendor || ece.vendor_id == kTcpVendor; }
+
+bool offers_eager(const Ece& ece) { return takes_offers(ece) && (ece.options & kEagerMessages) != 0; }
+
 /// Why a device with lanes of kind `own` cannot be the peer of a device with another kind.
 std::string other_lanes(Transport own) {
   constexpr const char* kTcp = "TCP connections (back end tcp)";
@@ -50,8 +55,10 @@ void Connections::start(const std::shared_ptr<Connection>& connection) {
   peer->until_set_up().waiting.push_back(connection);
   if (!fresh) return;
   set_up_.create_qps(*peer, [this, peer, target]() PARALET_REQUIRES(progress_lock) {
-    frames_.send(*peer,
-                 handshake::Hello{.listener = target.listener, .token = target.token, .endpoint = endpoint(*peer)});
+    handshake::Hello hello{.listener = target.listener, .token = target.token, .endpoint = endpoint(*peer)};
+    peer->eager = takes_offers(hello.endpoint.ece);  // if the welcome says so too
+    if (peer->eager) hello.endpoint.ece.options |= kEagerMessages;
+    frames_.send(*peer, hello);
   });
 }
 
@@ -159,8 +166,12 @@ Peer* Connections::welcome(std::unique_ptr<Channel>& channel, const IpAddress& f
   for (const handshake::Endpoint::Member& other : further) addresses.push_back(other.address);
   peer.path_mtu = path_mtu_to(addresses);
   if (!further.empty()) peer.fuse(shard_.backend().members(), start).token = hello.endpoint.join;
-  const auto welcomed = [this, &peer]() PARALET_REQUIRES(progress_lock) {
-    frames_.send_on(peer.first_channel(), handshake::Welcome{endpoint(peer)});
+  const bool offered = offers_eager(hello.endpoint.ece);
+  const auto welcomed = [this, &peer, offered]() PARALET_REQUIRES(progress_lock) {
+    handshake::Welcome welcome{endpoint(peer)};
+    peer.eager = offered && takes_offers(welcome.endpoint.ece);
+    if (peer.eager) welcome.endpoint.ece.options |= kEagerMessages;
+    frames_.send_on(peer.first_channel(), welcome);
   };
   set_up_.create_qps(peer, [this, &peer, remote = hello.endpoint, welcomed]()
                                PARALET_REQUIRES(progress_lock) { set_up_.connect_qps(peer, remote, welcomed); });
@@ -186,6 +197,7 @@ void Connections::on(Peer& peer, const handshake::Welcome& frame) {
     events_.fail_peer(peer, Failure::kTransport, "the peer's answer does not fit the handle");
     return;
   }
+  peer.eager = peer.eager && offers_eager(frame.endpoint.ece);
   handshake::Endpoint remote = frame.endpoint;
   remote.address = peer.address;  // as the handle said: the frame's own claim is not trusted
   set_up_.connect_qps(peer, remote, [this, &peer]() PARALET_REQUIRES(progress_lock) {

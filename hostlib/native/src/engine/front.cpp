@@ -43,6 +43,7 @@ void Front::start(std::shared_ptr<Request> request) {
   }
   Connection& connection = *request->connection;
   request->failure = Failure::kNone;
+  if (request->kind == Request::Kind::kReceive && parts_.receives.take_kept(*request)) return;
   if (connection.state != Connection::State::kOpen || connection.peer == nullptr || connection.peer_quiet) {
     if (connection.failure != Failure::kNone) {
       parts_.results.fail(*request, connection.failure, connection.error);
@@ -130,8 +131,40 @@ void Front::on_completion(const Completion& completion) {
 void Front::on_received_send(Peer& peer, unsigned lane, std::span<const std::byte> bytes) {
   if (const auto end = handshake::decode_flowlet_end(bytes)) {
     parts_.receives.on_flowlet_arrived(peer, lane, end->slot, end->count, end->bytes);
-  } else {
-    parts_.sends.on_advertisements(peer, bytes);
+    return;
+  }
+  if (peer.eager) {
+    if (const auto message = handshake::decode_eager_message(bytes)) {
+      parts_.receives.on_eager(peer, lane, *message, bytes.subspan(handshake::kEagerHeaderBytes));
+      return;
+    }
+  }
+  on_control_record(peer, bytes);
+}
+
+/// Advertisements, asks and credits, at least one.
+void Front::on_control_record(Peer& peer, std::span<const std::byte> bytes) {
+  const std::size_t each = handshake::advertisement_bytes(peer.fusion != nullptr);
+  const auto first = [&bytes](std::size_t length) { return bytes.first(std::min(length, bytes.size())); };
+  std::size_t taken = 0;
+  do {
+    taken = 0;
+    if (const auto advertisement = handshake::decode_advertisement(first(each))) {
+      parts_.sends.on_advertisement(peer, *advertisement);
+      taken = each;
+    } else if (const auto credit = handshake::decode_eager_credit(first(handshake::kEagerCreditBytes));
+               credit && peer.eager) {
+      parts_.sends.on_credit(peer, *credit);
+      taken = handshake::kEagerCreditBytes;
+    } else if (const auto ask = handshake::decode_ask(first(handshake::kAskBytes)); ask && peer.eager) {
+      parts_.receives.on_ask(peer, *ask);
+      taken = handshake::kAskBytes;
+    }
+    bytes = bytes.subspan(taken);
+  } while (taken > 0 && !bytes.empty() && !peer.dead());
+  if (taken == 0 && !peer.dead()) {
+    fail_peer(peer, Failure::kTransport,
+              "the peer sent a SEND that is neither receive advertisements nor the end of a flowlet");
   }
 }
 

@@ -71,6 +71,7 @@ class Front final : public PeerEvents {
   // What comes in.
   void on_completion(const Completion& completion) PARALET_REQUIRES(progress_lock);
   void on_received_send(Peer& peer, unsigned lane, std::span<const std::byte> bytes) PARALET_REQUIRES(progress_lock);
+  void on_control_record(Peer& peer, std::span<const std::byte> bytes) PARALET_REQUIRES(progress_lock);
   std::vector<handshake::Frame> serve(Channel& channel, std::uint32_t events) PARALET_REQUIRES(progress_lock);
   void on_incoming(Channel& channel, std::uint32_t events) PARALET_REQUIRES(progress_lock);
   void on_channel_event(int fd, std::uint32_t events) PARALET_REQUIRES(progress_lock);

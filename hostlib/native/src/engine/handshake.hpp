@@ -142,14 +142,15 @@ std::vector<std::byte> encode(const Frame& frame);
 /// `body` is one frame without its length prefix. nullopt when it is malformed.
 std::optional<Frame> decode(std::span<const std::byte> body);
 
-/// A receive buffer advertised to the sender ("clear to send"). One to twelve are the payload of a SEND on any QP of
-/// the peer.
+/// A receive buffer advertised to the sender ("clear to send"). The payload of a SEND on any QP of the peer is a
+/// control record: advertisements, and where both sides send eagerly also asks and credits.
 struct Advertisement {
   std::uint32_t connection = 0;  ///< the sender-side name of the connection
   std::uint32_t sequence = 0;    ///< by connection, from 0: advertisements may arrive out of order
   std::uint32_t tag = 0;
   std::uint16_t slot = 0;                          ///< names the receive in immediate data and flowlet ends
   std::array<std::uint32_t, kMaxMembers> rkeys{};  ///< by member
+  std::uint32_t eager = 0;  ///< eager messages and asks of the connection that had been taken before
   std::uint64_t address = 0;
   std::uint64_t length = 0;
 };
@@ -171,6 +172,39 @@ struct FlowletEnd {
 inline constexpr std::size_t kFlowletEndBytes = 12;
 std::array<std::byte, kFlowletEndBytes> encode(const FlowletEnd& end);
 std::optional<FlowletEnd> decode_flowlet_end(std::span<const std::byte> bytes);
+
+/// A short message that goes without an advertisement, or in place of the one it was matched with: this header, and the
+/// message up to the end of the SEND.
+struct EagerMessage {
+  std::uint32_t connection = 0;  ///< the receiver's name
+  std::uint32_t number = 0;      ///< by connection, from 0, asks included: they may arrive out of order
+  std::uint32_t advertised = 0;  ///< no receive with a lower sequence number is meant
+  std::uint32_t tag = 0;
+};
+inline constexpr std::size_t kEagerHeaderBytes = 20;
+std::array<std::byte, kEagerHeaderBytes> encode(const EagerMessage& message);
+/// From the first bytes of a SEND.
+std::optional<EagerMessage> decode_eager_message(std::span<const std::byte> bytes);
+
+/// A send waits for a receive, whose advertisement the receiver holds back while messages come eagerly.
+struct Ask {
+  std::uint32_t connection = 0;  ///< the receiver's name
+  std::uint32_t number = 0;      ///< among the eager messages
+};
+inline constexpr std::size_t kAskBytes = 12;
+std::array<std::byte, kAskBytes> encode(const Ask& ask);
+std::optional<Ask> decode_ask(std::span<const std::byte> bytes);
+
+/// What the receiver has done with eager messages and asks, modulo 2^32.
+struct EagerCredit {
+  std::uint32_t connection = 0;  ///< the sender's name
+  std::uint32_t taken = 0;       ///< taken in order
+  std::uint32_t done = 0;        ///< of these, asks and messages that have met their receive: none is kept for them
+  std::uint32_t advertised = 0;  ///< receives advertised so far
+};
+inline constexpr std::size_t kEagerCreditBytes = 20;
+std::array<std::byte, kEagerCreditBytes> encode(const EagerCredit& credit);
+std::optional<EagerCredit> decode_eager_credit(std::span<const std::byte> bytes);
 
 /// Immediate data of a flowlet: the receive's slot and the number of flowlets in the message.
 inline std::uint32_t immediate(std::uint16_t slot, std::uint32_t count) {

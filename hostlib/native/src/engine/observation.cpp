@@ -87,10 +87,10 @@ bool Observation::under_way(const Connection& connection) {
 /// New sends and receives of this side do not count as progress: the oldest may still wait.
 Connection::Progress Observation::progress_of(const Connection& connection) {
   const auto size = [](const auto& list) { return static_cast<std::uint32_t>(list.size()); };
-  const std::uint32_t matched = connection.advertised.taken();
+  const std::uint32_t matched = connection.advertised.taken() + connection.eager_sends.sent();
   Connection::Progress out{.sent = matched - size(connection.in_flight),
                            .matched = matched,
-                           .received = connection.next_sequence - size(connection.receives),
+                           .received = connection.received,
                            .open = connection.state == Connection::State::kOpen};
   for_oldest(connection.in_flight, [&out](const Request& send) { out.flowlets += send.finished; });
   for_oldest(connection.receives, [&out](const Request& receive) { out.flowlets += receive.arrived; });

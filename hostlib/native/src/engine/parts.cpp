@@ -19,7 +19,7 @@ Parts::Parts(Context& context, ProgressLock& lock, Shard& shard, PeerEvents& eve
       advertisements(shard, registrations),
       receives(peers, registrations, results, advertisements, events),
       copies(registrations),
-      sends(context, shard, peers, frames, *policy, results, ports, copies, events),
+      sends(context, shard, peers, frames, *policy, results, advertisements, ports, copies, events),
       members(context, shard, peers, sockets, frames, renewals, events),
       closes(peers, frames, sends, receives, events),
       listeners(context, peers, sockets),

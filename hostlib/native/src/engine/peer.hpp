@@ -25,11 +25,12 @@
 
 namespace paralet {
 
-/// Receive advertisements that go to a peer in one SEND, and the memory of its payload.
+/// A control record: receive advertisements, asks and credits that go to a peer in one SEND, and the memory of its
+/// payload.
 struct AdvertisementBatch {
   static constexpr std::size_t kMaxAdvertisements = 12;
   std::array<std::byte, kMaxAdvertisements * handshake::kAdvertisementBytes> bytes;
-  std::uint32_t count = 0;
+  std::uint32_t used = 0;                               ///< bytes
   std::uint32_t each = handshake::kAdvertisementBytes;  ///< bytes of an advertisement
   Lane* lane = nullptr;                                 ///< the lane that carries it; nullptr when it is not posted
   bool repeated = false;                                ///< sent again on another lane, because this one is silent
@@ -57,6 +58,7 @@ struct Peer {
   std::uint16_t udp_port = 0;                 ///< where it receives packets; known in kReady
   std::uint16_t max_ip_id = kDefaultMaxIpId;  ///< highest IPv4 identification of its packets
   bool initiator = false;                     ///< we connected to it
+  bool eager = false;                         ///< both sides send short messages eagerly
   bool heard = false;                         ///< something came from it since the last housekeeping
   bool advertisements_urgent = false;         ///< the sender may be waiting for `gathering`
   bool setting_up = false;                    ///< the set-up thread creates or connects the QPs of all lanes

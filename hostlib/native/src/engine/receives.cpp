@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/receives.hpp"
 
+#include <cstring>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "engine/eager.hpp"
 #include "engine/send_copies.hpp"
 
 namespace paralet {
@@ -16,8 +21,9 @@ void Receives::start(const std::shared_ptr<Request>& request) {
   request->slot = peer.slots.take(*request);
   request->arrived = 0;
   request->arrived_bytes = 0;
+  request->sequence.reset();
   connection.receives.push_back(request);
-  advertisements_.add(*request);
+  if (!connection.eager_arrivals.holds()) advertisements_.add(*request);
 }
 
 void Receives::on_flowlet_arrived(Peer& peer, unsigned lane, std::uint32_t slot, std::uint32_t count,
@@ -49,8 +55,123 @@ void Receives::on_flowlet_arrived(Peer& peer, unsigned lane, std::uint32_t slot,
     return;
   }
   request->bytes = request->arrived_bytes;
+  ++request->connection->received;
   received_long_ = received_long_ || request->bytes > SendCopies::kMostBytes;
   results_.finish(*request);
+}
+
+// -- eager messages ------------------------------------------------------------------------------------------------
+
+void Receives::on_eager(Peer& peer, unsigned lane, const handshake::EagerMessage& message,
+                        std::span<const std::byte> bytes) {
+  on_numbered(peer, message.connection, message.number,
+              {.advertised = message.advertised, .tag = message.tag, .lane = lane, .bytes = bytes});
+}
+
+void Receives::on_ask(Peer& peer, const handshake::Ask& ask) {
+  on_numbered(peer, ask.connection, ask.number, {.ask = true, .bytes = {}});
+}
+
+/// Takes the message, and those that came before it although the peer sent them later.
+void Receives::on_numbered(Peer& peer, std::uint32_t connection_id, std::uint32_t number, const InOrder& message) {
+  const auto connection = peers_.connection(peer, connection_id);
+  if (!connection) return;  // not an error: the message and our close may cross
+  EagerArrivals& arrivals = connection->eager_arrivals;
+  switch (arrivals.arrived(number)) {
+    case EagerArrivals::Verdict::kTooMany:
+      events_.fail_peer(peer, Failure::kTransport, "the peer sent more eager messages than it had credits for");
+      return;
+    case EagerArrivals::Verdict::kCopy:
+      return;
+    case EagerArrivals::Verdict::kEarly:
+      arrivals.keep_early(number, {.ask = message.ask,
+                                   .advertised = message.advertised,
+                                   .tag = message.tag,
+                                   .lane = message.lane,
+                                   .bytes = {message.bytes.begin(), message.bytes.end()}});
+      return;
+    case EagerArrivals::Verdict::kNext:
+      break;
+  }
+  take(*connection, message);
+  while (const auto early = arrivals.next_early()) {
+    take(*connection, {.ask = early->ask,
+                       .advertised = early->advertised,
+                       .tag = early->tag,
+                       .lane = early->lane,
+                       .bytes = early->bytes});
+  }
+}
+
+void Receives::take(Connection& connection, const InOrder& message) {
+  connection.eager_arrivals.hold(!message.ask);
+  if (message.ask) {
+    for (Request* receive = connection.receives.front(); receive != nullptr; receive = receive->next) {
+      if (!receive->sequence) advertisements_.add(*receive);
+    }
+    done(connection);
+    return;
+  }
+  // Receives that the peer knew, but not for this message, are for others that are on their way.
+  const auto may_take = [&message](const Request& receive) {
+    return receive.tag == message.tag &&
+           (!receive.sequence || static_cast<std::int32_t>(*receive.sequence - message.advertised) >= 0);
+  };
+  Request* receive = connection.receives.front();
+  while (receive != nullptr && !may_take(*receive)) receive = receive->next;
+  if (receive == nullptr) {
+    connection.eager_arrivals.keep({.advertised = message.advertised,
+                                    .tag = message.tag,
+                                    .lane = message.lane,
+                                    .bytes = connection.eager_arrivals.copy_of(message.bytes)});
+    return;
+  }
+  const auto keep = connection.receives.remove(*receive);
+  const bool memory_gone = registrations_.retired(receive->registration());
+  release(*receive);
+  if (memory_gone) {
+    results_.fail(*receive, Failure::kClosed, "its memory was taken back before the message came");
+  } else {
+    deliver(*receive, message);
+  }
+  done(connection);
+}
+
+bool Receives::take_kept(Request& request) {
+  Connection& connection = *request.connection;
+  if (!connection.eager_arrivals.keeps_any()) return false;
+  auto message = connection.eager_arrivals.kept(request.tag);
+  if (!message) return false;
+  deliver(request, {.tag = message->tag, .lane = message->lane, .bytes = message->bytes});
+  connection.eager_arrivals.reuse(std::move(message->bytes));
+  done(connection);
+  return true;
+}
+
+/// The receive is in no list, and has no slot.
+void Receives::deliver(Request& request, const InOrder& message) {
+  Connection& connection = *request.connection;
+  if (message.bytes.size() > request.length) {
+    connection.overrun = overrun_text(message.bytes.size(), request.length);
+    results_.fail(request, Failure::kTransport, connection.overrun);
+    return;
+  }
+  if (!message.bytes.empty()) std::memcpy(request.data, message.bytes.data(), message.bytes.size());
+  if (request.trace && connection.peer != nullptr) {
+    const std::uint32_t qpn = connection.peer->lanes[message.lane].qp.qpn;
+    const Nanos t = now();
+    request.trace->expect(1);
+    request.trace->begin(message.lane, qpn, 0, static_cast<std::uint32_t>(message.bytes.size()), t);
+    request.trace->end(qpn, t);
+  }
+  request.bytes = message.bytes.size();
+  ++connection.received;
+  results_.finish(request);
+}
+
+void Receives::done(Connection& connection) {
+  const bool tell = connection.eager_arrivals.done();
+  if (tell && connection.state == Connection::State::kOpen && !connection.peer_quiet) advertisements_.grant(connection);
 }
 
 void Receives::release(Request& request) {

@@ -15,6 +15,7 @@
 
 #include "base/ip_address.hpp"
 #include "engine/advertised_receives.hpp"
+#include "engine/eager.hpp"
 #include "engine/flowlet.hpp"
 #include "engine/flowlet_trace.hpp"
 #include "engine/fusion.hpp"
@@ -75,6 +76,7 @@ struct Request : std::enable_shared_from_this<Request> {
   std::uint16_t slot = 0;     ///< names the receive in flowlets
   std::uint32_t arrived = 0;  ///< flowlets
   std::uint64_t arrived_bytes = 0;
+  std::optional<std::uint32_t> sequence;  ///< of its advertisement, nullopt: it has none
 };
 
 /// Requests in order, linked through themselves: push_back and remove allocate nothing.
@@ -164,6 +166,9 @@ struct Connection {
   std::string overrun;              ///< the last message that was longer than its receive, as a sentence; empty: none
   bool reply_closed = false;        ///< the peer waits for our Closed
   std::uint32_t next_sequence = 0;  ///< of our receive advertisements
+  std::uint32_t received = 0;       ///< receives done, modulo 2^32
+  EagerSends eager_sends;
+  EagerArrivals eager_arrivals;
   AdvertisedReceives advertised;
   RequestList sends;      ///< not matched with a receive yet
   RequestList in_flight;  ///< matched sends

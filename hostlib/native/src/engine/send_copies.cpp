@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/send_copies.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -11,7 +12,7 @@ namespace {
 constexpr std::size_t kMostSpare = 64;
 
 struct Copy final : Request {
-  std::array<std::byte, SendCopies::kMostBytes> bytes;
+  std::array<std::byte, handshake::kEagerHeaderBytes + SendCopies::kMostBytes> bytes;
 };
 
 }  // namespace
@@ -26,7 +27,7 @@ std::shared_ptr<Request> SendCopies::take(const Request& send) {
   if (spare_.empty()) {
     const auto fresh = std::make_shared_for_overwrite<Copy>();
     fresh->is_copy = true;
-    fresh->data = fresh->bytes.data();
+    fresh->data = fresh->bytes.data() + handshake::kEagerHeaderBytes;
     copy = fresh;
   } else {
     copy = std::move(spare_.back());
@@ -38,6 +39,12 @@ std::shared_ptr<Request> SendCopies::take(const Request& send) {
   copy->connection = send.connection;
   connection.copies.fetch_add(1, std::memory_order_relaxed);
   return copy;
+}
+
+std::byte* SendCopies::with_header(const Request& copy, std::span<const std::byte> header) {
+  std::byte* const out = copy.data - header.size();
+  std::ranges::copy(header, out);
+  return out;
 }
 
 void SendCopies::give_back(std::shared_ptr<Request> copy) {

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "engine/eager.hpp"
 #include "engine/progress_lock.hpp"
 #include "engine/registrations.hpp"
 #include "engine/request.hpp"
@@ -16,8 +18,8 @@ namespace paralet {
 /// messages together.
 class SendCopies {
  public:
-  static constexpr std::size_t kMostBytes = std::size_t{16} * 1024;  ///< of a message
-  static constexpr unsigned kMostOfConnection = 64;                  ///< copies that are not acknowledged yet
+  static constexpr std::size_t kMostBytes = kMostEagerBytes;  ///< of a message
+  static constexpr unsigned kMostOfConnection = 64;           ///< copies that are not acknowledged yet
 
   explicit SendCopies(const Registrations& registrations) : registrations_(registrations) {}
 
@@ -25,6 +27,8 @@ class SendCopies {
   /// wants to know about its flowlets, the connection has many copies already, or the back end is a NIC. That
   /// acknowledges at once, and would need a registration of the copy.
   std::shared_ptr<Request> take(const Request& send) PARALET_REQUIRES(progress_lock);
+  /// Puts a header of at most kEagerHeaderBytes right before the bytes of a copy. Returns where it begins.
+  static std::byte* with_header(const Request& copy, std::span<const std::byte> header);
   /// The copy has been acknowledged, or its connection has failed. No QP uses it any more.
   void give_back(std::shared_ptr<Request> copy) PARALET_REQUIRES(progress_lock);
   /// Frees the memory that waits for the next copies.

@@ -13,33 +13,57 @@ namespace paralet {
 
 void Sends::start(std::shared_ptr<Request> request) {
   Connection& connection = *request->connection;
-  connection.sends.push_back(std::move(request));
-  if (!connection.advertised.empty()) match(connection);
-}
-
-void Sends::on_advertisements(Peer& peer, std::span<const std::byte> bytes) {
-  const std::size_t each = handshake::advertisement_bytes(peer.fusion != nullptr);
-  if (bytes.empty() || bytes.size() % each != 0) {
-    events_.fail_peer(peer, Failure::kTransport,
-                      "the peer sent a SEND that is neither receive advertisements nor the end of a flowlet");
+  connection.eager_sends.note(request->length);
+  if (connection.peer->eager && connection.sends.empty() && connection.eager_sends.allowed() && send_eagerly(request)) {
     return;
   }
-  for (; !bytes.empty() && !peer.dead(); bytes = bytes.subspan(each)) {
-    if (const auto advertisement = handshake::decode_advertisement(bytes.first(each))) {
-      add_advertisement(peer, *advertisement);
-    } else {
-      events_.fail_peer(peer, Failure::kTransport,
-                        "the peer sent a SEND that is neither receive advertisements nor the end of a flowlet");
-    }
-  }
+  connection.sends.push_back(std::move(request));
+  if (!connection.advertised.empty()) match(connection);
+  if (connection.sends.empty()) return;
+  if (const auto number = connection.eager_sends.ask()) advertisements_.ask(connection, *number);
 }
 
-void Sends::add_advertisement(Peer& peer, const handshake::Advertisement& advertisement) {
-  const auto found = peers_.connections.find(advertisement.connection);
-  // Not an error: the advertisement and our close may cross.
-  if (found == peers_.connections.end() || found->second->peer != &peer) return;
-  Connection& connection = *found->second;
-  switch (connection.advertised.add(advertisement)) {
+/// Sends a short message in a SEND. False: it has to go to the receive that it meets.
+bool Sends::send_eagerly(const std::shared_ptr<Request>& request) {
+  Connection& connection = *request->connection;
+  Peer& peer = *connection.peer;
+  const auto target = connection.advertised.take(request->tag);
+  if (target && request->length > target->length) {
+    start_message(request, *target);
+    return true;
+  }
+  // Nothing may be between here and the number: the peer waits for each.
+  auto copy = !target && connection.advertised.full_ahead() ? nullptr : copies_.take(*request);
+  if (!copy) {
+    if (target) start_message(request, *target);
+    return target.has_value();
+  }
+  const std::uint32_t number = connection.eager_sends.next();
+  if (!target) connection.advertised.send_ahead(number, request->tag);
+  const auto header = handshake::encode(
+      handshake::EagerMessage{.connection = connection.remote_id,
+                              .number = number,
+                              .advertised = target ? target->sequence : connection.advertised.expected(),
+                              .tag = request->tag});
+  const auto bytes = static_cast<std::uint32_t>(header.size() + copy->length);
+  std::byte* const message = SendCopies::with_header(*copy, header);
+  copy->next_flowlet = copy->posted = 1;
+  copy->finished = 0;
+  copy->flowlets.emplace(copy->length, kMostEagerBytes, peer.path_mtu);
+  connection.in_flight.push_back(copy);
+  Lane& lane = peer.choice.for_small(peer.lanes, peer.path_mtu, shard_.measured());
+  ++lane.outstanding;
+  lane.outstanding_bytes += bytes;
+  shard_.post(lane, {.kind = WorkKind::kSend, .cookie = cookie_of(*copy), .data = message, .length = bytes});
+  request->bytes = request->length;
+  results_.finish(*request);
+  return true;
+}
+
+void Sends::on_advertisement(Peer& peer, const handshake::Advertisement& advertisement) {
+  const auto connection = peers_.connection(peer, advertisement.connection);
+  if (!connection) return;  // not an error: the advertisement and our close may cross
+  switch (connection->advertised.add(advertisement)) {
     case AdvertisedReceives::Verdict::kTooMany:
       events_.fail_peer(peer, Failure::kTransport, "the peer advertised more than 65536 receives on one connection");
       return;
@@ -49,7 +73,17 @@ void Sends::add_advertisement(Peer& peer, const handshake::Advertisement& advert
     case AdvertisedReceives::Verdict::kTaken:
       break;
   }
-  if (!connection.sends.empty()) match(connection);
+  if (!connection->sends.empty()) match(*connection);
+}
+
+void Sends::on_credit(Peer& peer, const handshake::EagerCredit& credit) {
+  const auto connection = peers_.connection(peer, credit.connection);
+  if (!connection) return;
+  if (!connection->eager_sends.credit(credit)) {
+    events_.fail_peer(peer, Failure::kTransport, "the peer has taken more eager messages than were sent");
+    return;
+  }
+  connection->advertised.taken_ahead(credit.taken, credit.advertised);
 }
 
 /// Pairs sends with advertised receives, in order within a tag.

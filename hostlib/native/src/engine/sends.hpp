@@ -9,6 +9,7 @@
 
 #include "backend/work.hpp"
 #include "base/clock.hpp"
+#include "engine/advertisements.hpp"
 #include "engine/context.hpp"
 #include "engine/control_frames.hpp"
 #include "engine/handshake.hpp"
@@ -29,13 +30,14 @@ namespace paralet {
 class Sends {
  public:
   Sends(Context& context, Shard& shard, Peers& peers, ControlFrames& frames, PathPolicy& policy, Results& results,
-        LanePorts& ports, SendCopies& copies, PeerEvents& events)
+        Advertisements& advertisements, LanePorts& ports, SendCopies& copies, PeerEvents& events)
       : context_(context),
         shard_(shard),
         peers_(peers),
         frames_(frames),
         policy_(&policy),
         results_(results),
+        advertisements_(advertisements),
         ports_(ports),
         copies_(copies),
         events_(events),
@@ -43,8 +45,8 @@ class Sends {
 
   /// Starts a send on an open connection.
   void start(std::shared_ptr<Request> request) PARALET_REQUIRES(progress_lock);
-  /// A SEND of the peer with advertisements of its receives.
-  void on_advertisements(Peer& peer, std::span<const std::byte> bytes) PARALET_REQUIRES(progress_lock);
+  void on_advertisement(Peer& peer, const handshake::Advertisement& advertisement) PARALET_REQUIRES(progress_lock);
+  void on_credit(Peer& peer, const handshake::EagerCredit& credit) PARALET_REQUIRES(progress_lock);
   /// Lanes pull waiting flowlets: the oldest message of a peer first, round robin over peers. True when any was posted.
   bool pump(Nanos now) PARALET_REQUIRES(progress_lock);
   /// Work on a lane has ended: a flowlet, a batch of advertisements, or a ping.
@@ -56,7 +58,7 @@ class Sends {
   void fail_in_flight(Request& send, Failure failure, const std::string& why) PARALET_REQUIRES(progress_lock);
 
  private:
-  void add_advertisement(Peer& peer, const handshake::Advertisement& advertisement) PARALET_REQUIRES(progress_lock);
+  bool send_eagerly(const std::shared_ptr<Request>& request) PARALET_REQUIRES(progress_lock);
   void match(Connection& connection) PARALET_REQUIRES(progress_lock);
   void start_message(std::shared_ptr<Request> request, const handshake::Advertisement& advertisement)
       PARALET_REQUIRES(progress_lock);
@@ -69,6 +71,7 @@ class Sends {
   ControlFrames& frames_;
   PathPolicy* const policy_ PARALET_PT_GUARDED_BY(progress_lock);
   Results& results_;
+  Advertisements& advertisements_;
   LanePorts& ports_;
   SendCopies& copies_;
   PeerEvents& events_;

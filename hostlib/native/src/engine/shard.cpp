@@ -14,10 +14,19 @@ constexpr std::size_t kReceiveBuffers = 2048;
 constexpr Nanos kSilentRoundTrips = 4;
 constexpr Nanos kLeastSilence = 5 * kMillisecond;  // shorter silence may be scheduling delay
 
+/// Bytes. A NIC gets no eager messages, and pins its buffers.
+std::size_t largest_send(const Backend& backend) {
+  constexpr std::size_t kControl = sizeof(AdvertisementBatch::bytes);
+  return backend.registers_concurrently() ? kControl : handshake::kEagerHeaderBytes + kMostEagerBytes;
+}
+
 }  // namespace
 
 Shard::Shard(Context& context, std::unique_ptr<Backend> backend)
-    : context_(context), backend_(std::move(backend)), buffers_(kReceiveBuffers * kBufferBytes) {
+    : context_(context),
+      backend_(std::move(backend)),
+      buffer_bytes_(largest_send(*backend_)),
+      buffers_(std::make_unique_for_overwrite<std::byte[]>(kReceiveBuffers * buffer_bytes_)) {
   for (std::size_t i = 0; i < kReceiveBuffers; ++i) post_receive_buffer(i);
 }
 
@@ -26,8 +35,8 @@ void Shard::require_open() const {
 }
 
 void Shard::post_receive_buffer(std::uint64_t index) {
-  backend_->post_receive({.data = buffers_.data() + index * kBufferBytes,
-                          .length = static_cast<std::uint32_t>(kBufferBytes),
+  backend_->post_receive({.data = buffers_.get() + index * buffer_bytes_,
+                          .length = static_cast<std::uint32_t>(buffer_bytes_),
                           .cookie = index});
 }
 

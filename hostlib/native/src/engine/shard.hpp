@@ -11,6 +11,7 @@
 #include "backend/backend.hpp"
 #include "base/clock.hpp"
 #include "engine/context.hpp"
+#include "engine/eager.hpp"
 #include "engine/peer.hpp"
 #include "engine/progress_lock.hpp"
 
@@ -87,19 +88,18 @@ class Shard {
   /// What a completion received.
   [[nodiscard]] std::span<const std::byte> received(const Completion& completion) const
       PARALET_REQUIRES(progress_lock) {
-    return {buffers_.data() + completion.cookie * kBufferBytes, completion.byte_length};
+    return {buffers_.get() + completion.cookie * buffer_bytes_, completion.byte_length};
   }
   /// Gives the back end a receive buffer again.
   void post_receive_buffer(std::uint64_t index) PARALET_REQUIRES(progress_lock);
 
  private:
-  static constexpr std::size_t kBufferBytes = sizeof(AdvertisementBatch::bytes);
-
   Context& context_;
   /// nullptr once the device is closed
   std::unique_ptr<Backend> backend_ PARALET_GUARDED_BY(progress_lock) PARALET_PT_GUARDED_BY(progress_lock);
   std::unordered_map<std::uint32_t, QpOwner> owners_ PARALET_GUARDED_BY(progress_lock);
-  std::vector<std::byte> buffers_ PARALET_GUARDED_BY(progress_lock);
+  const std::size_t buffer_bytes_;              ///< of each receive buffer
+  const std::unique_ptr<std::byte[]> buffers_;  ///< pages that no SEND has reached take no memory
 };
 
 }  // namespace paralet

@@ -18,7 +18,7 @@ namespace paralet {
 
 /// The receive buffers that the QPs of a device share (a shared receive queue, IBTA 10.2.9). An empty queue is answered
 /// with RNR NAKs.
-using ReceiveQueue = Ring<ReceiveBuffer>;
+using ReceiveQueue = Ring<ReceiveBuffer>;  // the last one is in caches
 
 /// What the QPs of a device share. It outlives them.
 struct RcQpContext {

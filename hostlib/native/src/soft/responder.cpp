@@ -177,10 +177,10 @@ std::optional<std::uint8_t> Responder::accept_write(const wire::Packet& packet) 
     shared_.device.completions.push_back({.kind = Completion::Kind::kReceivedWriteImm,
                                           .status = Status::kSuccess,
                                           .qpn = shared_.options.qpn,
-                                          .cookie = shared_.device.receive_queue.front().cookie,
+                                          .cookie = shared_.device.receive_queue.back().cookie,
                                           .byte_length = message_length_,
                                           .imm = packet.imm});
-    shared_.device.receive_queue.pop_front();
+    shared_.device.receive_queue.pop_back();
     ++arrived_;
   }
   return std::nullopt;
@@ -189,9 +189,9 @@ std::optional<std::uint8_t> Responder::accept_write(const wire::Packet& packet) 
 std::optional<std::uint8_t> Responder::accept_send(const wire::Packet& packet) {
   const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
   if (packet.kind.first) {
-    if (bytes > shared_.device.receive_queue.front().length) return kInvalid;
-    send_buffer_ = shared_.device.receive_queue.front();
-    shared_.device.receive_queue.pop_front();
+    if (bytes > shared_.device.receive_queue.back().length) return kInvalid;
+    send_buffer_ = shared_.device.receive_queue.back();
+    shared_.device.receive_queue.pop_back();
     message_length_ = 0;
   }
   if (bytes > send_buffer_.length - message_length_) return kInvalid;

@@ -26,8 +26,7 @@
 
 namespace paralet {
 
-/// What `soft` offers a peer in place of the options of a NIC (docs/protocol.md). The vendor is "PLET".
-inline constexpr std::uint32_t kSoftVendor = 0x504C4554;
+/// What `soft` offers a peer in place of the options of a NIC (docs/protocol.md).
 inline constexpr std::uint32_t kSelectiveRepeat = 1;
 inline constexpr std::uint32_t kMarkCounts = 2;  ///< acknowledgements count the packets that came marked
 inline constexpr std::uint32_t kHostDelays = 4;  ///< acknowledgements say how long the newest packet has waited

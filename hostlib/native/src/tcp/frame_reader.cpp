@@ -62,9 +62,9 @@ bool FrameReader::begin() {
   if (frame->kind == WorkKind::kSend) {
     stalled_ = context_.buffers.empty();
     if (stalled_) return false;
-    if (frame->length > context_.buffers.front().length) return refuse(Status::kRemoteInvalid);
-    buffer_ = context_.buffers.front();
-    context_.buffers.pop_front();
+    if (frame->length > context_.buffers.back().length) return refuse(Status::kRemoteInvalid);
+    buffer_ = context_.buffers.back();
+    context_.buffers.pop_back();
   } else if (frame->length > 0 && context_.memory.resolve(frame->rkey, frame->address, frame->length) == nullptr &&
              !context_.memory.retired(frame->rkey)) {
     return refuse(Status::kRemoteAccess);
@@ -81,8 +81,8 @@ bool FrameReader::end() {
   if (frame_.kind == WorkKind::kWriteImm) {
     stalled_ = context_.buffers.empty();
     if (stalled_) return false;
-    buffer_ = context_.buffers.front();
-    context_.buffers.pop_front();
+    buffer_ = context_.buffers.back();
+    context_.buffers.pop_back();
   }
   if (frame_.kind != WorkKind::kWrite) {
     context_.completions.push_back(

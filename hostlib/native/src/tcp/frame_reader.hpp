@@ -20,7 +20,7 @@ namespace paralet::tcp {
 /// What the QPs of a device share to receive. It outlives them.
 struct ReceiveContext {
   const MemoryTable& memory;
-  Ring<ReceiveBuffer>& buffers;
+  Ring<ReceiveBuffer>& buffers;  ///< the last one is in caches
   std::vector<Completion>& completions;
 };
 

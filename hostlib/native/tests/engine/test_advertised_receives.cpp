@@ -144,5 +144,53 @@ TEST_CASE("advertised receives: random order and copies: each tag gets its recei
   }
 }
 
+handshake::Advertisement after_eager(std::uint32_t sequence, std::uint32_t eager, std::uint32_t tag = 0) {
+  return {.sequence = sequence, .tag = tag, .eager = eager, .length = 100};
+}
+
+TEST_CASE("advertised receives: one that an eager message is on its way to is no other's") {
+  AdvertisedReceives receives;
+  receives.send_ahead(0, 0);
+  receives.send_ahead(1, 7);
+  receives.send_ahead(2, 0);
+  CHECK(receives.add(after_eager(0, 0)) == ReceiveVerdict::kTaken);  // meets message 0
+  CHECK(receives.empty());
+  CHECK(receives.add(after_eager(1, 0, 8)) == ReceiveVerdict::kTaken);
+  CHECK(receives.size() == 1);
+  CHECK(receives.add(after_eager(2, 1)) == ReceiveVerdict::kTaken);  // message 2
+  CHECK(receives.size() == 1);
+  CHECK(receives.add(after_eager(3, 1)) == ReceiveVerdict::kTaken);
+  CHECK(receives.take(0)->sequence == 3);
+  CHECK(receives.add(after_eager(4, 1, 7)) == ReceiveVerdict::kTaken);  // message 1
+  CHECK_FALSE(receives.take(7));
+  CHECK(receives.take(8)->sequence == 1);
+}
+
+TEST_CASE("advertised receives: an eager message that the peer had taken before is of another receive") {
+  AdvertisedReceives receives;
+  receives.send_ahead(0, 0);
+  receives.send_ahead(1, 0);
+  CHECK(receives.add(after_eager(0, 1)) == ReceiveVerdict::kTaken);  // meets message 1
+  CHECK(receives.empty());
+  CHECK(receives.add(after_eager(1, 2)) == ReceiveVerdict::kTaken);
+  CHECK(receives.take(0)->sequence == 1);
+}
+
+TEST_CASE("advertised receives: eager messages are forgotten once no advertisement of before is on its way") {
+  AdvertisedReceives receives;
+  for (std::uint32_t i = 0; i < AdvertisedReceives::kMostAhead; ++i) {
+    REQUIRE_FALSE(receives.full_ahead());
+    receives.send_ahead(i, 0);
+  }
+  CHECK(receives.full_ahead());
+  receives.taken_ahead(AdvertisedReceives::kMostAhead, 1);  // advertisement 0 may be of the first of them
+  CHECK(receives.full_ahead());
+  CHECK(receives.add(after_eager(0, 0)) == ReceiveVerdict::kTaken);
+  CHECK(receives.empty());
+  CHECK_FALSE(receives.full_ahead());
+  CHECK(receives.add(after_eager(1, 0)) == ReceiveVerdict::kTaken);
+  CHECK(receives.size() == 1);
+}
+
 }  // namespace
 }  // namespace paralet

@@ -147,7 +147,7 @@ TEST_CASE("a close sends the copies that still wait, and the other side's receiv
   std::vector<MessagePtr> received;
   for (std::uint32_t i = 0; i < 10; ++i) received.push_back(joined.receive(Bytes(kShort)));
   for (std::uint32_t i = 0; i < 10; ++i) require_done(joined.send(random_fill(i, kShort)));
-  const auto unmatched = joined.send(Bytes(8));
+  const auto unmatched = joined.send(Bytes(kShort + 1));
   CHECK(joined.to->copies > 0);
   a.close_connection(joined.to);
   CHECK(error_of(unmatched) == "the connection was closed");

@@ -485,6 +485,7 @@ TEST_CASE("advertisements have 40 bytes and decode to the same advertisement") {
                                     .tag = 0x090A0B0C,
                                     .slot = 0x0D0E,
                                     .rkeys = {0x0F101112},
+                                    .eager = 0x292A2B2C,
                                     .address = 0x1314151617181920,
                                     .length = 0x2122232425262728};
   const auto all = encode(advertisement, false);
@@ -496,7 +497,7 @@ TEST_CASE("advertisements have 40 bytes and decode to the same advertisement") {
         "05060708"
         "090a0b0c"
         "0f101112"
-        "00000000"
+        "292a2b2c"
         "1314151617181920"
         "2122232425262728");
   const auto decoded = decode_advertisement(bytes);
@@ -534,6 +535,53 @@ TEST_CASE("the end of a flowlet has 12 bytes and decodes to the same values") {
   other = bytes;
   other[1] = std::byte{2};
   CHECK_FALSE(decode_flowlet_end(other));
+}
+
+/// Items of SENDs, which have a fixed length.
+template <typename Decode>
+void check_item(std::span<const std::byte> bytes, Decode decode, bool more_follows = false) {
+  const auto decoded = decode(bytes);
+  REQUIRE(decoded);
+  CHECK(to_hex(encode(*decoded)) == to_hex(bytes));
+  for (std::size_t length = 0; length < bytes.size(); ++length) CHECK_FALSE(decode(bytes.first(length)));
+  for (const std::size_t at : {0U, 1U, 2U, 3U}) {
+    Bytes other(bytes.begin(), bytes.end());
+    other[at] ^= std::byte{0x40};
+    CHECK_FALSE(decode(std::span<const std::byte>(other)));
+  }
+  Bytes longer(bytes.begin(), bytes.end());
+  longer.emplace_back();
+  CHECK(decode(std::span<const std::byte>(longer)).has_value() == more_follows);
+}
+
+TEST_CASE("eager messages, asks and credits have the bytes that docs/protocol.md describes") {
+  const auto message =
+      encode(EagerMessage{.connection = 0x01020304, .number = 0x05060708, .advertised = 0x090A0B0C, .tag = 0x0D0E0F10});
+  CHECK(to_hex(message) ==
+        "0401"
+        "0000"
+        "01020304"
+        "05060708"
+        "090a0b0c"
+        "0d0e0f10");
+  check_item(message, decode_eager_message, true);
+  const auto ask = encode(Ask{.connection = 0x01020304, .number = 0x05060708});
+  CHECK(to_hex(ask) ==
+        "0501"
+        "0000"
+        "01020304"
+        "05060708");
+  check_item(ask, decode_ask);
+  const auto credit =
+      encode(EagerCredit{.connection = 0x01020304, .taken = 0x05060708, .done = 0x090A0B0C, .advertised = 0x0D0E0F10});
+  CHECK(to_hex(credit) ==
+        "0601"
+        "0000"
+        "01020304"
+        "05060708"
+        "090a0b0c"
+        "0d0e0f10");
+  check_item(credit, decode_eager_credit);
 }
 
 TEST_CASE("immediate data holds slot and number of flowlets") {

@@ -98,7 +98,7 @@ class Link {
 
   void post_receive() {
     const std::size_t slots = receive_memory_.size() / options_.receive_bytes;
-    const std::size_t slot = posted_receives_++ % slots;
+    const std::size_t slot = slots - 1 - posted_receives_++ % slots;  // the last one is taken first
     queue_.push_back({.data = receive_memory_.data() + slot * options_.receive_bytes,
                       .length = options_.receive_bytes,
                       .cookie = slot});

@@ -490,13 +490,13 @@ TEST_CASE("a SEND and an acknowledgement in the middle of a WRITE are handled co
     Stage stage(kMtu);
     const Bytes message = test::random_fill(5, 4 * std::size_t{kMtu} + 100);
     Bytes received(message.size());
-    stage.b.post_receive({.data = received.data(), .length = static_cast<std::uint32_t>(received.size()), .cookie = 9});
     const std::uint32_t psn = 0x1234;
     const QpIdentity other = stage.connect(psn);
     const Bytes asked = test::random_fill(6, 100);
     stage.b.post(other.qpn, {.kind = WorkKind::kSend, .cookie = 3, .data = asked.data(), .length = 100});
     stage.b.flush(now());
     Write write(stage, 5 + room);
+    stage.b.post_receive({.data = received.data(), .length = static_cast<std::uint32_t>(received.size()), .cookie = 9});
     write.begin();
     write.go_on(5);
 

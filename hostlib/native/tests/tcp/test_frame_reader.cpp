@@ -30,7 +30,7 @@ struct ReadScene {
   Bytes stream;
 
   void give_buffers(std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = count; i-- > 0;) {  // the last one is taken first
       buffers.push_back({.data = places[i].data(), .length = 64, .cookie = i});
     }
   }

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Short messages that go without an advertisement: what is done when, order within a tag, long messages among them,
+// bounds, closes, and peers that break the rules.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/random.hpp"
+#include "engine/device_fixture.hpp"
+#include "engine/eager.hpp"
+
+namespace paralet {
+namespace {
+
+using namespace test;  // NOLINT(google-build-using-namespace): the fixture
+
+/// Enough short messages that the next one goes eagerly.
+void run_short(const Joined& joined) {
+  for (unsigned i = 0; i <= EagerSends::kShortRun; ++i) {
+    const auto received = joined.receive(Bytes(8));
+    require_done(joined.send(Bytes(8)));
+    require_done(received);
+  }
+}
+
+/// Sends that are done before any receive is posted.
+std::vector<MessagePtr> send_ahead(const Joined& joined, std::uint32_t count, std::size_t bytes = 100) {
+  std::vector<MessagePtr> out;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    out.push_back(joined.send(random_fill(i, bytes), i % 3));
+    require_done(out.back());
+  }
+  return out;
+}
+
+TEST_CASE("after short messages the next short one is done before its receive, which then finds it") {
+  DevicePair pair;
+  const Joined joined(pair.a, pair.b);
+  const auto first = joined.send(Bytes(8), 1);
+  run_short(joined);
+  CHECK(first->state == State::kPending);  // there was no run of short messages before it
+  const auto first_received = joined.receive(Bytes(8), 1);
+  require_done(first);
+  require_done(first_received);
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{8}, kMostEagerBytes}) {
+    CAPTURE(bytes);
+    const auto sent = joined.send(random_fill(bytes, bytes), 5);
+    require_done(sent);
+    const auto received = joined.receive(Bytes(bytes + 1), 5);
+    require_done(received);
+    CHECK(received->bytes == bytes);
+    CHECK(std::equal(sent->memory.begin(), sent->memory.end(), received->memory.begin()));
+  }
+  CHECK(eventually([&] { return joined.to->copies == 0; }));
+}
+
+TEST_CASE("a long message after short ones asks for its receive") {
+  DevicePair pair;
+  const Joined joined(pair.a, pair.b);
+  for (std::uint32_t round = 0; round < 3; ++round) {
+    run_short(joined);
+    const auto short_received = joined.receive(Bytes(8));  // not advertised
+    const auto long_received = joined.receive(Bytes(kMostEagerBytes + 1), 1);
+    const Bytes out = random_fill(round, kMostEagerBytes + 1);
+    require_done(joined.send(out, 1));
+    require_done(long_received);
+    CHECK(long_received->memory == out);
+    require_done(joined.send(random_fill(round, 8)));
+    require_done(short_received);
+    CHECK(short_received->memory == random_fill(round, 8));
+  }
+}
+
+TEST_CASE("messages of a tag meet its receives in order, short and long ones in any order of the calls") {
+  DeviceOptions to = options(kB, 8);
+  if (backend() == BackendKind::kSoft) {
+    to.faults.reorder = 0.1;
+    to.faults.drop = 0.02;
+  } else {
+    to.faults.cut = 0.02;
+  }
+  Device b(to);
+  Device a(options(kA, 8));
+  const Joined joined(a, b);
+  SplitMix64 random(39);
+  constexpr std::uint32_t kMessages = 1500;
+  std::map<std::uint32_t, std::vector<MessagePtr>> sent;
+  std::map<std::uint32_t, std::vector<MessagePtr>> received;
+  std::vector<std::uint32_t> tags;  // of receives that are still to be posted
+  std::uint32_t sends = 0;
+  const auto receive_one = [&] {
+    const auto which = static_cast<std::ptrdiff_t>(random.next() % std::min<std::size_t>(tags.size(), 4));
+    const std::uint32_t tag = tags[static_cast<std::size_t>(which)];
+    tags.erase(tags.begin() + which);
+    received[tag].push_back(joined.receive(Bytes(40'000), tag));
+  };
+  while (sends < kMessages || !tags.empty()) {
+    // Receives of a tag that has no send yet are posted too: the order is that of each tag alone.
+    if (sends < kMessages && (tags.size() < 2 || random.uniform() < 0.5)) {
+      const auto tag = static_cast<std::uint32_t>(random.next() % 4);
+      const bool long_one = random.uniform() < 0.03;
+      const std::size_t bytes = long_one ? 20'000 + random.next() % 20'000 : random.next() % 600;
+      const bool first = random.uniform() < 0.5;
+      tags.push_back(tag);
+      if (first) receive_one();
+      sent[tag].push_back(joined.send(random_fill(sends, bytes), tag));
+      ++sends;
+    } else {
+      receive_one();
+    }
+    if (tags.size() > 40) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    while (tags.size() > 60) receive_one();
+  }
+  for (const auto& entry : sent) {
+    const std::uint32_t tag = entry.first;
+    const std::vector<MessagePtr>& messages = entry.second;
+    REQUIRE(received[tag].size() == messages.size());
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      CAPTURE(tag);
+      CAPTURE(i);
+      require_done(messages[i]);
+      require_done(received[tag][i]);
+      REQUIRE(received[tag][i]->bytes == messages[i]->length);
+      REQUIRE(std::equal(messages[i]->memory.begin(), messages[i]->memory.end(), received[tag][i]->memory.begin()));
+    }
+  }
+  CHECK(eventually([&] { return joined.to->copies == 0; }));
+}
+
+TEST_CASE("what a receiver keeps for receives to come is bounded, and a message beyond that waits for its receive") {
+  DevicePair pair;
+  const Joined joined(pair.a, pair.b);
+  run_short(joined);
+  const auto ahead = send_ahead(joined, kEagerCredits - 1);  // the last one of the run was eager
+  std::vector<MessagePtr> waiting;
+  for (std::uint32_t i = 0; i < 40; ++i) waiting.push_back(joined.send(random_fill(100 + i, 8), 9));
+  CHECK(std::ranges::any_of(waiting, [](const auto& send) { return send->state == State::kPending; }));
+  for (std::uint32_t i = 0; i < 40; ++i) {
+    CAPTURE(i);
+    const auto received = joined.receive(Bytes(8), 9);
+    require_done(received);
+    require_done(waiting[i]);
+    CHECK(received->memory == random_fill(100 + i, 8));
+  }
+  for (std::uint32_t i = 0; i < ahead.size(); ++i) {
+    const auto received = joined.receive(Bytes(100), i % 3);
+    require_done(received);
+    CHECK(received->memory == random_fill(i, 100));
+  }
+}
+
+TEST_CASE("a message that was sent before a close is received after it") {
+  DevicePair pair;
+  const Joined joined(pair.a, pair.b);
+  run_short(joined);
+  const auto ahead = send_ahead(joined, 10);
+  pair.a.close_connection(joined.to);
+  REQUIRE(eventually([&] { return joined.to->state == Connection::State::kClosed; }));
+  REQUIRE(eventually([&] { return joined.from->failure != Failure::kNone; }));
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    CAPTURE(i);
+    const auto received = joined.receive(Bytes(100), i % 3);
+    require_done(received);
+    CHECK(received->memory == random_fill(i, 100));
+  }
+  CHECK(error_of(joined.receive(Bytes(100))) == "127.0.0.1 closed the connection");
+  pair.b.close_connection(joined.from);
+}
+
+TEST_CASE("a short message that is longer than its receive fails the receive") {
+  DevicePair pair;
+  const Joined joined(pair.a, pair.b);
+  run_short(joined);
+  const auto received = joined.receive(Bytes(10), 4);  // not advertised
+  require_done(joined.send(Bytes(11), 4));
+  CHECK(error_of(received) == "a message of 11 bytes met a receive of 10: receive at least as much as is sent");
+  require_done(joined.send(Bytes(12), 4));
+  CHECK(error_of(joined.receive(Bytes(10), 4)) ==
+        "a message of 12 bytes met a receive of 10: receive at least as much as is sent");
+  joined.check(1000);
+}
+
+TEST_CASE("both ways at once, messages go eagerly and none is lost") {
+  DevicePair pair;
+  const Joined joined(pair.a, pair.b);
+  std::deque<std::pair<MessagePtr, MessagePtr>> there;
+  std::deque<std::pair<MessagePtr, MessagePtr>> back;
+  const auto end = [](auto& all) {
+    require_done(all.front().first);
+    require_done(all.front().second);
+    CHECK(all.front().first->memory == all.front().second->memory);
+    all.pop_front();
+  };
+  for (std::uint32_t i = 0; i < 400; ++i) {
+    there.emplace_back(joined.send(random_fill(i, 16)), joined.receive(Bytes(16)));
+    back.emplace_back(joined.send_back(random_fill(i + 1, 16)), joined.receive_back(Bytes(16)));
+    if (there.size() > 20) end(there);
+    if (back.size() > 20) end(back);
+  }
+  while (!there.empty()) end(there);
+  while (!back.empty()) end(back);
+}
+
+}  // namespace
+}  // namespace paralet
