@@ -17,6 +17,7 @@
 #include "base/errors.hpp"
 #include "base/limits.hpp"
 #include "base/socket_address.hpp"
+#include "wire/wire.hpp"
 
 #ifndef IPV6_AUTOFLOWLABEL
 #define IPV6_AUTOFLOWLABEL 70
@@ -62,18 +63,35 @@ void configure(int fd, const SocketSettings& settings) {
   set_congestion(fd, settings.congestion);
 }
 
-}  // namespace
+/// Makes the socket listen on that port, or on one of the kernel's choice where `port` is 0. False, and errno, if not.
+bool listen_on(int fd, const IpAddress& address, std::uint16_t port) {
+  const SocketAddress local(address, port);
+  return ::bind(fd, local.get(), local.length()) == 0 && ::listen(fd, SOMAXCONN) == 0;
+}
 
-FileDescriptor listen(const SocketSettings& settings, std::uint16_t& port) {
+FileDescriptor listening_socket(const SocketSettings& settings) {
   FileDescriptor out = tcp_socket(family_of(settings.address));
   if (!out.valid()) throw DeviceError("cannot open a TCP socket: " + error_text(errno));
   if (!set_congestion(out.get(), settings.congestion)) {
     throw DeviceError("this kernel has no TCP congestion control '" + settings.congestion +
                       "', or does not allow it; it has: " + known_congestion_controls());
   }
+  // Connections of an earlier device may still have the port. A socket that listens keeps it for itself all the same.
+  set_option(out.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  return out;
+}
+
+}  // namespace
+
+FileDescriptor listen(const SocketSettings& settings, std::uint16_t& port) {
+  FileDescriptor out = listening_socket(settings);
+  bool listens = listen_on(out.get(), settings.address, wire::kRocePort);
+  if (!listens && errno == EADDRINUSE) {
+    out = listening_socket(settings);  // the first one may be bound by now
+    listens = listen_on(out.get(), settings.address, 0);
+  }
   SocketAddress local(settings.address, 0);
-  if (::bind(out.get(), local.get(), local.length()) != 0 || ::listen(out.get(), SOMAXCONN) != 0 ||
-      ::getsockname(out.get(), local.get(), local.length_place()) != 0) {
+  if (!listens || ::getsockname(out.get(), local.get(), local.length_place()) != 0) {
     throw DeviceError("cannot listen on " + format_address(settings.address) + ": " + std::strerror(errno));
   }
   port = local.port();

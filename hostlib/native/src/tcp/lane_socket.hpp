@@ -20,8 +20,8 @@ struct SocketSettings {
   Nanos retry_time = 10 * kSecond;
 };
 
-/// A listening socket on a port that the kernel chooses. Throws DeviceError, also where the kernel has no congestion
-/// control of that name.
+/// A listening socket on port 4791, or on one that the kernel chooses where another socket listens there. Throws
+/// DeviceError, also where the kernel has no congestion control of that name.
 FileDescriptor listen(const SocketSettings& settings, std::uint16_t& port);
 
 /// An accepted connection, not valid when none waits.

@@ -38,7 +38,7 @@ class TcpBackend : public Backend {
   explicit TcpBackend(const TcpOptions& options);
 
   [[nodiscard]] Transport transport() const override { return Transport::kTcp; }
-  /// The TCP port that lanes of peers connect to.
+  /// The TCP port that lanes of peers connect to: 4791, where it was free.
   [[nodiscard]] std::uint16_t udp_port() const override { return greeter_.port(); }
   [[nodiscard]] std::uint32_t max_path_mtu() const override;
   std::uint32_t register_memory(std::byte* base, std::uint64_t length) override { return memory_.add(base, length); }
