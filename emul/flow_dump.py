@@ -11,8 +11,8 @@ from netmodel import Flow
 
 _FLOW = re.compile(
     r"in_port\((?P<in_port>[^)]+)\).*"
-    r"\bipv[46]\(src=(?P<src>[^,/]+),dst=(?P<dst>[^,/]+),(?:label=[^,]+,)?proto=17,[^)]*\).*"
-    r"\budp\(src=(?P<sport>\d+),dst=(?P<dport>\d+)\), "
+    r"\bipv[46]\(src=(?P<src>[^,/]+),dst=(?P<dst>[^,/]+),(?:label=[^,]+,)?proto=(?P<proto>6|17),[^)]*\).*"
+    r"\b(?:tcp|udp)\(src=(?P<sport>\d+),dst=(?P<dport>\d+)\),(?: ?tcp_flags\([^)]*\),)? ?"
     r"packets:(?P<packets>\d+), bytes:(?P<bytes>\d+), used:(?P<used>[\d.]+s|never),.*"
     r"actions:(?P<actions>\S+)"
 )
@@ -23,7 +23,7 @@ _TRACED = re.compile(r"^Datapath actions: (\S+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class ObservedFlow:
-    """A UDP flow in one switch's datapath, with the interfaces (kernel names) by which it enters and leaves.
+    """A flow of UDP or TCP in one switch's datapath, with the interfaces (kernel names) by which it enters and leaves.
 
     `idle_s` is the time since its last packet in seconds, infinity when the datapath has counted none.
     """
@@ -37,16 +37,17 @@ class ObservedFlow:
 
 
 def observed_flows(text: str) -> Iterator[ObservedFlow]:
-    """The flows of `dpctl/dump-flows --names` that match one UDP 5-tuple exactly and send it by one port.
+    """The flows of `dpctl/dump-flows --names` that match one 5-tuple of UDP or TCP exactly and send it by one port.
 
-    Flows that wildcard the UDP ports (where a switch has only one egress port) and flows that drop are left out.
+    Flows that wildcard the ports (where a switch has only one egress port) and flows that drop are left out.
     """
     for line in text.splitlines():
         if match := _FLOW.search(line):
             out = single_output(match["actions"])
             if out is None:
                 continue
-            flow = Flow(ip_address(match["src"]), ip_address(match["dst"]), int(match["sport"]), int(match["dport"]))
+            ends = ip_address(match["src"]), ip_address(match["dst"])
+            flow = Flow(*ends, int(match["sport"]), int(match["dport"]), int(match["proto"]))
             idle_s = inf if match["used"] == "never" else float(match["used"][:-1])
             yield ObservedFlow(
                 flow, match["in_port"], out, packets=int(match["packets"]), bytes=int(match["bytes"]), idle_s=idle_s

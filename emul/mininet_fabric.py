@@ -60,7 +60,7 @@ class MininetFabric:
     nics: with "rxe" every host's NIC is an RDMA device too (`rxe.device_name`). Where the kernel supports rxe in its
         first network namespace only, all hosts share that namespace.
     pcap: ports, of switches or hosts, whose packets are captured.
-    pinning: how UDP source ports choose paths.
+    pinning: how source ports choose paths.
     management: hosts reach the sandbox at `MANAGEMENT_ADDRESS` by separate links (`emul.management`).
     faults: by port of a switch or host, what happens to packets that leave by it, from when the fabric is up.
     on_dead: called with all dead links whenever they change, before switches route around them, in a thread of its own.
@@ -172,7 +172,7 @@ class MininetFabric:
         return self._settings.fault_counts()
 
     def observed_ports(self, switch_name: str) -> dict[Flow, int]:
-        """Egress port of every UDP flow for which the switch had a choice, from OVS's datapath flow table.
+        """Egress port of every flow of UDP and TCP for which the switch had a choice, from OVS's datapath flow table.
 
         A flow is listed from its first packet on. Where a switch has only one port for a destination, OVS does not look
         at UDP ports and the flow is not listed. Raises KeyError for an unknown switch, and OvsError.
@@ -180,7 +180,7 @@ class MininetFabric:
         return self._observer.observed_ports(switch_name)
 
     def crossing(self, link: Link, within_s: float) -> list[ObservedFlow]:
-        """The UDP flows that a switch with a choice sent over a link, in either direction, in the last `within_s` s.
+        """The flows that a switch with a choice sent over a link, in either direction, in the last `within_s` s.
 
         Raises OvsError.
         """

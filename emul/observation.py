@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from emul.flow_dump import ObservedFlow, counted_by_port, observed_flows, traced_output
 from emul.ovs import OPENFLOW, Datapath, PrivateOvs
-from netmodel import Circuits, Flow, Link, PortRef, Topology, forwarding, with_circuits
+from netmodel import IPPROTO_TCP, Circuits, Flow, Link, PortRef, Topology, forwarding, with_circuits
 from sdn.openflow.hash_check import flows_to_trace, judge
 from sdn.openflow.messages import STRAY_COOKIE
 from sdn.openflow.source_rules import Pinning, ecmp_hash_of
@@ -47,8 +47,9 @@ class SwitchObserver:
         ends = f"nw_src={flow.src},nw_dst={flow.dst}"
         if flow.src.version == 6:
             ends = f"ipv6_src={flow.src},ipv6_dst={flow.dst}"
-        kind = "udp6" if flow.src.version == 6 else "udp"
-        packet = f"in_port=LOCAL,{kind},{ends},udp_src={flow.src_port},udp_dst={flow.dst_port}"
+        name = "tcp" if flow.protocol == IPPROTO_TCP else "udp"
+        kind = f"{name}6" if flow.src.version == 6 else name
+        packet = f"in_port=LOCAL,{kind},{ends},{name}_src={flow.src_port},{name}_dst={flow.dst_port}"
         out = traced_output(self._ovs.appctl("ofproto/trace", "--names", switch_name, packet))
         port = self._ports.get(out or "")
         return None if port is None else port.port

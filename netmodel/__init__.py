@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from netmodel.circuits import Circuits, check_circuits, duplex, far_end, joined, links_with_circuits, with_circuits
     from netmodel.direct_connect_builder import direct_connect, panel_of
     from netmodel.fabric_tiers import pods, tiers, top_switches, uplinks
-    from netmodel.flow import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields
+    from netmodel.flow import ENTROPY_PORTS, IPPROTO_TCP, IPPROTO_UDP, ROCE_PORT, Flow, FlowFields
     from netmodel.hashes import AffineHash, CrcHash, EcmpHash, LinuxL4Hash, OvsHash, XorHash
     from netmodel.located import LocatedError, Location, raise_all
     from netmodel.next_hops import Forwarding, NextHops, forwarding, in_order_of
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENTROPY_PORTS",
+    "IPPROTO_TCP",
+    "IPPROTO_UDP",
     "ROCE_PORT",
     "AffineHash",
     "Circuits",
@@ -110,7 +112,7 @@ _MODULES = {
     "builders": ("leaf_spine",),
     "circuits": ("Circuits", "check_circuits", "duplex", "far_end", "joined", "with_circuits", "links_with_circuits"),
     "direct_connect_builder": ("direct_connect", "panel_of"),
-    "flow": ("ENTROPY_PORTS", "ROCE_PORT", "Flow", "FlowFields"),
+    "flow": ("ENTROPY_PORTS", "IPPROTO_TCP", "IPPROTO_UDP", "ROCE_PORT", "Flow", "FlowFields"),
     "hashes": ("AffineHash", "CrcHash", "EcmpHash", "LinuxL4Hash", "OvsHash", "XorHash"),
     "located": ("LocatedError", "Location", "raise_all"),
     "next_hops": ("Forwarding", "NextHops", "forwarding", "in_order_of"),

@@ -9,11 +9,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+IPPROTO_TCP = 6
 IPPROTO_UDP = 17
 ROCE_PORT = 4791
-"""UDP destination port of RoCEv2 (InfiniBand Architecture Specification, Annex A17)."""
+"""UDP destination port of RoCEv2 (InfiniBand Architecture Specification, Annex A17). Lanes over TCP connect to the TCP
+port with this number."""
 ENTROPY_PORTS = range(0xC000, 0x10000)
-"""UDP source ports of RoCEv2 flows: the dynamic range of RFC 6335, which Linux uses as well
+"""Source ports of lanes, and of RoCEv2 in general: the dynamic range of RFC 6335, which Linux uses as well
 (rdma_flow_label_to_udp_sport in include/rdma/ib_verbs.h)."""
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -47,19 +49,22 @@ def address_words(addresses: Addresses) -> tuple[npt.NDArray[np.uint32], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A UDP flow from `src`:`src_port` to `dst`:`dst_port`. Raises ValueError for a port outside 0..65535."""
+    """A flow from `src`:`src_port` to `dst`:`dst_port`. Raises ValueError for a port outside 0..65535."""
 
     src: Address
     dst: Address
     src_port: int
     dst_port: int = ROCE_PORT
+    protocol: int = IPPROTO_UDP
+    """The IP protocol: UDP, or TCP."""
 
     def __post_init__(self) -> None:
         check_ports((self.src_port, self.dst_port))
 
     def fields(self) -> "FlowFields":
         """The flow as arrays of length one, for an `EcmpHash`."""
-        return FlowFields.over_ports(self.src, self.dst, np.array([self.src_port], dtype=np.uint16), self.dst_port)
+        sports = np.array([self.src_port], dtype=np.uint16)
+        return FlowFields.over_ports(self.src, self.dst, sports, self.dst_port, self.protocol)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +93,21 @@ class FlowFields:
 
     @classmethod
     def over_ports(
-        cls, src: Address, dst: Address, sports: npt.NDArray[np.uint16], dst_port: int = ROCE_PORT
+        cls,
+        src: Address,
+        dst: Address,
+        sports: npt.NDArray[np.uint16],
+        dst_port: int = ROCE_PORT,
+        protocol: int = IPPROTO_UDP,
     ) -> "FlowFields":
-        """The UDP flows of one pair of addresses, one per source port. Raises ValueError for a bad `dst_port`."""
+        """The flows of one pair of addresses, one per source port. Raises ValueError for a bad `dst_port`."""
         check_ports((dst_port,))
         return cls(
             src=address_array([src]),
             dst=address_array([dst]),
             sport=sports,
             dport=np.array([dst_port], dtype=np.uint16),
-            proto=np.array([IPPROTO_UDP], dtype=np.uint8),
+            proto=np.array([protocol], dtype=np.uint8),
         )
 
     def __len__(self) -> int:
@@ -122,7 +132,7 @@ class FlowFields:
 
 
 def check_ports(ports: Iterable[int]) -> None:
-    """Raises ValueError for a UDP port outside 0..65535."""
+    """Raises ValueError for a port outside 0..65535."""
     for port in ports:
         if not 0 <= port <= 0xFFFF:
-            raise ValueError(f"UDP port {port} is not in 0..65535")
+            raise ValueError(f"port {port} is not in 0..65535")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Equal-cost paths, the path of a flow, and the UDP source ports that take a given path.
+"""Equal-cost paths, the path of a flow, and the source ports that take a given path.
 
 A path is the tuple of egress ports from the source host to the last switch, that is, the links of a flow in order. All
 predictions use the `Forwarding` with which switches are programmed. The keyword `routes` passes one with dead links;
@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from netmodel.flow import ENTROPY_PORTS, ROCE_PORT, Address, Flow, FlowFields, check_ports
+from netmodel.flow import ENTROPY_PORTS, IPPROTO_UDP, ROCE_PORT, Address, Flow, FlowFields, check_ports
 from netmodel.hashes.base import EcmpHash
 from netmodel.next_hops import Forwarding, forwarding
 from netmodel.topology import PortRef, Topology
@@ -77,11 +77,12 @@ def paths_of_ports(
     ports: npt.ArrayLike | None = None,
     dst_port: int = ROCE_PORT,
     *,
+    protocol: int = IPPROTO_UDP,
     src_nic: int = 0,
     dst_nic: int = 0,
     routes: Forwarding | None = None,
 ) -> tuple[tuple[Path, ...], npt.NDArray[np.intp]]:
-    """The path of each UDP source port, as (paths, index): port k of `ports` takes `paths[index[k]]`.
+    """The path of each source port of an IP protocol, as (paths, index): port k of `ports` takes `paths[index[k]]`.
 
     `paths` are all of `equal_cost_paths`, including those that no port takes. `ports` is a one-dimensional array of
     port numbers, by default 0xC000..0xFFFF ascending; `index` has the same shape. Raises as `equal_cost_paths` does,
@@ -89,7 +90,7 @@ def paths_of_ports(
     """
     src, dst = _addresses(topology, src_host, dst_host, src_nic, dst_nic)
     walk = _Walk(topology, routes, src, dst)
-    every_flow = FlowFields.over_ports(src, dst, _port_array(ports), dst_port)
+    every_flow = FlowFields.over_ports(src, dst, _port_array(ports), dst_port, protocol)
     index = np.zeros(len(every_flow.sport), dtype=np.intp)
     paths: list[Path] = []
     # Depth-first in the order of equal_cost_paths. At each switch the flows are divided among the branches.
@@ -118,18 +119,19 @@ def ports_for_path(
     ecmp_hash: EcmpHash,
     dst_port: int = ROCE_PORT,
     *,
+    protocol: int = IPPROTO_UDP,
     src_nic: int = 0,
     dst_nic: int = 0,
     routes: Forwarding | None = None,
 ) -> npt.NDArray[np.uint16]:
-    """The UDP source ports in 0xC000..0xFFFF, ascending, whose flows from one host to another take `path`.
+    """The source ports in 0xC000..0xFFFF, ascending, whose flows of `protocol` from one host to another take `path`.
 
     The array is empty when no port takes it. Raises as `equal_cost_paths` does, and ValueError when `path` is not one
     of the equal-cost paths.
     """
     src, dst = _addresses(topology, src_host, dst_host, src_nic, dst_nic)
     walk = _Walk(topology, routes, src, dst)
-    fields = FlowFields.over_ports(src, dst, _port_array(None), dst_port)
+    fields = FlowFields.over_ports(src, dst, _port_array(None), dst_port, protocol)
     stops = [] if path[:1] != (walk.origin,) else list(walk.stops_along(path))
     if len(stops) != len(path) - 1 or walk.next_stop(path) is not None:
         raise ValueError(
@@ -139,7 +141,7 @@ def ports_for_path(
         if len(stop.ports) > 1 and fields.sport.size:
             member = ecmp_hash.select(fields, stop.seed, len(stop.ports))
             keep = np.flatnonzero(member == stop.ports.index(egress.port))
-            fields = FlowFields.over_ports(src, dst, fields.sport[keep], dst_port)
+            fields = FlowFields.over_ports(src, dst, fields.sport[keep], dst_port, protocol)
     return fields.sport
 
 

@@ -156,7 +156,7 @@ class RoutedFabric:
         return self._settings.fault_counts()
 
     def observed_ports(self, switch_name: str) -> dict[Flow, int]:
-        """Egress port of every UDP flow for which the router had a choice; the last one where it took several.
+        """Egress port of every flow for which the router had a choice; the last one where it took several.
 
         A flow is listed from its first packet on, for an hour after its last. Raises KeyError for an unknown router,
         and FabricError.
@@ -172,7 +172,7 @@ class RoutedFabric:
         return {flow: port for flow, (_, port) in last.items()}
 
     def crossing(self, link: Link, within_s: float) -> list[ObservedFlow]:
-        """The UDP flows that a router sent over a link, in either direction, in the last `within_s` s.
+        """The flows of UDP and TCP that a router sent over a link, in either direction, in the last `within_s` s.
 
         Raises FabricError.
         """

@@ -17,10 +17,11 @@ _TIME = re.compile(r"(\d+)(ms|[dhms])")
 _SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
-def flows_of(listed: str) -> Iterator[ObservedFlow]:
-    """The flows in the output of `nft -n list set`. Their ingress interface is not known, and empty."""
+def flows_of(listed: str, protocol: int) -> Iterator[ObservedFlow]:
+    """The flows in the output of `nft -n list set`, of an IP protocol. Their ingress interface is not known: empty."""
     for match in _ELEMENT.finditer(listed):
-        flow = Flow(ip_address(match["src"]), ip_address(match["dst"]), int(match["sport"]), int(match["dport"]))
+        ends = ip_address(match["src"]), ip_address(match["dst"])
+        flow = Flow(*ends, int(match["sport"]), int(match["dport"]), protocol)
         left_s = sum(int(count) * _SECONDS[unit] for count, unit in _TIME.findall(match["expires"] or "0s"))
         yield ObservedFlow(
             flow, "", match["out"], int(match["packets"]), int(match["bytes"]), idle_s=FLOWS_REMEMBERED_S - left_s

@@ -16,7 +16,7 @@ from emul.routed.daemons import RoutingDaemons
 from emul.routed.flow_set import flows_of
 from emul.routed.header_hash import attach_lines
 from emul.routed.kernel_routes import routes_of
-from emul.routed.setup_lines import flow_rules, port_up_lines, router_lines, router_sysctls
+from emul.routed.setup_lines import NOTED_PROTOCOLS, flow_rules, port_up_lines, router_lines, router_sysctls
 from emul.shaping import QUEUE_PACKETS, shape_lines
 from netmodel import PortRef
 from netmodel.flow import Address
@@ -120,11 +120,14 @@ class Router:
         return routes_of(listed, self._numbers)
 
     def flows(self) -> list[tuple[PortRef, ObservedFlow]]:
-        """The UDP flows that the router has forwarded, each with the port by which they left."""
+        """The flows that the router has forwarded, each with the port by which they left."""
         family = "ip6" if self._plan.version == 6 else "ip"
-        listed = commands.run([*self._enter, "nft", "-n", "list", "set", family, "paralet_flows", "flows"])
+        look = [*self._enter, "nft", "-n", "list", "set", family, "paralet_flows"]
         return [
-            (self._ports[seen.out_interface], seen) for seen in flows_of(listed) if seen.out_interface in self._ports
+            (self._ports[seen.out_interface], seen)
+            for name, protocol in NOTED_PROTOCOLS.items()
+            for seen in flows_of(commands.run([*look, f"{name}_flows"]), protocol)
+            if seen.out_interface in self._ports
         ]
 
     def count_from_now(self) -> None:

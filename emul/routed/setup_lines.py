@@ -8,11 +8,14 @@ from collections.abc import Iterator
 
 from emul.layout import FIRST_NIC_TABLE, Layout
 from emul.shaping import QUEUE_PACKETS
-from netmodel import Host, Link, PortRef
+from netmodel import IPPROTO_TCP, IPPROTO_UDP, Host, Link, PortRef
 from netmodel.router_plan import RouterPlan
 
 FLOWS_REMEMBERED_S = 3600
 """Seconds for which a router remembers a flow after its last packet."""
+
+NOTED_PROTOCOLS = {"udp": IPPROTO_UDP, "tcp": IPPROTO_TCP}
+"""The protocols whose flows routers note, each in a set named after it, with their numbers."""
 
 _MOST_FLOWS = 1 << 18
 
@@ -103,23 +106,27 @@ def host_lines(plan: RouterPlan, layout: Layout, host: Host) -> list[str]:
 def flow_rules(version: int) -> list[str]:
     """Lines for `nft -f` in a router's namespace.
 
-    They note the UDP flows that the router forwards. What the router itself sends (BGP, ICMP) leaves before what it
-    forwards, as a router's control traffic does: else full queues would end its sessions.
+    They note the flows of UDP and TCP that the router forwards. What the router itself sends (BGP, ICMP) leaves before
+    what it forwards, as a router's control traffic does: else full queues would end its sessions.
     """
     family, address = ("ip6", "ip6") if version == 6 else ("ip", "ip")
     kind = "ipv6_addr" if version == 6 else "ipv4_addr"
     table = f"{family} paralet_flows"
-    key = f"{address} saddr . {address} daddr . udp sport . udp dport . oifname"
-    return [
+    lines = [
         f"add table {table}",
-        f"add set {table} flows {{ type {kind} . {kind} . inet_service . inet_service . ifname; "
-        f"flags dynamic,timeout; timeout {FLOWS_REMEMBERED_S}s; size {_MOST_FLOWS}; counter; }}",
         f"add chain {table} forwarded {{ type filter hook forward priority 0; }}",
         f"add rule {table} forwarded meta priority set 0:0",
-        f"add rule {table} forwarded meta l4proto udp update @flows {{ {key} }}",
         f"add chain {table} own {{ type filter hook output priority 0; }}",
         f"add rule {table} own meta priority set 0:7",
     ]
+    for name in NOTED_PROTOCOLS:  # a set each: nft 1.0.6 cannot list one whose keys have the protocol
+        key = f"{address} saddr . {address} daddr . {name} sport . {name} dport . oifname"
+        lines += [
+            f"add set {table} {name}_flows {{ type {kind} . {kind} . inet_service . inet_service . ifname; "
+            f"flags dynamic,timeout; timeout {FLOWS_REMEMBERED_S}s; size {_MOST_FLOWS}; counter; }}",
+            f"add rule {table} forwarded meta l4proto {name} update @{name}_flows {{ {key} }}",
+        ]
+    return lines
 
 
 def links_of(layout: Layout, node: str) -> Iterator[Link]:

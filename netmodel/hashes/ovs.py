@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open vSwitch select groups with `selection_method=hash` over the UDP 5-tuple, bit-exact with its murmur build.
+"""Open vSwitch select groups with `selection_method=hash` over the 5-tuple, bit-exact with its murmur build.
 
 Sources, Open vSwitch 3.1: lib/hash.h (hash_add, hash_finish, hash_bytes, hash_int, hash_uint64),
 ofproto/ofproto-dpif-xlate.c (pick_hash_fields_select_group, group_best_live_bucket). The group hashes the fields
-ip_src, ip_dst, ipv6_src, ipv6_dst, ip_proto, udp_src and udp_dst as far as a packet has them, each with a full mask;
-`selection_method_param` is the switch's hash seed; `bucket_id` is the member index. OVS built with __SSE4_2__ or ARM's
-CRC instructions uses another hash function, so the emulated fabric compares predictions with `ofproto/trace` at
-start-up.
+ip_src, ip_dst, ipv6_src, ipv6_dst, ip_proto, tcp_src, tcp_dst, udp_src and udp_dst as far as a packet has them, each
+with a full mask; `selection_method_param` is the switch's hash seed; `bucket_id` is the member index. OVS built with
+__SSE4_2__ or ARM's CRC instructions uses another hash function, so the emulated fabric compares predictions with
+`ofproto/trace` at start-up.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from netmodel.flow import IPPROTO_UDP, Addresses, FlowFields, address_words
+from netmodel.flow import IPPROTO_TCP, IPPROTO_UDP, Addresses, FlowFields, address_words
 from netmodel.hashes.base import check_members, check_seed
 
 _U32: TypeAlias = npt.NDArray[np.uint32]
@@ -70,13 +70,13 @@ def basis(fields: FlowFields, seed: int) -> npt.NDArray[np.uint32]:
     # OVS hashes in the order of its field numbers (enum mf_field_id), not in the order of the OpenFlow message.
     hashed = _hash_address(fields.dst, _hash_address(fields.src, start))
     hashed = _hash_bytes(fields.proto, 1, hashed)
-    udp = fields.proto == IPPROTO_UDP
-    if not udp.any():
+    with_ports = (fields.proto == IPPROTO_UDP) | (fields.proto == IPPROTO_TCP)
+    if not with_ports.any():
         return hashed
     ported = _hash_bytes(fields.sport.byteswap(), 2, hashed)
     ported = _hash_bytes(fields.dport.byteswap(), 2, ported)
-    # OVS leaves the UDP ports out for a packet that is not UDP.
-    return ported if udp.all() else np.where(udp, ported, hashed)
+    # OVS leaves the ports out for a packet of another protocol.
+    return ported if with_ports.all() else np.where(with_ports, ported, hashed)
 
 
 def scores(fields: FlowFields, seed: int, weights: Sequence[int]) -> npt.NDArray[np.uint32]:

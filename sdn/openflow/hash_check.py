@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from netmodel import ENTROPY_PORTS, EcmpHash, Flow, Forwarding, Topology
-from netmodel.flow import Address
+from netmodel.flow import IPPROTO_TCP, IPPROTO_UDP, Address
 
 
 class HashMismatchError(Exception):
@@ -46,7 +46,8 @@ def flows_to_trace(
         name, hash_seed, several, groups = choices[number % len(choices)]
         destination = generator.choice(several)
         source = generator.choice([address for address in sources if address != destination])
-        flow = Flow(source, destination, generator.choice(ENTROPY_PORTS))
+        protocol = generator.choice((IPPROTO_UDP, IPPROTO_TCP))
+        flow = Flow(source, destination, generator.choice(ENTROPY_PORTS), protocol=protocol)
         ports = groups[destination]
         member = int(ecmp_hash.select(flow.fields(), hash_seed, len(ports))[0])
         traces.append(FlowTrace(name, flow, ports[member]))
@@ -67,8 +68,8 @@ def judge(traces: Sequence[FlowTrace], answers: Sequence[int | None]) -> None:
     flow = question.flow
     sent = "drops it" if answer is None else f"sends it by port {answer}"
     raise HashMismatchError(
-        f"this Open vSwitch does not hash as predicted ({len(wrong)} of {len(traces)} flows differ): for UDP "
-        f"{flow.src}:{flow.src_port} to {flow.dst}:{flow.dst_port} {question.switch} {sent} and not by port "
-        f"{question.expected_port}; a build with SSE4.2 or ARM CRC instructions hashes otherwise, "
-        "take your distribution's openvswitch-switch package"
+        f"this Open vSwitch does not hash as predicted ({len(wrong)} of {len(traces)} flows differ): for "
+        f"{'TCP' if flow.protocol == IPPROTO_TCP else 'UDP'} {flow.src}:{flow.src_port} to {flow.dst}:{flow.dst_port} "
+        f"{question.switch} {sent} and not by port {question.expected_port}; a build with SSE4.2 or ARM CRC "
+        "instructions hashes otherwise, take your distribution's openvswitch-switch package"
     )

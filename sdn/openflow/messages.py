@@ -10,7 +10,7 @@ from ipaddress import IPv4Address
 from typing import Any, TypeAlias
 
 from netmodel import ROCE_PORT
-from netmodel.flow import IPPROTO_UDP, Address
+from netmodel.flow import IPPROTO_TCP, IPPROTO_UDP, Address
 from sdn.openflow.networks import Network
 from sdn.openflow.program import Change, Group, IngressMatch, Output, Program, Route
 from sdn.openflow.source_rules import SourceMatch
@@ -36,14 +36,16 @@ _ARP_REQUEST, _ARP_REPLY = 1, 2
 
 # OpenFlow 1.5.1, 7.2.3.8: basic-class OXM headers are class (16 bits), field (7), has-mask (1), payload length (8).
 _OXM_CLASS_BASIC = 0x8000
-_HASH_FIELDS = (  # (OXM field number, bytes): ipv4_src, ipv4_dst, ipv6_src, ipv6_dst, ip_proto, udp_src, udp_dst
-    (11, 4),
-    (12, 4),
-    (26, 16),
-    (27, 16),
-    (10, 1),
-    (15, 2),
-    (16, 2),
+_HASH_FIELDS = (  # OXM field number: bytes
+    (11, 4),  # ipv4_src
+    (12, 4),  # ipv4_dst
+    (26, 16),  # ipv6_src
+    (27, 16),  # ipv6_dst
+    (10, 1),  # ip_proto
+    (13, 2),  # tcp_src
+    (14, 2),  # tcp_dst
+    (15, 2),  # udp_src
+    (16, 2),  # udp_dst
 )
 
 _GROUP_PROPERTY_EXPERIMENTER = 0xFFFF
@@ -53,7 +55,7 @@ _PROPERTY_HEADER = struct.Struct("!HHII4x16sQ")  # type, length, experimenter, i
 
 
 class HashSelection:
-    """The group property "selection_method=hash" over all bits of the addresses, ip_proto, udp_src and udp_dst.
+    """The group property "selection_method=hash" over all bits of the addresses, ip_proto and the ports of TCP and UDP.
 
     A Netronome extension, documented in OVS's Documentation/group-selection-method-property.txt. os-ken's own
     experimenter property packs 32-bit words only and cannot carry the one-byte ip_proto.
@@ -116,9 +118,11 @@ def change(datapath: Datapath, steps: Change) -> Iterator[Message]:
     for address in steps.delete_routes:
         yield _delete_flow(datapath, ROUTE_PRIORITY, _to(datapath, address))
     for match in steps.delete_pins:
-        yield _delete_flow(datapath, PIN_PRIORITY, _pinned(datapath, match))
+        for pinned in _pinned(datapath, match):
+            yield _delete_flow(datapath, PIN_PRIORITY, pinned)
     for match, port in steps.put_pins:
-        yield _put_flow(datapath, PIN_PRIORITY, _pinned(datapath, match), [parser.OFPActionOutput(port, 0)])
+        for pinned in _pinned(datapath, match):
+            yield _put_flow(datapath, PIN_PRIORITY, pinned, [parser.OFPActionOutput(port, 0)])
     for steer in steps.delete_steers:
         yield _delete_flow(datapath, STEER_PRIORITY, _entering(datapath, steer))
     for steer, route in steps.put_steers:
@@ -180,13 +184,16 @@ def _delete_flow(datapath: Datapath, priority: int, match: Any) -> Message:
     )
 
 
-def _pinned(datapath: Datapath, match: SourceMatch) -> Any:
-    return datapath.ofproto_parser.OFPMatch(
-        **_destination(match.network),
-        ip_proto=IPPROTO_UDP,
-        udp_src=(match.udp_src, match.mask),
-        udp_dst=ROCE_PORT,
-    )
+def _pinned(datapath: Datapath, match: SourceMatch) -> list[Any]:
+    """Matches of the same source ports for both protocols of lanes: OpenFlow has other fields for the ports of each."""
+    return [
+        datapath.ofproto_parser.OFPMatch(
+            **_destination(match.network),
+            ip_proto=protocol,
+            **{f"{name}_src": (match.src_port, match.mask), f"{name}_dst": ROCE_PORT},
+        )
+        for protocol, name in ((IPPROTO_UDP, "udp"), (IPPROTO_TCP, "tcp"))
+    ]
 
 
 def _from(datapath: Datapath, port: int) -> list[Any]:

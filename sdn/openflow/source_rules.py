@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pinning by rules on masked UDP source ports, for switches whose hash cannot be predicted. Pure.
+"""Pinning by rules on masked source ports, for switches whose hash cannot be predicted. Pure.
 
 The bits of the source port choose the path: of its 14 free bits the lower seven choose at leaves, the upper seven at
 spines. A switch with k ways to an address looks at as many bits as distinguish k ways, and has one rule for each of
@@ -37,10 +37,13 @@ MOST_WAYS = 1 << _FIELD_BITS
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceMatch:
-    """Matches RoCEv2 packets to `network` whose UDP source port equals `udp_src` in the bits of `mask`."""
+    """Matches packets of lanes to `network` whose source port equals `src_port` in the bits of `mask`.
+
+    Those are packets to UDP port 4791 (RoCEv2) and to TCP port 4791.
+    """
 
     network: Network
-    udp_src: int
+    src_port: int
     mask: int
 
 

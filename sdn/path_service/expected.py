@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from netmodel import ROCE_PORT
+from netmodel import IPPROTO_TCP, IPPROTO_UDP, ROCE_PORT
 from sdn.forecast import Announced, Forecast, HitRate
 from sdn.path_service.messages import Announce
 from sdn.path_service.parties import Client, Pair, Parties
@@ -39,12 +39,13 @@ class Expectations:
         The caller gives each pair a commodity, and adds it, before it asks for the next.
         """
         for coming in self._forecast.expected(now_s, AHEAD_S):
-            sender = self._parties.receiver((coming.src, ROCE_PORT))
-            if sender is None or coming.at_s <= now_s:
+            if coming.at_s <= now_s:
                 continue
-            pair = self._parties.pair(sender, (coming.dst, ROCE_PORT))
-            if pair is not None and pair.commodity is None:
-                yield pair, coming.latest_s
+            for protocol in (IPPROTO_UDP, IPPROTO_TCP):  # a host's devices may be of both
+                sender = self._parties.receiver((coming.src, ROCE_PORT, protocol))
+                pair = None if sender is None else self._parties.pair(sender, (coming.dst, ROCE_PORT, protocol))
+                if pair is not None and pair.commodity is None:
+                    yield pair, coming.latest_s
 
     def add(self, pair: Pair, expires_s: float) -> None:
         """Remember that a commodity was planned for an elephant that is expected until `expires_s`."""

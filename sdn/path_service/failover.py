@@ -45,7 +45,8 @@ class Failover:
         self._routing = routing
         self._counts = counts
         self._plans = Precomputed[Failure, Detours](self._failures, self._plan_for)
-        self._lookups: deque[tuple[PortTables, int, int, Way, int, int]] = deque()  # arguments of `PortTables.ports`
+        # Arguments of `PortTables.ports`.
+        self._lookups: deque[tuple[PortTables, int, int, Way, int, int, int]] = deque()
         self._changed: deque[Pair] = deque(maxlen=_MOST_CHANGES)  # pairs that arrived or were rerouted, unchecked
         self._switches: dict[int, list[Failure]] | None = None  # by link: the failures of whole switches that have it
 
@@ -110,9 +111,9 @@ class Failover:
             client, peer = pair.client, pair.peer
             ways[client.key, peer.at] = pair.way, way
             if done < _PORTS_AHEAD:
-                self._lookups.append((tables, client.nic, peer.nic, way, client.lanes, peer.at[1]))
+                self._lookups.append((tables, client.nic, peer.nic, way, client.lanes, *peer.at[1:]))
                 for receiver in peer.receivers.values():
-                    back = peer.nic, client.nic, links.reversed_way(way), receiver.lanes, client.endpoint.at[1]
+                    back = peer.nic, client.nic, links.reversed_way(way), receiver.lanes, *client.endpoint.at[1:]
                     self._lookups.append((tables, *back))
         return Detours(ways, tables)
 
@@ -120,8 +121,8 @@ class Failover:
         """Looks up some ports of the plans ahead, so that the tables have them. Returns whether there were any."""
         some = min(_LOOKUPS, len(self._lookups))
         for _ in range(some):
-            tables, src, dst, way, lanes, port = self._lookups.popleft()
-            tables.ports(src, dst, way, lanes, port)
+            tables, src, dst, way, lanes, port, protocol = self._lookups.popleft()
+            tables.ports(src, dst, way, lanes, port, protocol)
         return some > 0
 
     def _check_changes(self) -> bool:

@@ -4,7 +4,7 @@
 Each line is one JSON object. The first line, `{"log": 1, ..}`, has the topology and the options. Every other line is an
 event with its time `t` in seconds:
 
-    {"t": 1.5, "conn": 7, "hello": {"device": .., "instance": .., "lanes": .., "udp_port": ..}}     without the token
+    {"t": 1.5, "conn": 7, "hello": {"device": .., "instance": .., "lanes": .., ..}}     without the token
     {"t": 1.6, "conn": 7, "lines": [..]}         the lines of the host, unchanged
     {"t": 1.7, "conn": 7, "gone": true}
     {"t": 1.8, "links": ["leaf1:5"], "up": false}
@@ -50,7 +50,7 @@ class Journal:
         self._add = lines.add
 
     def hello(self, now_s: float, conn: int, hello: Hello) -> None:
-        said = {"device": hello.device, "instance": hello.instance, "lanes": hello.lanes, "udp_port": hello.udp_port}
+        said = {name: getattr(hello, name) for name in ("device", "instance", "lanes", "udp_port", "protocol")}
         self._add(_line({"t": now_s, "conn": conn, "hello": said}))
 
     def said(self, now_s: float, conn: int, lines: Iterable[bytes | bytearray]) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from netmodel import ROCE_PORT
+from netmodel import IPPROTO_TCP, IPPROTO_UDP, ROCE_PORT
 
 VERSION = 1
 MAX_HOST_LINE = 64 * 1024
@@ -22,7 +22,7 @@ MAX_SERVICE_LINE = 1024 * 1024
 Id: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Address: TypeAlias = Annotated[str, Meta(max_length=39, description="IP address as text, IPv6 as RFC 5952 writes it")]
-UdpPort: TypeAlias = Annotated[int, Meta(ge=1, le=0xFFFF)]
+Port: TypeAlias = Annotated[int, Meta(ge=1, le=0xFFFF)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e6)]
 Period: TypeAlias = Annotated[float, Meta(gt=0, le=1e6)]
 Token: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -36,8 +36,15 @@ class Hello(Struct, tag="hello", tag_field="type", frozen=True, gc=False):
     device: Address
     instance: Annotated[str, Meta(pattern=r"^[0-9a-f]{16}$(?!\n)", description="random, per device object")]
     lanes: Annotated[int, Meta(ge=1, le=1024)]
-    udp_port: UdpPort = ROCE_PORT
-    """Where the device receives RoCEv2 packets: switches hash the destination port too."""
+    udp_port: Port = ROCE_PORT
+    """Where the device receives packets, of either protocol: switches hash the destination port too."""
+    protocol: Literal["udp", "tcp"] = "udp"
+    """Of the device's lanes and of their peers': RoCEv2, or TCP. Switches hash it too."""
+
+    @property
+    def ip_protocol(self) -> int:
+        """The number of `protocol`."""
+        return IPPROTO_TCP if self.protocol == "tcp" else IPPROTO_UDP
 
 
 class Announce(Struct, tag="announce", tag_field="type", frozen=True, gc=False):
@@ -49,7 +56,7 @@ class Announce(Struct, tag="announce", tag_field="type", frozen=True, gc=False):
     job: Annotated[str, Meta(max_length=64)] = ""
     repeat_s: Period | None = None
     """The time after which the host expects a similar elephant, from start to start."""
-    peer_port: UdpPort = ROCE_PORT
+    peer_port: Port = ROCE_PORT
 
 
 class Release(Struct, tag="release", tag_field="type", frozen=True, gc=False):
@@ -101,7 +108,7 @@ class Welcome(Struct, tag="welcome", tag_field="type", frozen=True, gc=False):
 
 
 class Assign(Struct, tag="assign", tag_field="type", frozen=True, gc=False, omit_defaults=True):
-    """Assigns these UDP source ports to lanes 0, 1, .. towards `peer`; an empty list: go back to ECMP.
+    """Assigns these source ports to lanes 0, 1, .. towards `peer`; an empty list: go back to ECMP.
 
     Without `id` the ports are for acknowledgements of the peer's elephant, or for an elephant that is expected.
     `generation` increases with every assignment of a connection.

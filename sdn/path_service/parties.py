@@ -21,7 +21,7 @@ MOST_PORTS = 1 << 18
 
 
 class Endpoint:
-    """An address and UDP port of the fabric that packets are sent to."""
+    """An address and port of the fabric that packets of one IP protocol are sent to."""
 
     __slots__ = ("at", "nic", "receivers", "senders")
 
@@ -141,7 +141,8 @@ class Parties:
 
     def join(self, conn: int, hello: Hello) -> Client:
         """Adds a client whose device is known and whose device object no other client has."""
-        client = Client(conn, hello, self._endpoint((hello.device, hello.udp_port), self._nic_at[hello.device]))
+        at = hello.device, hello.udp_port, hello.ip_protocol
+        client = Client(conn, hello, self._endpoint(at, self._nic_at[hello.device]))
         self.clients[conn] = self._instances[client.key] = client.endpoint.receivers[conn] = client
         _invalidate_reverse(client.endpoint.senders)
         return client

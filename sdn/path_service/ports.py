@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a route to the UDP source ports that take it: the inverse of the switches' hash, cached per pair of NICs.
+"""From a route to the source ports that take it: the inverse of the switches' hash, cached per pair of NICs.
 
 The result equals that of `netmodel.ports_for_path`. Here all paths of a pair are found together, from as few hashed
 ports as suffice.
@@ -13,15 +13,15 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from netmodel import ENTROPY_PORTS, ROCE_PORT, EcmpHash, FlowFields
+from netmodel import ENTROPY_PORTS, IPPROTO_UDP, ROCE_PORT, EcmpHash, FlowFields
 from netmodel.flow import Address, address_at
 from sdn.path_service.groups import Choices, Groups, PortOrder
 from sdn.planners import LOCAL, UNREACHABLE, Cabling
 from sdn.planners.links import AnyClos, Way
 from sdn.planners.planner import AnyCabling
 
-Peer: TypeAlias = tuple[str, int]
-"""The address and UDP port at which a device receives."""
+Peer: TypeAlias = tuple[str, int, int]
+"""The address and the port at which a device receives, and the IP protocol."""
 
 _Ports: TypeAlias = npt.NDArray[np.uint16]
 _LEAST_PORTS = 512  # hashed at a time
@@ -39,12 +39,12 @@ class _Table:
 
     __slots__ = ("_answers", "_groups", "_hash", "_key", "_uplink", "_ways", "bytes")
 
-    def __init__(self, groups: Groups, ecmp_hash: EcmpHash, key: tuple[Address, Address, int]) -> None:
+    def __init__(self, groups: Groups, ecmp_hash: EcmpHash, key: tuple[Address, Address, int, int]) -> None:
         self.bytes = _TABLE_BYTES
         """The memory that it takes, about."""
         self._groups = groups
         self._hash = ecmp_hash
-        self._key = key  # addresses and UDP destination port
+        self._key = key  # addresses, destination port, IP protocol
         self._uplink = np.zeros(0, dtype=np.int16)  # of the first ports of ENTROPY_PORTS: index into groups.up
         self._answers: dict[tuple[Way, int], list[int]] = {}
         self._ways: list[Way] | None = None
@@ -116,8 +116,8 @@ class _Table:
     def _selected(self, ports: _Ports, seed: int, members: int) -> npt.NDArray[np.intp]:
         if members <= 1 or not ports.size:
             return np.zeros(ports.size, dtype=np.intp)
-        src, dst, dst_port = self._key
-        return self._hash.select(FlowFields.over_ports(src, dst, ports, dst_port), seed, members)
+        src, dst, dst_port, protocol = self._key
+        return self._hash.select(FlowFields.over_ports(src, dst, ports, dst_port, protocol), seed, members)
 
 
 def _first_ports(count: int) -> npt.NDArray[np.uint16]:
@@ -128,19 +128,19 @@ class _Tables:
     """Tables by source and destination NIC, UDP destination port and shape, the least recently used first."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._tables: OrderedDict[tuple[int, int, int, Groups], _Table] = OrderedDict()
+        self._tables: OrderedDict[tuple[int, int, int, int, Groups], _Table] = OrderedDict()
         self._most_bytes = most_bytes
         self._bytes = 0
 
-    def get(self, src: int, dst: int, dst_port: int, groups: Groups) -> _Table | None:
-        key = src, dst, dst_port, groups
+    def get(self, src: int, dst: int, dst_port: int, protocol: int, groups: Groups) -> _Table | None:
+        key = src, dst, dst_port, protocol, groups
         table = self._tables.get(key)
         if table is not None:
             self._tables.move_to_end(key)
         return table
 
-    def add(self, src: int, dst: int, dst_port: int, groups: Groups, table: _Table) -> None:
-        self._tables[src, dst, dst_port, groups] = table
+    def add(self, src: int, dst: int, dst_port: int, protocol: int, groups: Groups, table: _Table) -> None:
+        self._tables[src, dst, dst_port, protocol, groups] = table
         self._bytes += table.bytes
 
     def grew(self, by: int) -> None:
@@ -181,15 +181,17 @@ class PortTables:
         other._choices = choices
         return other
 
-    def ports(self, src: int, dst: int, way: Way, count: int, dst_port: int = ROCE_PORT) -> list[int]:
-        """The lowest `count` UDP source ports that take a flow from NIC `src` to NIC `dst` along `way`, ascending.
+    def ports(
+        self, src: int, dst: int, way: Way, count: int, dst_port: int = ROCE_PORT, protocol: int = IPPROTO_UDP
+    ) -> list[int]:
+        """The lowest `count` source ports that take a flow from NIC `src` to NIC `dst` along `way`, ascending.
 
         It is empty when fewer ports take this way, when `count` times the number of ways is more than half of all
         ports, or when a link of the way is dead.
         """
         if way[0] == UNREACHABLE:
             return _NOWHERE
-        table = self._table(src, dst, dst_port)
+        table = self._table(src, dst, dst_port, protocol)
         before = table.bytes
         answer = table.ports(way, count)
         if table.bytes != before:
@@ -209,12 +211,12 @@ class PortTables:
         groups = self._choices.between(src, dst)
         return groups.ways if groups.up else 0
 
-    def _table(self, src: int, dst: int, dst_port: int) -> _Table:
+    def _table(self, src: int, dst: int, dst_port: int, protocol: int = IPPROTO_UDP) -> _Table:
         """The table of two NICs, which is then the one used last."""
         groups = self._choices.between(src, dst)
-        table = self._tables.get(src, dst, dst_port, groups)
+        table = self._tables.get(src, dst, dst_port, protocol, groups)
         if table is None:
             begin, end = (address_at(self._addresses, nic) for nic in (src, dst))
-            table = _Table(groups, self._hash, (begin, end, dst_port))
-            self._tables.add(src, dst, dst_port, groups, table)
+            table = _Table(groups, self._hash, (begin, end, dst_port, protocol))
+            self._tables.add(src, dst, dst_port, protocol, groups, table)
         return table

@@ -68,7 +68,7 @@ class Routing:
         """The ports of the pair's lanes along a way: the same list object as long as they do not change."""
         if (pair.ports_way is not way and pair.ports_way != way) or pair.ports_table is not self.tables:
             client, peer = pair.client, pair.peer
-            ports = self.tables.ports(client.nic, peer.nic, way, client.lanes, peer.at[1])
+            ports = self.tables.ports(client.nic, peer.nic, way, client.lanes, *peer.at[1:])
             if ports != pair.ports:
                 pair.ports = ports
             pair.ports_way, pair.ports_table = way, self.tables

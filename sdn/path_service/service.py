@@ -235,7 +235,7 @@ class PathService:
     def _announce(self, now_s: float, client: Client, message: Announce, sends: Sends) -> None:
         elephants, expected = self._elephants, self._expected
         self.counts["announced"] += 1
-        peer, number = (message.peer, message.peer_port), message.id
+        peer, number = (message.peer, message.peer_port, client.endpoint.at[2]), message.id
         is_new = not elephants.is_open(client, number, peer)
         if expected is not None and is_new:
             expected.observe(now_s, client, message)

@@ -9,7 +9,7 @@ from math import inf
 import pytest
 
 from emul.flow_dump import ObservedFlow, counted_by_port, observed_flows, single_output, traced_output
-from netmodel import Flow
+from netmodel import IPPROTO_TCP, IPPROTO_UDP, Flow
 
 EXACT = (
     "recirc_id(0),in_port(leaf1-eth1),packet_type(ns=0,id=0),eth_type(0x0800),"
@@ -44,6 +44,11 @@ def test_exact_udp_flows_are_found_and_others_left_out() -> None:
         ObservedFlow(flow, "leaf1-eth1", "leaf1-eth3", packets=3, bytes=12450, idle_s=0.5),
         ObservedFlow(flow, "leaf1-eth1", "leaf1-eth4", packets=3, bytes=12450, idle_s=0.5),
     ]
+
+
+def test_a_flow_of_tcp_is_told_from_one_of_udp() -> None:
+    tcp = EXACT.replace("proto=17", "proto=6").replace("udp(", "tcp(")
+    assert [seen.flow.protocol for seen in observed_flows("\n".join((tcp, EXACT)))] == [IPPROTO_TCP, IPPROTO_UDP]
 
 
 def test_a_flow_of_ipv6_is_found() -> None:

@@ -230,7 +230,11 @@ def test_a_peer_is_an_address_and_a_udp_port(service: PathService, make: Callabl
             assert service.received("announce", count)[-1].get("peer_port", 4791) == each.two.udp_port
         other.to.close()
     with Device(A, policy="controller", path_service=service.address, token=TOKEN) as device:
-        assert service.received("hello", 2)[1].get("udp_port", 4791) == device.udp_port
+        hello = service.received("hello", 2)[1]
+        assert hello.get("udp_port", 4791) == device.udp_port
+        assert "protocol" not in hello
+    with Device(A, backend="tcp", policy="controller", path_service=service.address, token=TOKEN):
+        assert service.received("hello", 3)[2]["protocol"] == "tcp"
 
 
 def test_new_ports_during_a_message_are_taken_between_flowlets(service: PathService, make: Callable[..., Pair]) -> None:

@@ -40,6 +40,7 @@ GROUPS: list[tuple[int, list[int]]] = [  # (selection_method_param, bucket weigh
     (99, [2] * 64),
 ]
 FLOWS_PER_GROUP = 32
+TCP_FLOWS_PER_GROUP = 8
 TIES_PER_GROUP = 4
 
 
@@ -82,7 +83,7 @@ def record(folder: Path, environment: dict[str, str]) -> list[dict[str, Any]]:
             )
             group = (
                 f"group_id={number},type=select,selection_method=hash,selection_method_param={seed},"
-                f"fields(ip_src,ip_dst,ipv6_src,ipv6_dst,ip_proto=0xff,udp_src,udp_dst){buckets}"
+                f"fields(ip_src,ip_dst,ipv6_src,ipv6_dst,ip_proto=0xff,tcp_src,tcp_dst,udp_src,udp_dst){buckets}"
             )
             call("ovs-ofctl", "-O", "OpenFlow15", "add-group", f"unix:{folder}/br0.mgmt", group)
             call("ovs-ofctl", "-O", "OpenFlow15", "del-flows", f"unix:{folder}/br0.mgmt")
@@ -92,8 +93,8 @@ def record(folder: Path, environment: dict[str, str]) -> list[dict[str, Any]]:
                 ipv6 = ":" in src
                 addresses = f"ipv6_src={src},ipv6_dst={dst}" if ipv6 else f"nw_src={src},nw_dst={dst}"
                 header = f"{'ipv6' if ipv6 else 'ip'},nw_proto={proto},{addresses}"
-                if proto == 17:
-                    header = f"{'udp6' if ipv6 else 'udp'},{addresses},udp_src={sport},udp_dst={dport}"
+                if name := {6: "tcp", 17: "udp"}.get(proto):
+                    header = f"{name}{'6' if ipv6 else ''},{addresses},{name}_src={sport},{name}_dst={dport}"
                 trace = call("ovs-appctl", "-t", target, "ofproto/trace", "br0", header)
                 found = re.search(r"using bucket (\d+)", trace)
                 if found is None:
@@ -122,6 +123,7 @@ def flows(chance: random.Random, seed: int, weights: list[int]) -> list[tuple[st
         dport = 4791 if i % 4 else chance.choice([0, 65535, 4791])
         chosen.append((src, dst, 17, chance.choice([0, 255, 256, 65535]) if i < 4 else chance.getrandbits(16), dport))
     chosen += [("10.0.0.1", "10.0.1.1", proto, 0, 0) for proto in (1, 6, 0, 132)]
+    chosen += [(src, dst, 6, sport, dport) for src, dst, _, sport, dport in chosen[:TCP_FLOWS_PER_GROUP]]
     return chosen + ties("10.1.0.{}", "10.2.0.1", seed, weights)
 
 
@@ -131,6 +133,7 @@ def ipv6_flows(chance: random.Random, seed: int, weights: list[int]) -> list[tup
         src, dst = (str(IPv6Address(chance.getrandbits(128 if i % 2 else 8) | 0xFD << 120)) for _ in range(2))
         chosen.append((src, dst, 17, chance.getrandbits(16), 4791 if i % 4 else chance.choice([0, 65535])))
     chosen += [("fd00::1", "fd00::2", proto, 0, 0) for proto in (6, 132)]
+    chosen += [(src, dst, 6, sport, dport) for src, dst, _, sport, dport in chosen[:TCP_FLOWS_PER_GROUP]]
     return chosen + ties("fd00::1:{:x}", "fd00::2", seed, weights)
 
 

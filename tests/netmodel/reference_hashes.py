@@ -39,7 +39,7 @@ def ovs_bytes(data: bytes, basis: int) -> int:
 
 def ovs_scores(src: bytes, dst: bytes, proto: int, sport: int, dport: int, seed: int, weights: list[int]) -> list[int]:
     basis = ovs_finish(ovs_add(ovs_add(0, seed & M32), seed >> 32), 8)
-    ports = (sport.to_bytes(2, "big"), dport.to_bytes(2, "big")) if proto == 17 else ()
+    ports = (sport.to_bytes(2, "big"), dport.to_bytes(2, "big")) if proto in (6, 17) else ()
     for value in (src, dst, bytes([proto]), *ports):
         basis = ovs_bytes(value, basis)
     return [

@@ -65,9 +65,12 @@ def test_weights_are_not_proportional_shares() -> None:
     assert share[3] == pytest.approx(0.625, abs=0.01)
 
 
-def test_packets_without_udp_ports_ignore_the_port_fields() -> None:
-    one, other = fields_of("10.0.0.1", "10.0.0.2", 6, 1, 2), fields_of("10.0.0.1", "10.0.0.2", 6, 3, 4)
-    assert ovs.basis(one, 5).tolist() == ovs.basis(other, 5).tolist()
+@pytest.mark.parametrize(("protocol", "with_ports"), [(1, False), (132, False), (6, True), (17, True)])
+def test_the_ports_of_udp_and_tcp_are_hashed_and_those_of_other_protocols_ignored(
+    protocol: int, with_ports: bool
+) -> None:
+    one, other = fields_of("10.0.0.1", "10.0.0.2", protocol, 1, 2), fields_of("10.0.0.1", "10.0.0.2", protocol, 3, 4)
+    assert (ovs.basis(one, 5).tolist() != ovs.basis(other, 5).tolist()) == with_ports
 
 
 @pytest.mark.parametrize("weights", [(0, 0), (-1, 2), (1, 65536)])

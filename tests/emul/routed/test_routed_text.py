@@ -13,7 +13,7 @@ from emul.routed.flow_set import flows_of
 from emul.routed.kernel_routes import routes_of
 from emul.routed.setup_lines import host_lines, router_lines, router_sysctls
 from emul.shaping import shape_lines
-from netmodel import Flow, Host, Link, Nic, PortRef, Switch, Topology, leaf_spine
+from netmodel import IPPROTO_TCP, Flow, Host, Link, Nic, PortRef, Switch, Topology, leaf_spine
 from netmodel.router_plan import RouterPlan
 
 TOPOLOGY = leaf_spine(2, 2, 1, 20_000_000)
@@ -91,8 +91,8 @@ def test_noted_flows_have_their_port_and_the_time_since_their_last_packet() -> N
         'elements = { 10.0.0.1 . 10.0.0.4 . 50000 . 4791 . "p1l1-eth2" expires 59m59s748ms counter packets 3 bytes 300,'
         ' fd00::1 . fd00::4 . 50001 . 4791 . "p1l1-eth3" timeout 1h expires 1h counter packets 1 bytes 92 }'
     )
-    first, second = flows_of(listed)
-    assert first.flow == Flow(ip_address("10.0.0.1"), ip_address("10.0.0.4"), 50000, 4791)
+    first, second = flows_of(listed, IPPROTO_TCP)
+    assert first.flow == Flow(ip_address("10.0.0.1"), ip_address("10.0.0.4"), 50000, 4791, IPPROTO_TCP)
     assert (first.out_interface, first.packets, first.bytes) == ("p1l1-eth2", 3, 300)
     assert first.idle_s == pytest.approx(0.252)
     assert (second.flow.src, second.idle_s) == (ip_address("fd00::1"), 0.0)

@@ -33,7 +33,7 @@ def serialized(message: Any) -> bytes:
 def test_the_selection_property_is_laid_out_as_ovs_documents_it() -> None:
     # ntr_group_property_selection_method of OVS's group-selection-method-property.txt, then one OXM per field
     assert openflow.HashSelection(0x1122334455667788).serialize().hex() == (
-        "ffff0071" + "0000154d" + "00000001" + "00000000" + b"hash".ljust(16, b"\0").hex() + "1122334455667788"
+        "ffff007d" + "0000154d" + "00000001" + "00000000" + b"hash".ljust(16, b"\0").hex() + "1122334455667788"
         "80001604ffffffff"
         + "80001804ffffffff"
         + "80003410"
@@ -41,9 +41,11 @@ def test_the_selection_property_is_laid_out_as_ovs_documents_it() -> None:
         + "80003610"
         + "ff" * 16
         + "80001401ff"
+        + "80001a02ffff"
+        + "80001c02ffff"
         + "80001e02ffff"
         + "80002002ffff"
-        + "00000000000000"
+        + "000000"
     )
 
 

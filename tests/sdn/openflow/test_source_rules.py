@@ -48,7 +48,7 @@ def fabrics(draw: st.DrawFn) -> tuple[Topology, frozenset[object]]:
 def matching(rules: dict[SourceMatch, int], flow: Flow) -> list[int]:
     """The ports of all rules of a switch that match a packet."""
     return [
-        port for rule, port in rules.items() if flow.dst in rule.network and flow.src_port & rule.mask == rule.udp_src
+        port for rule, port in rules.items() if flow.dst in rule.network and flow.src_port & rule.mask == rule.src_port
     ]
 
 

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
+from netmodel import IPPROTO_UDP
 from sdn.path_service import parties as module
 from sdn.path_service.messages import Hello
 from sdn.path_service.parties import Client, Parties
@@ -14,20 +17,28 @@ from tests.sdn.path_service.sample import Hosts, fabric
 NICS = {f"10.0.0.{number}": number for number in range(6)}
 
 
-def joined(parties: Parties, conn: int, nic: int, instance: int = 0, udp_port: int = 4791) -> Client:
-    return parties.join(conn, Hello(1, "token", f"10.0.0.{nic}", f"{instance:016x}", 2, udp_port))
+def joined(
+    parties: Parties,
+    conn: int,
+    nic: int,
+    instance: int = 0,
+    udp_port: int = 4791,
+    protocol: Literal["udp", "tcp"] = "udp",
+) -> Client:
+    return parties.join(conn, Hello(1, "token", f"10.0.0.{nic}", f"{instance:016x}", 2, udp_port, protocol))
 
 
 def test_the_reverse_of_a_pair_has_all_receivers_at_the_peer() -> None:
     parties = Parties(NICS)
     sender = joined(parties, 1, 0)
-    there = ("10.0.0.1", 4791)
+    there = ("10.0.0.1", 4791, IPPROTO_UDP)
     pair = parties.pair(sender, there)
     assert pair is not None
     assert parties.pair(sender, there) is pair
     assert parties.reverse(pair) == []
     first, second = joined(parties, 2, 1), joined(parties, 3, 1, instance=1)
     joined(parties, 4, 1, udp_port=5000)  # another endpoint
+    joined(parties, 5, 1, protocol="tcp")  # and another
     backs = parties.reverse(pair)
     assert [back.client for back in backs] == [first, second]
     assert all(back.peer is sender.endpoint for back in backs)
@@ -40,8 +51,8 @@ def test_the_reverse_of_a_pair_has_all_receivers_at_the_peer() -> None:
 def test_there_is_no_pair_to_itself_or_outside_the_fabric() -> None:
     parties = Parties(NICS)
     sender = joined(parties, 1, 0)
-    for peer in (("10.0.0.0", 4791), ("10.0.0.0", 5000), ("10.9.9.9", 4791), ("", 1)):
-        assert parties.pair(sender, peer) is None
+    for address, port in (("10.0.0.0", 4791), ("10.0.0.0", 5000), ("10.9.9.9", 4791), ("", 1)):
+        assert parties.pair(sender, (address, port, IPPROTO_UDP)) is None
 
 
 def test_clients_that_left_are_forgotten_with_their_endpoints() -> None:
@@ -49,13 +60,13 @@ def test_clients_that_left_are_forgotten_with_their_endpoints() -> None:
     clients = [joined(parties, conn, conn) for conn in range(6)]
     for client in clients:
         for peer in NICS:
-            parties.pair(client, (peer, 4791))
-    assert parties.receiver(("10.0.0.3", 4791)) is clients[3]
+            parties.pair(client, (peer, 4791, IPPROTO_UDP))
+    assert parties.receiver(("10.0.0.3", 4791, IPPROTO_UDP)) is clients[3]
     for conn, client in enumerate(clients):
         assert parties.leave(conn) is client
         parties.forget(client)
     assert not parties.clients
-    assert parties.receiver(("10.0.0.3", 4791)) is None
+    assert parties.receiver(("10.0.0.3", 4791, IPPROTO_UDP)) is None
     assert joined(parties, 9, 3).endpoint is not clients[3].endpoint
 
 
@@ -79,14 +90,14 @@ def test_idle_pairs_per_client_are_limited(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "MOST_PAIRS", 2)
     parties = Parties(NICS)
     sender, receiver = joined(parties, 1, 0), joined(parties, 2, 1)
-    kept = parties.pair(sender, ("10.0.0.1", 4791))
+    kept = parties.pair(sender, ("10.0.0.1", 4791, IPPROTO_UDP))
     assert kept is not None
     kept.commodity = 0
     idle = parties.reverse(kept)
     for nic in (2, 3, 4):
-        parties.pair(receiver, (f"10.0.0.{nic}", 4791))
-        parties.pair(sender, (f"10.0.0.{nic}", 4791))
+        parties.pair(receiver, (f"10.0.0.{nic}", 4791, IPPROTO_UDP))
+        parties.pair(sender, (f"10.0.0.{nic}", 4791, IPPROTO_UDP))
         assert max(len(sender.pairs), len(receiver.pairs)) <= 2
-    assert sender.pairs[("10.0.0.1", 4791)] is kept
+    assert sender.pairs[("10.0.0.1", 4791, IPPROTO_UDP)] is kept
     assert parties.reverse(kept) != idle
     assert [back.client for back in parties.reverse(kept)] == [receiver]

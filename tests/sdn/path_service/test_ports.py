@@ -12,6 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netmodel import (
+    IPPROTO_TCP,
+    IPPROTO_UDP,
+    ROCE_PORT,
     CrcHash,
     EcmpHash,
     FlowFields,
@@ -20,6 +23,7 @@ from netmodel import (
     OvsHash,
     XorHash,
     clos,
+    equal_cost_paths,
     forwarding,
     leaf_spine,
     ports_for_path,
@@ -131,6 +135,15 @@ def test_a_dead_route_has_no_ports_and_others_keep_theirs() -> None:
 def test_the_destination_port_counts() -> None:
     tables = PortTables(cabling(leaf_spine(2, 4, 1, 10**9)), OvsHash())
     assert tables.ports(0, 1, (2, 0, 0), 8, 4791) != tables.ports(0, 1, (2, 0, 0), 8, 40_000)
+
+
+def test_the_protocol_counts() -> None:
+    topology = leaf_spine(2, 4, 1, 10**9)
+    tables = PortTables(cabling(topology), OvsHash())
+    path = equal_cost_paths(topology, "h1", "h2")[2]
+    for protocol in (IPPROTO_UDP, IPPROTO_TCP):
+        expected = ports_for_path(topology, "h1", "h2", path, OvsHash(), protocol=protocol)[:8]
+        assert tables.ports(0, 1, (2, 0, 0), 8, ROCE_PORT, protocol) == expected.tolist()
 
 
 def test_too_many_ports_give_none() -> None:

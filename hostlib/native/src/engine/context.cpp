@@ -27,7 +27,8 @@ Context::Context(const DeviceOptions& given, const Backend& backend) : options(g
     const IpAddress& address = own_address(i);
     nics.push_back({.interface = interface_of(address).value_or(Interface{}).name,
                     .address = address,
-                    .udp_port = backend.member(i).udp_port()});
+                    .udp_port = backend.member(i).udp_port(),
+                    .transport = backend.transport()});
   }
   random_bytes(guid);
 }

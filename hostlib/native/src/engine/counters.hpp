@@ -17,11 +17,12 @@
 
 namespace paralet {
 
-/// A NIC of a device: its interface, its address, and the UDP port on which it receives packets.
+/// A NIC of a device: its interface, its address, and the port on which it receives: of UDP, or of TCP by `transport`.
 struct DeviceNic {
   std::string interface;
   IpAddress address;
   std::uint16_t udp_port = 0;
+  Transport transport = Transport::kRoce;
 };
 
 /// Counters of one lane towards one peer.
@@ -43,7 +44,7 @@ struct LaneCounters {
 struct ConnectionCounters {
   handshake::Guid peer_guid{};
   IpAddress peer;
-  std::uint16_t peer_port = 0;  ///< UDP port on which the peer receives; 0: not known yet
+  std::uint16_t peer_port = 0;  ///< the port on which the peer receives; 0: not known yet
   std::uint32_t id = 0;         ///< this side's name for the connection
   std::uint32_t remote_id = 0;  ///< the peer's name for it; 0: not known yet
   Connection::State state = Connection::State::kConnecting;

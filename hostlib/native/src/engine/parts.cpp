@@ -8,7 +8,7 @@ namespace paralet {
 
 Parts::Parts(Context& context, ProgressLock& lock, Shard& shard, PeerEvents& events)
     : policy(open_policy(context.options, PeerName(context.options.address, context.nics.front().udp_port),
-                         [polling = context.polling] { polling->wake(); })),
+                         context.nics.front().transport, [polling = context.polling] { polling->wake(); })),
       frames(sockets),
       registrations(context, lock, shard),
       results(context, registrations),

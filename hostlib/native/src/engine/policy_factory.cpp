@@ -37,12 +37,14 @@ std::unique_ptr<PathPolicy> make_policy(const PolicyOptions& options) {
   return std::make_unique<Ecmp>(options.lanes, options.seed);
 }
 
-std::unique_ptr<PathPolicy> open_policy(const DeviceOptions& options, PeerName device, std::function<void()> wake) {
+std::unique_ptr<PathPolicy> open_policy(const DeviceOptions& options, PeerName device, Transport transport,
+                                        std::function<void()> wake) {
   auto policy = make_policy(options.policy);
   if (options.policy.kind != PolicyKind::kController) return policy;
   path_client::Options client = options.policy.path_client;
   if (!client.thresholds.rtt_floor) client.thresholds.rtt_floor = 4 * target_queue(options);
-  return std::make_unique<ControllerPolicy>(client, device, options.policy.lanes, std::move(policy), std::move(wake));
+  return std::make_unique<ControllerPolicy>(client, device, transport == Transport::kTcp, options.policy.lanes,
+                                            std::move(policy), std::move(wake));
 }
 
 }  // namespace paralet

@@ -43,7 +43,7 @@ Answer decode_assign(const json& message) {
   const json& peer_port = member(message, "peer_port");
   const bool has_port = peer_port.is_number_unsigned() && peer_port.get<std::uint64_t>() <= UINT16_MAX;
   if (!peer_port.is_null() && !has_port) {
-    return InvalidMessage{.what = "an assignment whose peer_port is not a UDP port", .peer = std::nullopt};
+    return InvalidMessage{.what = "an assignment whose peer_port is no port", .peer = std::nullopt};
   }
   out.peer = has_port ? PeerName(*address, peer_port.get<std::uint16_t>()) : PeerName(*address);
   const auto wrong = [&out](const char* what) { return InvalidMessage{.what = what, .peer = out.peer}; };
@@ -86,6 +86,7 @@ std::string encode(const Hello& hello) {
            {"instance", hex(hello.instance)},
            {"lanes", hello.lanes}};
   if (hello.device.port != wire::kRocePort) out["udp_port"] = hello.device.port;
+  if (hello.tcp) out["protocol"] = "tcp";
   return line(out);
 }
 

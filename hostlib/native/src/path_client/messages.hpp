@@ -28,6 +28,7 @@ struct Hello {
   PeerName device;  ///< this one
   std::uint64_t instance = 0;
   unsigned lanes = 0;
+  bool tcp = false;  ///< lanes are TCP connections, whose protocol number switches hash
 };
 /// An elephant to `peer` has begun, or has grown.
 struct Announce {

@@ -24,11 +24,12 @@ constexpr Nanos kBurst = 4 * kMillisecond;      // bucket of a rate limit, as ti
 constexpr std::size_t kEthernetBytes = 14 + 4;  // header and FCS
 constexpr std::size_t kPacketBytes = wire::kIpUdpBytes + wire::kBthBytes + wire::kIcrcBytes + kEthernetBytes;
 
-path_client::Hello hello(const path_client::Options& options, PeerName device, unsigned lanes) {
+path_client::Hello hello(const path_client::Options& options, PeerName device, bool over_tcp, unsigned lanes) {
   return {.token = options.token,
           .device = device,
           .instance = (static_cast<std::uint64_t>(random_u32()) << 32) | random_u32(),
-          .lanes = lanes};
+          .lanes = lanes,
+          .tcp = over_tcp};
 }
 
 const path_client::Options& checked(const path_client::Options& options) {
@@ -38,14 +39,14 @@ const path_client::Options& checked(const path_client::Options& options) {
 
 }  // namespace
 
-ControllerPolicy::ControllerPolicy(const path_client::Options& options, PeerName device, unsigned lanes,
+ControllerPolicy::ControllerPolicy(const path_client::Options& options, PeerName device, bool over_tcp, unsigned lanes,
                                    std::unique_ptr<PathPolicy> fallback, std::function<void()> wake)
     : options_(checked(options)),
       lanes_(lanes),
       fallback_(std::move(fallback)),
       elephants_(options.elephant_bytes, [this](const path_client::Event& event) { return mailbox_.post(event); }),
       assignments_(std::make_shared<const Assignments>()),
-      client_(options_, hello(options, device, lanes), mailbox_, std::move(wake)) {}
+      client_(options_, hello(options, device, over_tcp, lanes), mailbox_, std::move(wake)) {}
 
 // -- ports --------------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ namespace paralet {
 class ControllerPolicy final : public PathPolicy {
  public:
   /// `wake` makes the data path look for updates; any thread may call it. Throws DeviceError for invalid options.
-  ControllerPolicy(const path_client::Options& options, PeerName device, unsigned lanes,
+  ControllerPolicy(const path_client::Options& options, PeerName device, bool over_tcp, unsigned lanes,
                    std::unique_ptr<PathPolicy> fallback, std::function<void()> wake);
   /// Ends the client's thread. Assignments stay.
   void stop() override { client_.stop(); }

@@ -46,6 +46,7 @@ TEST_CASE("messages of a host match docs/path-service.md") {
   CHECK(object(encode(Hello{.token = "t", .device = 0x0A000001, .instance = 0xABC, .lanes = 8})) ==
         json::parse(R"({"type":"hello","version":1,"token":"t","device":"10.0.0.1","instance":"0000000000000abc",
                         "lanes":8})"));
+  CHECK(object(encode(Hello{.device = 0x0A000001, .lanes = 8, .tcp = true}))["protocol"] == "tcp");
   CHECK(object(encode(Announce{.id = 17, .peer = kWirePeer, .bytes = 104857600, .repeat = kSecond / 2}, "bert")) ==
         json::parse(R"({"type":"announce","id":17,"peer":"10.0.1.2","bytes":104857600,"job":"bert","repeat_s":0.5})"));
   CHECK(object(encode(Announce{.id = 1, .peer = kWirePeer, .bytes = 2}, "")) ==

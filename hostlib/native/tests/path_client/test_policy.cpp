@@ -42,7 +42,7 @@ struct Host {
       log.push_back(sentence);
     };
     policy = std::make_unique<ControllerPolicy>(
-        options, PeerName(0x0A000001), kPolicyLanes,
+        options, PeerName(0x0A000001), false, kPolicyLanes,
         make_policy({.kind = PolicyKind::kEcmp, .lanes = kPolicyLanes, .seed = 1}), [this] { ++woken; });
   }
   /// Takes updates until `condition` holds.
