@@ -82,9 +82,9 @@ class Device:
         IPv4 or IPv6 address of a local interface, or those of 2 to 4, as ``"10.0.0.1+10.1.0.1"``, with at least as many
         lanes. Link-local IPv6 addresses are not supported.
     ``lanes``
-        m, the number of lanes, 1 to 1024. Each lane has its UDP source port and, towards each peer, its QP.
+        m, the number of lanes, 1 to 1024. Each lane has its source port and, towards each peer, its QP.
     ``policy``
-        How the UDP source ports are chosen. ``ecmp``: at random (m = 1 is plain ECMP, m > 1 is ParaLet). ``pinned``:
+        How the source ports are chosen. ``ecmp``: at random (m = 1 is plain ECMP, m > 1 is ParaLet). ``pinned``:
         from ``ports``. ``adaptive``: at random, and a lane that times out or whose round trip stays bad moves to
         another port. ``controller``: at random; elephants are announced to a path service (docs/path-service.md), and
         their lanes move to the ports that it assigns. While the service is unreachable, late or sends invalid answers,
@@ -237,7 +237,7 @@ class Device:
 
     @property
     def udp_port(self) -> int:
-        """UDP port on which packets arrive: 4791, or another one when a process on this address already has 4791.
+        """Port on which packets arrive: 4791, or another one when a process on this address already has 4791.
 
         Of ``tcp`` the TCP port that lanes of peers connect to.
         """

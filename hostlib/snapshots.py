@@ -34,8 +34,10 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from socket import IPPROTO_TCP
 
 from hostlib import _engine
+from hostlib.port_owners import Protocol
 from hostlib.published import SnapshotError
 
 __all__ = [
@@ -79,7 +81,7 @@ class LaneSnapshot:
     lane: int
     qpn: int
     port: int
-    """The UDP source port of the lane."""
+    """The source port of the lane."""
     port_method: str
     """How the port was set: ``socket``, ``flow_label``, ``modify_qp``, or ``none`` when the driver chooses it."""
     window: float
@@ -132,7 +134,7 @@ class ConnectionSnapshot:
 
     peer: str
     peer_port: int
-    """UDP port on which the peer receives packets; 0 until it has answered."""
+    """Port on which the peer receives packets; 0 until it has answered."""
     peer_guid: str
     id: int
     """This side's name for the connection."""
@@ -254,7 +256,7 @@ class DeviceSnapshot:
     """This and the next two fields are of the first member of a fused device."""
     address: str
     udp_port: int
-    """UDP port on which packets arrive."""
+    """Port on which packets arrive: of UDP, or of TCP by `protocol`."""
     policy: str
     m: int
     """The number of lanes towards each peer."""
@@ -274,6 +276,8 @@ class DeviceSnapshot:
     """Further ones. A snapshot has those that have waited longest."""
     members: tuple[Member, ...] = ()
     """All NICs of a fused device; empty for one NIC."""
+    protocol: Protocol = "udp"
+    """Of the lanes: RoCEv2 over UDP, or TCP."""
     lanes_omitted: int = 0
     """Further lanes: a survey reads a limited number of each process, each user, and in all."""
 
@@ -318,7 +322,17 @@ def parse(data: bytes, most_lanes: int | None = None) -> DeviceSnapshot:
     (guid, interface, policy, ipv4, udp_port, path_mtu, m, line_rate_bps, connections, peers, ipv6, *rest) = (
         _DEVICE.unpack_from(data, header_bytes)
     )
-    connected, since_ns, *counters, connection_bytes, connection_count, member_bytes, member_count, _, omitted = rest
+    (
+        connected,
+        since_ns,
+        *counters,
+        connection_bytes,
+        connection_count,
+        member_bytes,
+        member_count,
+        protocol,
+        omitted,
+    ) = rest
     place, groups = header_bytes + _DEVICE.size, {}
     for group, count in zip(("messages", "discards", "path_client"), counters, strict=True):
         _fits(f"counters of {group}", place, _COUNTER_BYTES, _COUNTER_BYTES, count, first_lane)
@@ -352,6 +366,7 @@ def parse(data: bytes, most_lanes: int | None = None) -> DeviceSnapshot:
         under_way=tuple(under_way),
         under_way_omitted=omitted,
         members=tuple(_member(data, first_member + index * member_bytes) for index in range(member_count)),
+        protocol="tcp" if protocol == IPPROTO_TCP else "udp",
         lanes_omitted=lanes - shown,
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from hostlib.port_owners import Endpoint, network_of, port_owners
 from hostlib.published import Budget, Budgets, LimitError, Limits, SnapshotError, command_of, identity_of, published
 from hostlib.snapshots import (
     COUNTERS,
@@ -26,7 +27,6 @@ from hostlib.snapshots import (
     address_order,
     parse,
 )
-from hostlib.udp_owners import Endpoint, network_of, udp_owners
 
 __all__ = [
     "COUNTERS",
@@ -140,8 +140,8 @@ def _some_of(sentences: Sequence[str], pid: int) -> list[str]:
 def without_false_claims(processes: Sequence[Process]) -> tuple[list[Process], list[str]]:
     """The processes without devices that are another user's, and a sentence for each claim that is false or disputed.
 
-    Two users cannot have the same address and UDP port in one network namespace. Where both say so, the kernel's table
-    of sockets tells who has it. It knows nothing of `verbs`, where the NIC receives: then both stay.
+    Two users cannot have one address and port of a protocol in a network namespace. Where both say so, the kernel's
+    table of sockets tells who has it. It knows nothing of `verbs`, where the NIC receives: then both stay.
     """
     claims: dict[Endpoint, set[int | None]] = defaultdict(set)
     for process in processes:
@@ -161,7 +161,7 @@ def without_false_claims(processes: Sequence[Process]) -> tuple[list[Process], l
     sentences = []
     for (network, endpoint), users in claimed.items():
         if len(users) > 1:
-            owners[network, endpoint] = {*udp_owners(next(iter(users.values())), {endpoint}).get(endpoint, ())}
+            owners[network, endpoint] = {*port_owners(next(iter(users.values())), {endpoint}).get(endpoint, ())}
             if not owners[network, endpoint]:
                 who = ", ".join(f"user {uid} (process {pid})" for uid, pid in users.items())
                 sentences.append(f"{_name(endpoint)} is claimed by {who}: at most one of them is right")
@@ -185,9 +185,9 @@ def without_false_claims(processes: Sequence[Process]) -> tuple[list[Process], l
 
 
 def _endpoints(device: DeviceSnapshot) -> list[Endpoint]:
-    return [(nic.address, nic.udp_port) for nic in device.members or (device,)]
+    return [(device.protocol, nic.address, nic.udp_port) for nic in device.members or (device,)]
 
 
 def _name(endpoint: Endpoint) -> str:
-    address, port = endpoint
+    _, address, port = endpoint
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

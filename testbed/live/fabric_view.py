@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from netmodel import EcmpHash, FlowFields, NoRouteError, PortRef, Topology, forwarding, tiers, top_switches, uplinks
-from netmodel.flow import IPPROTO_UDP, address_array
+from netmodel.flow import IPPROTO_TCP, IPPROTO_UDP, address_array
 from sim.links import Links
 from sim.paths import hashed_paths
 from testbed.live.lane_rates import LaneRates
@@ -25,7 +25,7 @@ _FULL = 0.9
 _SPARE = 0.5
 
 _Floats = npt.NDArray[np.float64]
-_Key = tuple[str, str, int, int]
+_Key = tuple[str, str, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class FabricView:
             dst=address_array(ip_address(key[1]) for key in ordered),
             sport=np.array([key[2] for key in ordered], dtype=np.uint16),
             dport=np.array([key[3] for key in ordered], dtype=np.uint16),
-            proto=np.array([IPPROTO_UDP], dtype=np.uint8),
+            proto=np.array([key[4] for key in ordered], dtype=np.uint8),
         )
         try:
             rows = hashed_paths(self._links, fields, self._hash, self._forwarding).tolist()
@@ -180,4 +180,5 @@ class FabricView:
 
 
 def _key(lane: LaneRates) -> _Key:
-    return lane.device.address, lane.lane.peer, lane.lane.port, lane.device.udp_port
+    protocol = IPPROTO_TCP if lane.device.protocol == "tcp" else IPPROTO_UDP
+    return lane.device.address, lane.lane.peer, lane.lane.port, lane.device.udp_port, protocol

@@ -12,9 +12,9 @@ from dataclasses import replace
 import pytest
 
 from hostlib import published, stats
+from hostlib.port_owners import Endpoint, port_owners
 from hostlib.published import Amounts, Budgets, Identity, LimitError, Limits
 from hostlib.stats import Process, without_false_claims
-from hostlib.udp_owners import udp_owners
 from tests.hostlib.test_stats import connection, impostor, snapshot
 from tests.testbed.live.snapshots import device
 
@@ -111,9 +111,9 @@ def test_the_socket_tells_whose_device_it_is() -> None:
     with v4, v6:
         v4.bind(("127.0.0.1", 0))
         v6.bind(("::1", 0))
-        endpoints = [("127.0.0.1", v4.getsockname()[1]), ("::1", v6.getsockname()[1])]
-        assert udp_owners(ME, endpoints) == {endpoint: {os.getuid()} for endpoint in endpoints}
-        for address, port in endpoints:
+        endpoints: list[Endpoint] = [("udp", "127.0.0.1", v4.getsockname()[1]), ("udp", "::1", v6.getsockname()[1])]
+        assert port_owners(ME, endpoints) == {endpoint: {os.getuid()} for endpoint in endpoints}
+        for _, address, port in endpoints:
             true = Process(ME, "job", (device(address=address, udp_port=port),), uid=os.getuid())
             false = Process(ME, "liar", (device(address=address, udp_port=port, guid="b"),), uid=4242)
             other = Process(ME, "liar", (device(address="10.0.0.9"),), uid=4242)
@@ -122,7 +122,19 @@ def test_the_socket_tells_whose_device_it_is() -> None:
             assert sentences == [
                 f"process {ME} of user 4242 claims {true.devices[0].name}, which is another user's: it is left out"
             ]
-    assert udp_owners(ME, endpoints) == {}
+    assert port_owners(ME, endpoints) == {}
+
+
+def test_a_tcp_port_belongs_to_who_listens_there_and_not_to_who_has_the_udp_port_of_that_number() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        port = listener.getsockname()[1]
+        udp.bind(("127.0.0.1", 0))
+        endpoints: list[Endpoint] = [("tcp", "127.0.0.1", port), ("tcp", "127.0.0.1", udp.getsockname()[1])]
+        with socket.create_connection(("127.0.0.1", port)):
+            assert port_owners(ME, endpoints) == {endpoints[0]: {os.getuid()}}
+            over_tcp = Process(ME, "job", (device(address="127.0.0.1", udp_port=port, protocol="tcp"),), uid=4242)
+            over_udp = Process(ME, "job", (device(address="127.0.0.1", udp_port=port),), uid=os.getuid())
+            assert without_false_claims([over_tcp, over_udp]) == ([over_tcp, over_udp], [])
 
 
 def test_claims_about_which_the_kernel_knows_nothing_stay_and_are_told() -> None:

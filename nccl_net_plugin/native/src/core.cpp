@@ -307,7 +307,8 @@ std::shared_ptr<Device> Core::open(int device, int traffic_class) {
   chosen.devices.emplace(options.traffic_class, opened);
   for (const DeviceNic& each : opened->nics()) {
     const std::string text =
-        each.interface + " " + format_address(each.address) + " receives on UDP port " + std::to_string(each.udp_port) +
+        each.interface + " " + format_address(each.address) + " receives on " +
+        (each.transport == Transport::kTcp ? "TCP port " : "UDP port ") + std::to_string(each.udp_port) +
         (options.traffic_class != 0 ? " with traffic class " + std::to_string(options.traffic_class) : "");
     if (each.udp_port == wire::kRocePort) {
       log_info(text);

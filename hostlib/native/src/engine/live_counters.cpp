@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <isa-l/crc.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -62,7 +63,7 @@ struct DeviceRecord {
   std::uint32_t connection_count;
   std::uint32_t member_bytes;
   std::uint32_t member_count;  // the members of a fused device, if it is one
-  std::uint32_t reserved;
+  std::uint32_t protocol;      // of lanes: IPPROTO_UDP for RoCEv2, or IPPROTO_TCP
   std::uint64_t connections_omitted;
 };
 
@@ -217,7 +218,7 @@ DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters
           .connection_count = static_cast<std::uint32_t>(counters.under_way.size()),
           .member_bytes = sizeof(MemberRecord),
           .member_count = static_cast<std::uint32_t>(members_of(device).size()),
-          .reserved = 0,
+          .protocol = nic.transport == Transport::kTcp ? IPPROTO_TCP : IPPROTO_UDP,
           .connections_omitted = counters.under_way_omitted};
 }
 
