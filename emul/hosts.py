@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from emul import commands, management, rxe, shared_hosts
 from emul.layout import Layout
-from netmodel import Host
+from netmodel import ENTROPY_PORTS, Host
 
 # Nothing behind a veth into the userspace datapath computes checksums or cuts segments, so the sender has to.
 _OFFLOADS_OFF = ("tx", "off", "rx", "off", "gro", "off", "gso", "off", "tso", "off")
@@ -15,13 +15,15 @@ _OFFLOADS_OFF = ("tx", "off", "rx", "off", "gro", "off", "gso", "off", "tso", "o
 # IPv6 neighbour and router discovery would change the counters. New namespaces do not inherit these settings.
 _NO_IPV6 = ("sysctl", "-q", "-e", "-w", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
 
-
 # The same of hosts with IPv6 addresses: no link-local addresses, router solicitations or advertisements.
 _STATIC_IPV6 = tuple(
     f"net.ipv6.conf.{interfaces}.{key}={value}"
     for interfaces in ("all", "default")
     for key, value in (("addr_gen_mode", 1), ("accept_ra", 0), ("router_solicitations", 0), ("disable_ipv6", 0))
 )
+
+# Linux gives some of the source ports of lanes to other connections too, and a lane over TCP could not have those then.
+_RESERVED_PORTS = f"net.ipv4.ip_local_reserved_ports={ENTROPY_PORTS.start}-{ENTROPY_PORTS[-1]}"
 
 
 def disable_ipv6(enter: Sequence[str] = ()) -> None:
@@ -79,6 +81,8 @@ class Hosts:
                 commands.run([*enter, "sysctl", "-q", "-w", *_STATIC_IPV6])
             else:
                 disable_ipv6(enter)
+            if not self._layout.shared:
+                commands.run([*enter, "sysctl", "-q", "-w", _RESERVED_PORTS])
             commands.batch("ip", lines_of(host), enter)
             for _, name in self._layout.linked_nics(host):
                 disable_offloads(name, enter)

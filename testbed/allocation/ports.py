@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The UDP source ports of every rank's lanes, for fabrics that run and fabrics that are computed.
+"""The source ports of every rank's lanes, for fabrics that run and fabrics that are computed.
 
 Emulated ranks get the seed and the table that are made here; simulators get the ports that follow from them. Both
 therefore take the same paths with the same seed. tests/testbed/allocation/test_ports.py compares the ports with those
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from netmodel import ENTROPY_PORTS, EcmpHash, Forwarding, Path, Topology, paths_of_ports, ports_for_path
+from netmodel import ENTROPY_PORTS, IPPROTO_UDP, EcmpHash, Forwarding, Path, Topology, paths_of_ports, ports_for_path
 from testbed.allocation.demands import Pair, Within
 from testbed.errors import InputError
 
@@ -54,21 +54,28 @@ def plan_ports(
     ecmp_hash: EcmpHash,
     nic: int = 0,
     routes: Forwarding | None = None,
+    protocol: int = IPPROTO_UDP,
 ) -> tuple[RankPorts, ...]:
     """The ports of every rank, where rank k runs on `hosts[k]`.
 
     `paths` plans paths between the hosts' NICs of index `nic`; devices draw the ports towards other ranks at random.
-    `routes` are those of the switches, by default `netmodel.forwarding`. Where too few ports take a planned path, as
-    with a polarised hash, paths are planned over those that enough ports take. Raises InputError when a pair has none.
+    `protocol` is that of the lanes. `routes` are those of the switches, by default `netmodel.forwarding`. Where too few
+    ports take a planned path, as with a polarised hash, paths are planned over those that enough ports take. Raises
+    InputError when a pair has none.
     """
     tables: Mapping[int, Mapping[int, Sequence[int]]] = {}
     if paths is not None:
+
+        def tables_of(planned: Mapping[Pair, Path]) -> Mapping[int, Mapping[int, Sequence[int]]]:
+            return port_tables(
+                topology, hosts, planned, lanes, seed, ecmp_hash=ecmp_hash, nic=nic, routes=routes, protocol=protocol
+            )
+
         try:
-            tables = port_tables(topology, hosts, paths(None), lanes, seed, ecmp_hash=ecmp_hash, nic=nic, routes=routes)
+            tables = tables_of(paths(None))
         except TooFewPortsError:  # plan again, over the paths that ports reach
-            reach = lru_cache(maxsize=None)(partial(_reached, topology, ecmp_hash, lanes, nic, routes))
-            again = paths(reach)
-            tables = port_tables(topology, hosts, again, lanes, seed, ecmp_hash=ecmp_hash, nic=nic, routes=routes)
+            reach = lru_cache(maxsize=None)(partial(_reached, topology, ecmp_hash, lanes, nic, routes, protocol))
+            tables = tables_of(paths(reach))
     return tuple(RankPorts(device_seed(seed, rank), lanes, tables.get(rank, {})) for rank in range(len(hosts)))
 
 
@@ -77,10 +84,18 @@ class TooFewPortsError(InputError):
 
 
 def _reached(
-    topology: Topology, ecmp_hash: EcmpHash, lanes: int, nic: int, routes: Forwarding | None, src: str, dst: str
+    topology: Topology,
+    ecmp_hash: EcmpHash,
+    lanes: int,
+    nic: int,
+    routes: Forwarding | None,
+    protocol: int,
+    src: str,
+    dst: str,
 ) -> tuple[Path, ...]:
     """The paths from host to host that enough source ports for all lanes take."""
-    paths, index = paths_of_ports(topology, src, dst, ecmp_hash, src_nic=nic, dst_nic=nic, routes=routes)
+    nics = {"src_nic": nic, "dst_nic": nic}
+    paths, index = paths_of_ports(topology, src, dst, ecmp_hash, protocol=protocol, routes=routes, **nics)
     ports = np.bincount(index, minlength=len(paths))
     return tuple(path for path, count in zip(paths, ports.tolist(), strict=True) if count >= lanes)
 
@@ -115,6 +130,7 @@ def port_tables(
     ecmp_hash: EcmpHash,
     nic: int = 0,
     routes: Forwarding | None = None,
+    protocol: int = IPPROTO_UDP,
 ) -> dict[int, dict[int, list[int]]]:
     """For every source rank: the ports of its `lanes` lanes towards each destination rank that has a path assigned.
 
@@ -122,12 +138,13 @@ def port_tables(
     """
     tables: dict[int, dict[int, list[int]]] = {}
     for (src, dst), path in paths.items():
+        nics = {"src_nic": nic, "dst_nic": nic}
         ports = ports_for_path(
-            topology, hosts[src], hosts[dst], path, ecmp_hash, src_nic=nic, dst_nic=nic, routes=routes
+            topology, hosts[src], hosts[dst], path, ecmp_hash, protocol=protocol, routes=routes, **nics
         )
         if len(ports) < lanes:
             raise TooFewPortsError(
-                f"pinned: {lanes} lanes need {lanes} UDP source ports from {hosts[src]} to {hosts[dst]} by "
+                f"pinned: {lanes} lanes need {lanes} source ports from {hosts[src]} to {hosts[dst]} by "
                 f"{', '.join(map(str, path))}, and only {len(ports)} take that path; use fewer lanes"
             )
         chosen = np.random.default_rng([seed, src, dst]).choice(ports, size=lanes, replace=False)

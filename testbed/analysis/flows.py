@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from netmodel import ROCE_PORT, Flow, FlowFields, Forwarding, Path, PortRef, forwarding, in_order_of, path_of
-from netmodel.flow import IPPROTO_UDP, Address, address_array
+from netmodel.flow import Address, address_array
 from sdn.openflow.steering import Steering
 from sim.links import Links
 from sim.paths import hashed_paths
@@ -40,6 +40,7 @@ class RunFlows:
     def sent(self) -> list[tuple[Flow, int]]:
         """Each flow and its payload bytes, from the lanes' counters."""
         topology, nics = self.instance.experiment.topology, dict[str, int]()
+        protocol = self.instance.experiment.policy(self.run.policy).protocol
         address_of = cache(self.instance.address)
         found: dict[tuple[str, str, int], int] = {}  # texts, because an address takes long to hash
         for entry in self.run.lanes:
@@ -51,7 +52,10 @@ class RunFlows:
                 nics[lane.peer] = topology.port_of(_address(lane.peer)).port - 1
             key = lane.local or address_of(entry.rank, nics[lane.peer]), lane.peer, lane.port
             found[key] = found.get(key, 0) + lane.tx_bytes
-        return [(Flow(_address(src), _address(dst), port), count) for (src, dst, port), count in found.items()]
+        return [
+            (Flow(_address(src), _address(dst), port, protocol=protocol), count)
+            for (src, dst, port), count in found.items()
+        ]
 
     @cached_property
     def bytes(self) -> _Numbers:
@@ -114,7 +118,7 @@ def flows_of(experiment: Experiment, observations: Observations) -> list[RunFlow
 
 
 def check_flows(experiment: Experiment, runs: Iterable[RunFlows]) -> list[FlowCheck]:
-    """Every RoCEv2 flow with its predicted and its observed way, run by run in the order in which they ran.
+    """Every flow of lanes with its predicted and its observed way, run by run in the order in which they ran.
 
     Those are the flows that carried payload, by the lanes' counters, and whatever else the datapath saw for the first
     time in the run: acknowledgements, and ports that a lane of policy `adaptive` has left again. With events that
@@ -135,7 +139,7 @@ def check_flows(experiment: Experiment, runs: Iterable[RunFlows]) -> list[FlowCh
         known = {flow for flow, _ in flows.sent} if new_to_datapath else set()
         others: dict[Flow, None] = {}
         for seen in new_to_datapath:
-            flow = Flow(_address(seen.src), _address(seen.dst), seen.src_port, seen.dst_port)
+            flow = Flow(_address(seen.src), _address(seen.dst), seen.src_port, seen.dst_port, seen.protocol)
             ways.setdefault(flow, []).extend(seen.ports)
             if flow.dst_port == ROCE_PORT and flow not in known:
                 others[flow] = None
@@ -205,7 +209,7 @@ def _rows(instance: Instance, flows: Collection[Flow], routes: Forwarding, links
         dst=address_array(flow.dst for flow in flows),
         sport=np.array([flow.src_port for flow in flows], dtype=np.uint16),
         dport=np.array([flow.dst_port for flow in flows], dtype=np.uint16),
-        proto=np.array([IPPROTO_UDP], dtype=np.uint8),
+        proto=np.array([flow.protocol for flow in flows], dtype=np.uint8),
     )
     return hashed_paths(links, fields, instance.experiment.ecmp_hash, routes)
 

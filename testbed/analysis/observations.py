@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from netmodel import IPPROTO_UDP
+
 _GROWING = ("tx_bytes", "tx_packets", "flowlets", "retransmits", "timeouts")
 """Monotonic fields of `LaneCounters`."""
 
@@ -98,12 +100,13 @@ class LinkHistory(_Record):
 
 
 class SeenFlow(_Record):
-    """A UDP flow new to the datapath: its port at each switch with several next hops."""
+    """A flow new to the datapath: its port at each switch with several next hops."""
 
     src: str
     dst: str
     src_port: int
     dst_port: int
+    protocol: int = IPPROTO_UDP
     ports: list[str]
 
 

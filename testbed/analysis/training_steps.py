@@ -34,11 +34,11 @@ class StepTimes:
 def step_times(experiment: Experiment, results: Sequence[PolicyResult]) -> list[StepTimes]:
     """An entry for every policy if the workload trains a model, else none.
 
-    The reference is the first policy whose transport is paralet, or the first policy.
+    The reference is the first policy that is not over a program's own sockets, or the first policy.
     """
     if not experiment.spec.workload.TRAINS:
         return []
-    names = [policy.name for policy in experiment.spec.policies if policy.transport == "paralet"]
+    names = [policy.name for policy in experiment.spec.policies if policy.transport != "socket"]
     reference = next((result for result in results if result.name in names[:1]), results[0])
     found = []
     for result in results:

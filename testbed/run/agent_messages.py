@@ -26,7 +26,7 @@ class DeviceConfig(_Message):
     """Arguments of `hostlib.Device`. `ports` is indexed by peer address. The last five are for policy `controller`."""
 
     address: str
-    backend: Literal["soft", "verbs"] | None = None
+    backend: Literal["soft", "tcp", "verbs"] | None = None
     lanes: int
     policy: PortPolicy
     ports: dict[str, list[int]] | None = None

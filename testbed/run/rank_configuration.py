@@ -25,7 +25,7 @@ def prepare_commands(
             ranks=job.size,
             seed=instance.seed,
             workload=experiment.spec.workload,
-            transport=policy.transport,
+            transport="socket" if policy.transport == "socket" else "paralet",
             job=number,
             others=_other_devices(instance, policy, rank, ports[rank], service),
             splits=_splits(instance, rank),
@@ -91,7 +91,7 @@ def _device(
     experiment = instance.experiment
     return messages.DeviceConfig(
         address=instance.address(rank),
-        backend="verbs" if experiment.spec.fabric_kind.rdma else None,
+        backend="verbs" if experiment.spec.fabric_kind.rdma else "tcp" if policy.transport == "tcp" else None,
         lanes=policy.m,
         policy=_port_policy(policy, ports),
         ports={instance.address(peer): list(pinned) for peer, pinned in ports.table.items()} or None,

@@ -39,6 +39,13 @@ class SeenFlows:
                     self._seen.add((switch, flow))
                     found.setdefault(flow, []).append(str(PortRef(switch, port)))
         return [
-            SeenFlow(src=str(flow.src), dst=str(flow.dst), src_port=flow.src_port, dst_port=flow.dst_port, ports=ports)
+            SeenFlow(
+                src=str(flow.src),
+                dst=str(flow.dst),
+                src_port=flow.src_port,
+                dst_port=flow.dst_port,
+                protocol=flow.protocol,
+                ports=ports,
+            )
             for flow, ports in found.items()
         ]

@@ -216,8 +216,13 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
         if policy.transport == "socket" and not (spec.workload.SOCKETS and fabric.soft):
             said = "socket is for workloads nccl and torch on fabrics mininet and routed; leave it out"
             found.add(Conflict(said, "policies", index, "transport"))
-        if policy.congestion_control is not None and (not fabric.soft or policy.transport == "socket"):
-            said = "it is for paralet's own transport on fabrics mininet and routed; leave it out"
+        if policy.transport == "tcp" and not fabric.soft:
+            found.add(Conflict("tcp is for fabrics mininet and routed; leave it out", "policies", index, "transport"))
+        if policy.transport == "tcp" and _corrupts(spec):
+            said = "links damage packets of RoCEv2 only; leave out corruption, or the transport tcp"
+            found.add(Conflict(said, "policies", index, "transport"))
+        if policy.congestion_control is not None and (not fabric.soft or policy.transport != "paralet"):
+            said = "it is for transport paralet on fabrics mininet and routed; leave it out"
             found.add(Conflict(said, "policies", index, "congestion_control"))
         if policy.paced and not fabric.paces:
             found.add(Conflict("only fabric fluid models it", "policies", index, "paced"))
@@ -226,6 +231,11 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
             found.add(Conflict(said, "policies", index, "policy"))
         if experiment is not None and found.fit_at("policies", index):
             _check_paths(experiment, policy, found, index)
+
+
+def _corrupts(spec: Spec) -> bool:
+    settings = [spec.links, *(event.links or {} for event in spec.events)]
+    return any(one.corruption for links in settings for one in links.values())
 
 
 def _check_paths(experiment: Experiment, policy: Policy, found: Findings, index: int) -> None:

@@ -167,6 +167,7 @@ class Instance:
             ecmp_hash=experiment.ecmp_hash,
             nic=experiment.nic,
             routes=routes,
+            protocol=policy.protocol,
         )
 
     # The shortest times that are possible

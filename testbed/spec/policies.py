@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from netmodel import Path, raise_all
+from netmodel import IPPROTO_TCP, IPPROTO_UDP, Path, raise_all
 from sdn.openflow.steering import Steering
 from sdn.planners import DEFAULT_PLANNER, PLANNERS
 from sim.packet import Receiver
@@ -17,7 +17,7 @@ from testbed.quantities import Bytes
 from testbed.spec.section import NAME, Section
 from testbed.workloads import Transfer
 
-TransportName = Literal["paralet", "socket"]
+TransportName = Literal["paralet", "tcp", "socket"]
 
 CongestionControl = Literal["delay", "fixed_window"]
 """The engine's laws of congestion control; a test compares them with the engine's own list."""
@@ -43,8 +43,9 @@ def _one_of(name: str, known: Sequence[str]) -> None:
 class Policy(Section):
     """One way to choose paths.
 
-    With `transport: socket` workload `nccl` uses NCCL's own TCP sockets instead of the plugin, and workload `torch`
-    uses Gloo. `m` is the number of lanes. `flowlet_bytes` and `mice_bytes` override the engine's own choice.
+    With `transport: tcp` lanes are TCP connections, not RoCEv2. With `transport: socket` workload `nccl` uses NCCL's
+    own TCP sockets instead of the plugin, and workload `torch` uses Gloo. `m` is the number of lanes. `flowlet_bytes`
+    and `mice_bytes` override the engine's own choice.
     `congestion_control` names the law of the engine's windows, and `window_packets` is for its law `fixed_window`.
     `planner`, `elephant_bytes` and `assign_wait_s` are for policy `controller`. `uplinks` is for `source_routing`: the
     spine port of each host port, by leaf; without it the spine ports are given out in order. With `alone` the jobs run
@@ -67,6 +68,11 @@ class Policy(Section):
     alone: bool = False
     paced: bool = False
     receiver: Receiver | None = None
+
+    @property
+    def protocol(self) -> int:
+        """The IP protocol of its lanes, which switches hash."""
+        return IPPROTO_TCP if self.transport == "tcp" else IPPROTO_UDP
 
     @property
     def kind(self) -> PolicyKind:

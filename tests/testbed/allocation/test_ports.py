@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from hostlib import Device
 from netmodel import (
     ENTROPY_PORTS,
+    IPPROTO_TCP,
+    IPPROTO_UDP,
     CrcHash,
     Flow,
     Forwarding,
@@ -83,18 +85,19 @@ def used_ports(device: Device, peer: Device) -> dict[int, int]:
     return {lane["lane"]: lane["port"] for lane in device.counters()["lanes"] if lane["tx_bytes"]}
 
 
-@given(seed=st.integers(0, 5), lanes=st.integers(1, 8))
-def test_ports_of_a_table_take_the_planned_path(seed: int, lanes: int) -> None:
+@given(seed=st.integers(0, 5), lanes=st.integers(1, 8), protocol=st.sampled_from([IPPROTO_UDP, IPPROTO_TCP]))
+def test_ports_of_a_table_take_the_planned_path(seed: int, lanes: int, protocol: int) -> None:
     topology = fabric()
     hosts = place(topology, "cross_leaf", 8)
     paths = disjoint_paths(topology, hosts, ring(8))
-    tables = port_tables(topology, hosts, paths, lanes, seed, ecmp_hash=OvsHash())
+    tables = port_tables(topology, hosts, paths, lanes, seed, ecmp_hash=OvsHash(), protocol=protocol)
     assert {(src, dst) for src, row in tables.items() for dst in row} == set(paths)
     for (src, dst), path in paths.items():
         ports = tables[src][dst]
         assert len(set(ports)) == lanes
         addresses = [topology.host(hosts[rank]).nics[0].address for rank in (src, dst)]
-        assert {path_of(topology, Flow(*addresses, port), OvsHash()) for port in ports} == {path}
+        flows = (Flow(*addresses, port, protocol=protocol) for port in ports)
+        assert {path_of(topology, flow, OvsHash()) for flow in flows} == {path}
 
 
 def test_paths_are_planned_for_the_nic_that_sends() -> None:

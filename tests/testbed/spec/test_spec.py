@@ -127,7 +127,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"fabric": "packet", "policies": [{"name": "a", "policy": "ecmp", "congestion_control": "delay"}]},
-        r"policies\[0\].congestion_control: it is for paralet's own transport on fabrics mininet and routed",
+        r"policies\[0\].congestion_control: it is for transport paralet on fabrics mininet and routed",
     ),
     (
         {"policies": [{"name": "a", "policy": "ecmp", "window_packets": 8}]},
@@ -144,6 +144,21 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"policies": [{"name": "a", "policy": "ecmp", "transport": "socket"}]},
         r"policies\[0\].transport: socket is for workloads nccl and torch on fabrics mininet and routed",
+    ),
+    (
+        {"fabric": "fluid", "policies": [{"name": "a", "policy": "ecmp", "transport": "tcp"}]},
+        r"policies\[0\].transport: tcp is for fabrics mininet and routed",
+    ),
+    (
+        {
+            "links": {"leaf1:3": {"corruption": 0.01}},
+            "policies": [{"name": "a", "policy": "ecmp", "transport": "tcp"}],
+        },
+        r"policies\[0\].transport: links damage packets of RoCEv2 only",
+    ),
+    (
+        {"policies": [{"name": "a", "policy": "ecmp", "transport": "tcp", "congestion_control": "delay"}]},
+        r"policies\[0\].congestion_control: it is for transport paralet on fabrics mininet and routed",
     ),
     (
         {
