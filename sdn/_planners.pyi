@@ -34,6 +34,8 @@ def bounded_flow(
     pair: tuple[_Longs, _Longs],
     left_vertex: tuple[_Longs, _Longs],
     right_vertex: tuple[_Longs, _Longs],
+    left_groups: tuple[_Ints, tuple[_Longs, _Longs]] | None = None,
+    right_groups: tuple[_Ints, tuple[_Longs, _Longs]] | None = None,
 ) -> _Longs | None: ...
 def heaviest_matching(weight: _Longs) -> _Ints: ...
 def anneal(

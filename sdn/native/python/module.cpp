@@ -172,16 +172,32 @@ std::vector<Range> ranges(const Longs& least, const Longs& most) {
   return answer;
 }
 
-std::optional<Longs> py_bounded_flow(const Ints& left, const Ints& right, const std::pair<Longs, Longs>& pair,
-                                     const std::pair<Longs, Longs>& left_vertex,
-                                     const std::pair<Longs, Longs>& right_vertex) {
+using LongRanges = std::pair<Longs, Longs>;
+using LongGroups = std::tuple<Ints, LongRanges>;
+
+std::optional<Longs> py_bounded_flow(const Ints& left, const Ints& right, const LongRanges& pair,
+                                     const LongRanges& left_vertex, const LongRanges& right_vertex,
+                                     const std::optional<LongGroups>& left_groups,
+                                     const std::optional<LongGroups>& right_groups) {
   const auto pairs = ranges(pair.first, pair.second);
   const auto lefts = ranges(left_vertex.first, left_vertex.second);
   const auto rights = ranges(right_vertex.first, right_vertex.second);
   check(view(left).size() == pairs.size() && view(right).size() == pairs.size(), "pairs differ in length");
   check_range(view(left), static_cast<std::int64_t>(lefts.size()), "a left vertex does not exist");
   check_range(view(right), static_cast<std::int64_t>(rights.size()), "a right vertex does not exist");
-  const auto taken = bounded_flow(view(left), view(right), pairs, lefts, rights);
+  std::vector<Range> left_ranges;
+  std::vector<Range> right_ranges;
+  const auto groups = [](const std::optional<LongGroups>& given, std::size_t vertices, std::vector<Range>& own) {
+    if (!given) return Groups{};
+    const auto& [of_vertex, bounds] = *given;
+    own = ranges(bounds.first, bounds.second);
+    check(view(of_vertex).size() == vertices, "vertices and their groups differ in length");
+    check_range(view(of_vertex), static_cast<std::int64_t>(own.size()), "a group does not exist");
+    return Groups{view(of_vertex), own};
+  };
+  const auto taken =
+      bounded_flow(view(left), view(right), pairs, lefts, rights, groups(left_groups, lefts.size(), left_ranges),
+                   groups(right_groups, rights.size(), right_ranges));
   if (!taken) return std::nullopt;
   return Longs(static_cast<py::ssize_t>(taken->size()), taken->data());
 }
@@ -235,7 +251,8 @@ PYBIND11_MODULE(_planners, module) {
   bind_three_tiers(module);
   module.def("max_min_rates", &py_max_min_rates, "capacity"_a, "links"_a, "weight"_a);
   module.def("components", &py_components, "tors"_a, "src"_a, "dst"_a);
-  module.def("bounded_flow", &py_bounded_flow, "left"_a, "right"_a, "pair"_a, "left_vertex"_a, "right_vertex"_a);
+  module.def("bounded_flow", &py_bounded_flow, "left"_a, "right"_a, "pair"_a, "left_vertex"_a, "right_vertex"_a,
+             "left_groups"_a = py::none(), "right_groups"_a = py::none());
   module.def("heaviest_matching", &py_heaviest_matching, "weight"_a);
   py::class_<Balanced>(module, "BalancedRoutes")
       .def(py::init<std::int32_t, const Ints&, const Ints&, const Ints&>(), "servers"_a, "tail"_a, "head"_a, "copies"_a)

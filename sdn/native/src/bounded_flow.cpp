@@ -97,8 +97,9 @@ class Network {
 std::optional<std::vector<std::int64_t>> bounded_flow(std::span<const std::int32_t> left,
                                                       std::span<const std::int32_t> right, std::span<const Range> pair,
                                                       std::span<const Range> left_vertex,
-                                                      std::span<const Range> right_vertex) {
-  for (const auto ranges : {pair, left_vertex, right_vertex}) {
+                                                      std::span<const Range> right_vertex, Groups left_groups,
+                                                      Groups right_groups) {
+  for (const auto ranges : {pair, left_vertex, right_vertex, left_groups.ranges, right_groups.ranges}) {
     for (const auto& range : ranges) {
       if (range.least > range.most) return std::nullopt;
     }
@@ -106,7 +107,9 @@ std::optional<std::vector<std::int64_t>> bounded_flow(std::span<const std::int32
   // Lower bounds become demands: what an arc must carry comes from the node `extra` and goes to the node `must`.
   const auto lefts = left_vertex.size();
   const auto rights = right_vertex.size();
-  const auto source = lefts + rights;
+  const auto left_group = lefts + rights;  // the first node of a group
+  const auto right_group = left_group + left_groups.ranges.size();
+  const auto source = right_group + right_groups.ranges.size();
   const auto sink = source + 1;
   const auto extra = source + 2;
   const auto must = source + 3;
@@ -117,8 +120,15 @@ std::optional<std::vector<std::int64_t>> bounded_flow(std::span<const std::int32
     surplus[from] -= range.least;
     return network.add(from, to, range.most - range.least);
   };
-  for (std::size_t v = 0; v < lefts; ++v) bounded(source, v, left_vertex[v]);
-  for (std::size_t v = 0; v < rights; ++v) bounded(lefts + v, sink, right_vertex[v]);
+  const auto above = [](const Groups& groups, std::size_t vertex, std::size_t first, std::size_t otherwise) {
+    return groups.ranges.empty() ? otherwise : first + static_cast<std::size_t>(groups.of_vertex[vertex]);
+  };
+  for (std::size_t v = 0; v < lefts; ++v) bounded(above(left_groups, v, left_group, source), v, left_vertex[v]);
+  for (std::size_t v = 0; v < rights; ++v) {
+    bounded(lefts + v, above(right_groups, v, right_group, sink), right_vertex[v]);
+  }
+  for (std::size_t g = 0; g < left_groups.ranges.size(); ++g) bounded(source, left_group + g, left_groups.ranges[g]);
+  for (std::size_t g = 0; g < right_groups.ranges.size(); ++g) bounded(right_group + g, sink, right_groups.ranges[g]);
   std::vector<std::size_t> arcs(pair.size());
   for (std::size_t p = 0; p < pair.size(); ++p) {
     arcs[p] = bounded(static_cast<std::size_t>(left[p]), lefts + static_cast<std::size_t>(right[p]), pair[p]);

@@ -2,8 +2,9 @@
 """`optimal` on three tiers: colour twice. docs/planners.md has the proof of its guarantee.
 
 First leaves are coloured into aggs, all pods at once, which gives each commodity an agg. Then pods are coloured into
-the cores of each agg. Where the second step cannot keep what the first one reached, or links differ, single commodities
-move off the worst link, and a greedy start is tried too.
+the cores of each agg. Where the second step cannot keep what the first one reached, aggs take equal shares of leaves
+and pods (`sdn.planners.pods.shares`). Where links differ, single commodities move off the worst link, and a greedy
+start is tried too.
 """
 
 import numpy as np
@@ -11,11 +12,13 @@ import numpy as np
 from sdn import _planners
 from sdn.planners.bounds import NOTHING, equal_demands
 from sdn.planners.grouping import Mask
+from sdn.planners.levels import dealt
 from sdn.planners.model import LOCAL, SAME, UNREACHABLE, Clos, Commodities, Ints, tors_of
 from sdn.planners.optimal import optimal as optimal_below
 from sdn.planners.order import largest_first
 from sdn.planners.pods.bounds import AGGS, pod_bound, said
 from sdn.planners.pods.model import PodClos, PodPlan, lifted
+from sdn.planners.pods.shares import aggs_by_shares
 
 _EFFORT = 5_000_000  # paths examined from each start: about 0.2 s
 
@@ -26,7 +29,9 @@ def optimal(fabric: PodClos, commodities: Commodities, *, threads: int = 1) -> P
     *Equal demands, links of each tier alike and alive, and as much capacity from each agg to cores as from leaves to
     it (full bisection):* exact. In practice linear in the commodities.
 
-    *Otherwise:* the best of two starts, improved by moves, with a bound and a gap.
+    *The same with less capacity to cores:* exact if all commodities change pods.
+
+    *Otherwise:* the best of some starts, improved by moves, with a bound and a gap.
     """
     src, dst = tors_of(fabric.low, commodities)
     if len(commodities) and commodities.demand.min() == commodities.demand.max() and _has_full_bisection(fabric):
@@ -34,7 +39,7 @@ def optimal(fabric: PodClos, commodities: Commodities, *, threads: int = 1) -> P
     reached = (src != dst) & fabric.ways(src, dst).any(axis=1)
     bound = pod_bound(fabric, commodities, src, dst, reached)
     best: PodPlan | None = None
-    for start in (_tier_by_tier, _greedy):
+    for start in (_tier_by_tier, _by_shares, _greedy):
         routes = start(fabric, commodities, src, dst, reached)
         if routes is None:
             continue
@@ -100,6 +105,26 @@ def _tier_by_tier(fabric: PodClos, commodities: Commodities, src: Ints, dst: Int
     if across.size:
         high = optimal_below(fabric.high, lifted(fabric, commodities, across, table[across, 0]))
         table[across, 3:] = np.stack((high.spine, high.up, high.down), axis=1)
+    return table
+
+
+def _by_shares(fabric: PodClos, commodities: Commodities, src: Ints, dst: Ints, reached: Mask) -> Ints | None:
+    """Routes of equal demands where links are alike within each tier: aggs by shares, which cores then colour."""
+    demand, low, high = commodities.demand, fabric.low, fabric.high
+    if demand.min() != demand.max() or low.uniform_links is None or high.uniform_links is None:
+        return None
+    mine = np.flatnonzero(reached)
+    agg = aggs_by_shares(fabric, src[mine], dst[mine])
+    if agg is None:
+        return None
+    table = np.full((src.size, 6), -1, dtype=np.int32)
+    table[:, 0] = np.where(src == dst, LOCAL, UNREACHABLE)
+    table[mine, 0] = agg
+    table[mine, 1], table[mine, 2] = (dealt(low.link_rate_bps, leaves[mine], agg) for leaves in (src, dst))
+    across = mine[fabric.leaf_pod[src[mine]] != fabric.leaf_pod[dst[mine]]]
+    if across.size:
+        plan = optimal_below(high, lifted(fabric, commodities, across, table[across, 0]))
+        table[across, 3:] = np.stack((plan.spine, plan.up, plan.down), axis=1)
     return table
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from netmodel import Topology, clos, equal_cost_paths, fat_tree, forwarding, in_planes, leaf_spine
 from sdn.planners import UNREACHABLE, Commodities
 from sdn.planners.pods import PodClos, PodPlan, annealing, ecmp, greedy, ilp, optimal, pod_cabling
+from sdn.planners.pods.shares import aggs_by_shares
 from tests.sdn.planners.pods.sample import (
     RATE,
     check_routes,
@@ -218,3 +219,40 @@ def test_the_order_of_switches_in_a_topology_does_not_matter() -> None:
 def test_other_topologies_are_refused_with_the_reason() -> None:
     with pytest.raises(ValueError, match="'leaf-spine-2x2x2' is not a Clos of three tiers: no agg is linked to a core"):
         pod_cabling(leaf_spine(2, 2, 2, 10**9))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_tight_oversubscribed_cores_are_planned_exactly_for_commodities_between_pods(seed: int) -> None:
+    """Pods send and take as much as their links to cores carry, leaves as much as theirs, and no link has two."""
+    rng = np.random.default_rng(seed)
+    pods, leaves, aggs = (int(number) for number in rng.integers(2, 6, 3))
+    fabric = PodClos.of(pods, leaves, aggs, int(rng.integers(1, leaves + 1)), aggs, RATE)
+    pod, room = fabric.leaf_pod[fabric.nic_tor], aggs * fabric.cores
+    to = rng.permutation(fabric.nics)
+    sent, taken = Counter[int](), Counter[int]()
+    pairs = []
+    for src in rng.permutation(fabric.nics).tolist():
+        begin, end = int(pod[src]), int(pod[to[src]])
+        if begin != end and sent[begin] < room and taken[end] < room:
+            sent[begin] += 1
+            taken[end] += 1
+            pairs.append((src, int(to[src])))
+    plan = optimal(fabric, Commodities.of(*zip(*pairs, strict=True)))
+    check_routes(plan)
+    assert plan.proved
+    assert congestion_by_hand(plan) == pytest.approx(1 / RATE)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shares_of_aggs_are_equal_parts_of_leaves_and_pods(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    fabric = PodClos.of(3, 3, 3, 1, 3, RATE, parallel=int(rng.integers(1, 3)))
+    src = rng.integers(0, 9, 40).astype(np.int32)
+    dst = ((src // 3 + rng.integers(1, 3, 40)) % 3 * 3 + rng.integers(0, 3, 40)).astype(np.int32)
+    agg = aggs_by_shares(fabric, src, dst)
+    assert agg is not None  # all go to other pods
+    for leaves in (src, dst):
+        for units in (leaves, fabric.leaf_pod[leaves]):
+            for unit in set(units.tolist()):
+                shares = np.bincount(agg[units == unit], minlength=3)
+                assert shares.max() - shares.min() <= 1
