@@ -123,12 +123,12 @@ def _names(cables: AnyCabling) -> _Names:
         cables.cores,
         _ends(cables.leaf_port),
         [_ends_of_each(port) for port in cables.agg_down_port],
-        {(p, a): one for p, pod in enumerate(cables.agg_up_port) for a, one in enumerate(_ends(pod))},
+        {(p, a): ends for p, pod in enumerate(cables.agg_up_port) for a, ends in enumerate(_ends(pod))},
         {
-            (p, a, core): one
+            (p, a, core): ends
             for p, pod in enumerate(cables.core_port)
             for a, agg in enumerate(pod)
-            for core, one in enumerate(_ends_of_each(agg))
+            for core, ends in enumerate(_ends_of_each(agg))
         },
     )
 

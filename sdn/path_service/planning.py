@@ -154,8 +154,8 @@ class AtRandom:
         return links.with_ways(bounded, self._fabric, [route[1:] for route in self._routes.values()])
 
     def _place(self, number: int) -> AnyRoute:
-        one = Commodities.of(*([end] for end in self._book.ends[number]))
-        (way,) = links.ways(self._planner(self._fabric, one, seed=number))
+        asked = Commodities.of(*([end] for end in self._book.ends[number]))
+        (way,) = links.ways(self._planner(self._fabric, asked, seed=number))
         route = self._routes[number] = route_of(number, way)
         return route
 

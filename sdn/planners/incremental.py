@@ -122,10 +122,9 @@ class Incremental:
         if edge is None:
             raise ValueError(f"commodity {commodity} has no path")
         self._state.depart(edge, 0)
-        tors = (self._tor[src], self._tor[dst])
-        links = (np.array([number], dtype=np.int32) for number in (*tors, spine, up, down))
-        one, other, *way = links
-        (placed,) = self._state.load(one, other, np.array([demand]), *way).tolist()
+        numbers = (self._tor[src], self._tor[dst], spine, up, down)
+        near, far, *way = (np.array([number], dtype=np.int32) for number in numbers)
+        (placed,) = self._state.load(near, far, np.array([demand]), *way).tolist()
         self._items[commodity] = (*self._items[commodity][:5], placed)
         self._owner[placed] = commodity
 

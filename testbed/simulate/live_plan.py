@@ -42,8 +42,8 @@ class TalkPlanner:
         for talk in talks:
             sent: Counter[Pair] = Counter()
             for place in talk.transfers:
-                one = transfers[place]
-                sent[one.src, one.dst] += one.count * experiment.spec.workload.item_bytes
+                transfer = transfers[place]
+                sent[transfer.src, transfer.dst] += transfer.count * experiment.spec.workload.item_bytes
             own = [number[pair] for pair in elephants(instance, policy, sent)]
             self._beginning.setdefault(talk.begin, []).append(own)
             self._ending.setdefault(talk.end, []).append(own)
@@ -62,7 +62,7 @@ class TalkPlanner:
     @property
     def milestones(self) -> list[int]:
         """The messages with whose delivery something begins or ends."""
-        return sorted({one for one in (*self._beginning, *self._ending) if one is not None})
+        return sorted({message for message in (*self._beginning, *self._ending) if message is not None})
 
     def start(self) -> dict[int, Path]:
         """The paths of the pairs that talk from the start."""
@@ -109,4 +109,4 @@ class TalkPlanner:
 
 
 def _listed(lists: dict[int | None, list[Sequence[int]]], messages: Iterable[int | None]) -> Iterator[int]:
-    return (pair for one in messages for own in lists.get(one, ()) for pair in own)
+    return (pair for message in messages for own in lists.get(message, ()) for pair in own)

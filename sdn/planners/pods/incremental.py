@@ -70,11 +70,11 @@ class IncrementalPods:
     ) -> tuple[PodRoute, tuple[PodRoute, ...]]:
         """Adds a commodity: its route, and the new routes of others. Raises ValueError as `Incremental.arrive` does."""
         self._low.max_reroutes = self._left = self.max_reroutes
-        route, moved = self._low.arrive(src, dst, demand, job, phase)
+        arrived, moved = self._low.arrive(src, dst, demand, job, phase)
         number, self._next = self._next, self._next + 1
-        self._low_number[number], self._number[route.commodity] = route.commodity, number
+        self._low_number[number], self._number[arrived.commodity] = arrived.commodity, number
         self._asked[number] = (src, dst, demand, job, phase)
-        others = [self._number[one.commodity] for one in moved]
+        others = [self._number[route.commodity] for route in moved]
         self._spend(others)
         changed = self._lift([number, *others])
         changed.discard(number)
@@ -90,7 +90,7 @@ class IncrementalPods:
         low = self._low_number.pop(commodity)
         del self._number[low]
         self._low.max_reroutes = self._left
-        others = [self._number[one.commodity] for one in self._low.depart(low)]
+        others = [self._number[route.commodity] for route in self._low.depart(low)]
         self._spend(others)
         changed |= self._lift(others)
         return tuple(self.route(other) for other in sorted(changed))

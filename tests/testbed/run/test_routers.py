@@ -99,7 +99,7 @@ def test_events_of_routers_are_undone_and_the_order_is_read_before_every_run(
 class FakeService:
     """Notes the groups that it is told."""
 
-    told_s = 1.0
+    reported_s = 1.0
     address, token_file = "127.0.0.1:1", Path("token")
 
     def __init__(self) -> None:
