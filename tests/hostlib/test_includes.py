@@ -19,6 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "tcp": {"base", "wire", "backend"},
     "verbs": {"base", "wire", "backend"},
     "fused": {"base", "backend"},
+    "prober": {"base", "wire"},
     "path_client": {"base", "wire", "paths"},
     "engine": {"base", "wire", "backend", "paths", "path_client"},
     "settings": {"base", "path_client", "engine"},

@@ -53,5 +53,7 @@ void bind_counters(pybind11::module_& m);
 void bind_collectives(pybind11::module_& m);
 /// Adds the table of options and what reads PARALET_* variables.
 void bind_settings(pybind11::module_& m);
+/// Adds Prober to the module.
+void bind_prober(pybind11::module_& m);
 
 }  // namespace paralet

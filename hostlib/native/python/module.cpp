@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // hostlib._engine: the Python binding of the native engine. Devices are here; messages.cpp, collectives.cpp,
-// settings.cpp and counters.cpp have the rest.
+// settings.cpp, prober.cpp and counters.cpp have the rest.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -117,6 +117,7 @@ PYBIND11_MODULE(_engine, m) {
   bind_collectives(m);
   bind_counters(m);
   bind_settings(m);
+  bind_prober(m);
 
   m.def("slowdown", &slowdown, py::arg("m"), py::arg("hosts"));
   m.def("lanes_for", &lanes_for, py::arg("slowdown"), py::arg("hosts"));

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "prober/router_limits.hpp"
+
+#include <algorithm>
+
+namespace paralet::prober {
+namespace {
+
+constexpr double kRounding = 1e-6;  // of tokens: a share is no binary fraction
+
+}  // namespace
+
+Nanos RouterLimits::full_enough_at(const Bucket& bucket, double share) const {
+  const double lacking = share - kRounding - bucket.tokens;
+  if (lacking <= 0) return bucket.at;
+  const double wait = lacking / rate_ + 1;
+  return wait < static_cast<double>(kNever - bucket.at) / 2 ? bucket.at + static_cast<Nanos>(wait) : kNever;
+}
+
+void RouterLimits::take(Bucket& bucket, double share, Nanos now) const {
+  bucket.tokens = std::min(burst_, bucket.tokens + static_cast<double>(now - bucket.at) * rate_) - share;
+  bucket.at = now;
+}
+
+Nanos RouterLimits::ready_at(const Routers& routers) const {
+  if (rate_ == 0) return 0;
+  if (routers.empty()) return full_enough_at(buckets_[0], 1);
+  Nanos latest = 0;
+  for (const std::size_t one : routers) {
+    latest = std::max(latest, full_enough_at(buckets_[one], 1 / static_cast<double>(routers.size())));
+  }
+  return latest;
+}
+
+void RouterLimits::charge(const Routers& routers, Nanos now) {
+  if (rate_ == 0) return;
+  if (routers.empty()) take(buckets_[0], 1, now);
+  for (const std::size_t one : routers) take(buckets_[one], 1 / static_cast<double>(routers.size()), now);
+}
+
+void RouterLimits::answered(Routers& routers, const IpAddress& router, Nanos now) {
+  if (rate_ == 0) return;
+  const auto [found, fresh] = numbers_.try_emplace(router, 0);
+  if (fresh) {
+    if (buckets_.size() > kMostRouters) {
+      numbers_.erase(found);
+      return;
+    }
+    found->second = buckets_.size();
+    buckets_.push_back({.tokens = burst_ - 1, .at = now});  // it has just answered
+  }
+  if (std::ranges::find(routers, found->second) == routers.end()) routers.push_back(found->second);
+}
+
+}  // namespace paralet::prober

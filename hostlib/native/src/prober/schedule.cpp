@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "prober/schedule.hpp"
+
+#include <algorithm>
+
+namespace paralet::prober {
+namespace {
+
+constexpr double kLateProbes = 8;  // that leave at once when the caller was late
+constexpr Nanos kPause = kMillisecond;
+
+}  // namespace
+
+Schedule::Schedule(const Limits& limits)
+    : limits_(limits),
+      pace_(limits.rate, kLateProbes),
+      routers_(limits.router_rate, limits.router_burst),
+      slots_(limits.window) {
+  for (std::size_t slot = slots_.size(); slot-- > 0;) free_.push_back(slot);
+}
+
+void Schedule::add(const Probe& probe) {
+  const auto [found, fresh] = numbers_.try_emplace({probe.target, probe.ttl}, places_.size());
+  if (fresh) places_.emplace_back();
+  places_[found->second].waiting.push_back({.probe = probe});
+  ++waiting_;
+}
+
+std::size_t Schedule::drop_waiting() {
+  for (Place& place : places_) place.waiting.clear();
+  return std::exchange(waiting_, 0);
+}
+
+/// The first of a place's probes whose source port has none under way.
+std::optional<std::size_t> Schedule::sendable(const Place& place) const {
+  const std::size_t looked = std::min(kLook, place.waiting.size());
+  for (std::size_t i = 0; i < looked; ++i) {
+    if (!busy_[place.waiting[i].probe.source_port]) return i;
+  }
+  return std::nullopt;
+}
+
+std::optional<Schedule::Departure> Schedule::next(Nanos now) {
+  if (waiting_ == 0 || free_.empty() || now < paused_until_ || !pace_.ready(now)) return std::nullopt;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const std::size_t number = (turn_ + i) % places_.size();
+    Place& place = places_[number];
+    const auto chosen = sendable(place);
+    if (!chosen || !routers_.ready(place.routers, now)) continue;
+    const auto at = place.waiting.begin() + static_cast<std::ptrdiff_t>(*chosen);
+    const Waiting waiting = *at;
+    place.waiting.erase(at);
+    --waiting_;
+    turn_ = number + 1;
+    pace_.spend(1);
+    routers_.charge(place.routers, now);
+    busy_.set(waiting.probe.source_port);
+    const std::size_t slot = free_.back();
+    free_.pop_back();
+    slots_[slot] = {.used = true,
+                    .probe = waiting.probe,
+                    .attempts = waiting.attempts + 1,
+                    .place = number,
+                    .sent_at = now,
+                    .turn = ++departures_};
+    expiries_.push_back({.slot = slot, .turn = departures_, .at = now + limits_.timeout});
+    return Departure{.slot = slot, .probe = waiting.probe};
+  }
+  return std::nullopt;
+}
+
+void Schedule::release(std::size_t slot) {
+  slots_[slot].used = false;
+  busy_.reset(slots_[slot].probe.source_port);
+  free_.push_back(slot);
+}
+
+void Schedule::postpone(std::size_t slot, Nanos now) {
+  const Slot& sent = slots_[slot];
+  places_[sent.place].waiting.push_front({.probe = sent.probe, .attempts = sent.attempts - 1});
+  ++waiting_;
+  release(slot);
+  paused_until_ = now + kPause;
+}
+
+void Schedule::answered(std::size_t slot, Answer answer, const IpAddress& router, Nanos now) {
+  const Slot& sent = slots_[slot];
+  routers_.answered(places_[sent.place].routers, router, now);
+  observations_.push_back(
+      {.probe = sent.probe, .answer = answer, .router = router, .sent_at = sent.sent_at, .answered_at = now});
+  release(slot);
+}
+
+void Schedule::failed(std::size_t slot, int error, std::optional<IpAddress> router) {
+  failures_.push_back({.probe = slots_[slot].probe, .error = error, .router = router});
+  release(slot);
+}
+
+std::vector<std::size_t> Schedule::expire(Nanos now) {
+  std::vector<std::size_t> out;
+  for (; !expiries_.empty() && expiries_.front().at <= now; expiries_.pop_front()) {
+    const Expiry& expiry = expiries_.front();
+    const Slot& sent = slots_[expiry.slot];
+    if (!sent.used || sent.turn != expiry.turn) continue;
+    observations_.push_back({.probe = sent.probe,
+                             .answer = Answer::kNone,
+                             .router = std::nullopt,
+                             .sent_at = sent.sent_at,
+                             .answered_at = now});
+    if (sent.attempts < limits_.attempts) {
+      places_[sent.place].waiting.push_back({.probe = sent.probe, .attempts = sent.attempts});
+      ++waiting_;
+    }
+    release(expiry.slot);
+    out.push_back(expiry.slot);
+  }
+  return out;
+}
+
+Nanos Schedule::deadline() const {
+  Nanos soonest = expiries_.empty() ? kNever : expiries_.front().at;
+  if (waiting_ == 0 || free_.empty()) return soonest;
+  for (const Place& place : places_) {
+    if (!sendable(place)) continue;
+    soonest = std::min(soonest, std::max({paused_until_, pace_.ready_at(), routers_.ready_at(place.routers)}));
+  }
+  return soonest;
+}
+
+}  // namespace paralet::prober

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "prober/schedule.hpp"
+
+namespace paralet::prober {
+namespace {
+
+constexpr std::uint32_t kRouter = 0x0A000001;
+constexpr Limits kUnlimited{.rate = 0, .router_rate = 0};
+
+std::vector<Schedule::Departure> departures(Schedule& schedule, Nanos now) {
+  std::vector<Schedule::Departure> out;
+  while (const auto one = schedule.next(now)) out.push_back(*one);
+  return out;
+}
+
+TEST_CASE("a source port has one probe under way at a time, others pass it") {
+  Schedule schedule(kUnlimited);
+  const Probe first{.target = 0, .source_port = 50000, .ttl = 1};
+  const Probe same_port{.target = 1, .source_port = 50000, .ttl = 1};
+  const Probe other{.target = 1, .source_port = 50001, .ttl = 1};
+  for (const Probe& probe : {first, same_port, other}) schedule.add(probe);
+  auto left = departures(schedule, 0);
+  REQUIRE(left.size() == 2);
+  CHECK(left[0].probe == first);
+  CHECK(left[1].probe == other);
+  schedule.answered(left[0].slot, Answer::kHop, kRouter, 5);
+  left = departures(schedule, 6);
+  REQUIRE(left.size() == 1);
+  CHECK(left[0].probe == same_port);
+}
+
+TEST_CASE("an answer tells the router and both times") {
+  Schedule schedule(kUnlimited);
+  schedule.add({.target = 3, .source_port = 50000, .ttl = 2});
+  const auto left = departures(schedule, 10);
+  schedule.left(left[0].slot, 12);
+  schedule.answered(left[0].slot, Answer::kHop, kRouter, 40);
+  const auto seen = schedule.take_observations();
+  REQUIRE(seen.size() == 1);
+  CHECK(seen[0].router == IpAddress(kRouter));
+  CHECK(seen[0].sent_at == 12);
+  CHECK(seen[0].answered_at == 40);
+  CHECK(schedule.idle());
+  CHECK(schedule.take_observations().empty());
+}
+
+TEST_CASE("a probe without an answer is repeated so often, and each time counted") {
+  Schedule schedule({.rate = 0, .router_rate = 0, .timeout = 100, .attempts = 3});
+  schedule.add({.target = 0, .source_port = 50000, .ttl = 1});
+  Nanos now = 0;
+  for (int attempt = 0; attempt < 3; ++attempt, now += 100) {
+    REQUIRE(departures(schedule, now).size() == 1);
+    CHECK(schedule.deadline() == now + 100);
+    CHECK(schedule.expire(now + 99).empty());
+    CHECK(schedule.expire(now + 100).size() == 1);
+  }
+  CHECK(departures(schedule, now).empty());
+  CHECK(schedule.take_observations().size() == 3);
+  CHECK(schedule.idle());
+  CHECK(schedule.deadline() == kNever);
+}
+
+TEST_CASE("the window bounds what is under way") {
+  Schedule schedule({.rate = 0, .router_rate = 0, .window = 4});
+  for (std::uint16_t port = 50000; port < 50010; ++port) schedule.add({.target = 0, .source_port = port, .ttl = 1});
+  auto left = departures(schedule, 0);
+  CHECK(left.size() == 4);
+  schedule.failed(left[2].slot, 1, std::nullopt);
+  left = departures(schedule, 0);
+  REQUIRE(left.size() == 1);
+  CHECK(left[0].probe.source_port == 50004);
+  CHECK(schedule.take_failures().size() == 1);
+}
+
+TEST_CASE("routers that are known by their answers are asked at their own rate, others wait") {
+  Schedule schedule({.rate = 0, .router_rate = 1, .router_burst = 2, .timeout = 60 * kSecond});
+  for (std::uint16_t port = 50000; port < 50020; ++port) schedule.add({.target = 0, .source_port = port, .ttl = 3});
+  auto left = departures(schedule, 0);
+  REQUIRE(left.size() == 2);  // the unknown routers' burst
+  for (std::uint32_t i = 0; i < 2; ++i) schedule.answered(left[i].slot, Answer::kHop, kRouter + i, 10);
+  CHECK(departures(schedule, 10).size() == 2);  // the rest of the bursts of two routers
+  CHECK(departures(schedule, 10).empty());
+  const Nanos next = schedule.deadline();
+  CHECK(next > 10 + kSecond / 3);
+  CHECK(next < 10 + kSecond);
+  CHECK(departures(schedule, 10 + kSecond).size() == 2);
+}
+
+TEST_CASE("a place whose routers are exhausted does not hold up another") {
+  Schedule schedule({.rate = 0, .router_rate = 1, .router_burst = 1, .timeout = 60 * kSecond});
+  schedule.add({.target = 0, .source_port = 50000, .ttl = 1});
+  const auto left = departures(schedule, 0);
+  REQUIRE(left.size() == 1);
+  schedule.answered(left[0].slot, Answer::kHop, kRouter, 1);
+  schedule.add({.target = 0, .source_port = 50001, .ttl = 1});
+  CHECK(departures(schedule, 1).empty());
+  schedule.add({.target = 0, .source_port = 50002, .ttl = 2});
+  CHECK(departures(schedule, 2 * kSecond).size() == 2);
+}
+
+TEST_CASE("the rate bounds all probes, and the deadline tells when the next may leave") {
+  Schedule schedule({.rate = 100, .router_rate = 0});
+  for (std::uint16_t port = 50000; port < 50100; ++port) schedule.add({.target = 0, .source_port = port, .ttl = 1});
+  const std::size_t at_once = departures(schedule, kSecond).size();
+  CHECK(at_once < 10);
+  const Nanos next = schedule.deadline();
+  CHECK(next > kSecond);
+  CHECK(next <= kSecond + 21 * kMillisecond);
+  CHECK(departures(schedule, kSecond + 50 * kMillisecond).size() == 5);
+}
+
+TEST_CASE("a full queue of the kernel costs a probe no attempt") {
+  Schedule schedule({.rate = 0, .router_rate = 0, .attempts = 1});
+  schedule.add({.target = 0, .source_port = 50000, .ttl = 1});
+  for (int i = 0; i < 5; ++i) {
+    const Nanos now = i * kSecond;
+    CHECK(schedule.expire(now).empty());
+    const auto left = departures(schedule, now);
+    REQUIRE(left.size() == 1);
+    schedule.postpone(left[0].slot, now);
+    CHECK(departures(schedule, now).empty());
+    CHECK(schedule.deadline() > now);
+  }
+  CHECK_FALSE(schedule.idle());
+  CHECK(schedule.take_observations().empty());
+}
+
+TEST_CASE("probes that wait can be forgotten, those under way are settled") {
+  Schedule schedule({.rate = 0, .router_rate = 0, .timeout = 100, .attempts = 1, .window = 1});
+  for (std::uint16_t port = 50000; port < 50005; ++port) schedule.add({.target = 0, .source_port = port, .ttl = 1});
+  REQUIRE(departures(schedule, 0).size() == 1);
+  CHECK(schedule.drop_waiting() == 4);
+  CHECK_FALSE(schedule.idle());
+  CHECK(schedule.expire(100).size() == 1);
+  CHECK(schedule.idle());
+}
+
+TEST_CASE("the timeout of a settled probe does not concern the next one in its slot") {
+  Schedule schedule({.rate = 0, .router_rate = 0, .timeout = 100, .window = 1});
+  schedule.add({.target = 0, .source_port = 50000, .ttl = 1});
+  schedule.add({.target = 0, .source_port = 50001, .ttl = 1});
+  schedule.answered(departures(schedule, 0)[0].slot, Answer::kHop, kRouter, 50);
+  REQUIRE(departures(schedule, 50).size() == 1);
+  CHECK(schedule.expire(120).empty());
+  CHECK(schedule.expire(150).size() == 1);
+}
+
+}  // namespace
+}  // namespace paralet::prober
