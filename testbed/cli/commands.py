@@ -15,6 +15,7 @@ COMMANDS = {
     "plan": "Find the best strategy of a training job on every fabric and at every scale of the file JOB.",
     "plugin": "Show where the NCCL net plugin is, what it exports and how to load it.",
     "predict": "Print the path from host SRC to host DST of a RoCEv2 flow with UDP source port PORT.",
+    "probe": "Show the paths to each HOST and the source ports that take them, as the routers on the way tell.",
     "report": "Write the report of one result folder again, or compare several result folders in one page.",
     "run": "Run the experiment in the file SPEC and write a report.",
     "stat": "Show the lanes of running processes: rates, round trips, retransmissions, ports and how they were set.",
