@@ -3,5 +3,6 @@
 
 `tables`: source ports by way for each pair of NICs, as probes saw them. `models`: which ports to probe where switches
 hash affinely. `pace`: how fast. `discovery`: which ports of which pairs next. `known_paths`: a plan that grows with
-what is known. docs/measured-paths.md explains the whole.
+what is known. `fabric`: what answers mean on a topology. `pinning`: all of these together. docs/measured-paths.md
+explains the whole.
 """

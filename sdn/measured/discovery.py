@@ -114,7 +114,8 @@ class Discovery(Generic[Way]):
     def aim(self, now_s: float, pair: PairKey, way: Way, ports: int) -> None:
         """A plan has chosen a way for an announced pair, which needs so many ports along it."""
         state = self._pairs[pair]
-        state.aim, state.aim_ports, state.in_vain = way, ports, 0
+        if (state.aim, state.aim_ports) != (way, ports):
+            state.aim, state.aim_ports, state.in_vain = way, ports, 0
         self._ask(now_s, pair)
 
     def doubt(self, now_s: float, pair: PairKey) -> None:
@@ -124,6 +125,13 @@ class Discovery(Generic[Way]):
             self._pairs[pair].in_vain = self._pairs[pair].silent = 0
             self._ask(now_s, pair)
 
+    def doubt_beside(self, now_s: float, pair: PairKey) -> list[PairKey]:
+        """As `doubt`, for the other pairs behind the same switches as an announced one. Returns these."""
+        others = [other for other in self._members[self._pairs[pair].sight.group] if other != pair]
+        for other in others:
+            self.doubt(now_s, other)
+        return others
+
     def due(self, now_s: float) -> list[Ask]:
         """What to probe now. Each is to be followed by `answered`, also where no answer came."""
         return [ask for ask in self._schedule.due(now_s) if ask.pair in self._pairs]
@@ -131,21 +139,23 @@ class Discovery(Generic[Way]):
     def answered(self, now_s: float, ask: Ask, ways: dict[int, Way]) -> bool:
         """What came of an `Ask`: the way of each of its ports that was answered. Other ports are ignored.
 
-        Returns whether the routes of the pair have changed since earlier probes.
+        Returns whether that is news: a port that was not doubtful has moved.
         """
-        pair, changed = ask.pair, False
+        pair, changed, news = ask.pair, False, False
         known = set(self.tables.ways(*pair))
         doubtful = set(self.tables.doubtful(*pair))
         state = self._pairs.get(pair)
         for port in ask.ports:
             if port in ways:
-                changed |= self.tables.saw(now_s, pair.src, pair.dst, port, ways[port], pair.dst_port) is not None
+                moved = self.tables.saw(now_s, pair.src, pair.dst, port, ways[port], pair.dst_port) is not None
+                changed |= moved
+                news |= moved and port not in doubtful
             elif ways and port in doubtful:  # others are answered, so this one costs less to replace
                 self.tables.drop(pair.src, pair.dst, port, pair.dst_port)
             if state is not None and (predicted := state.proposed.pop(port, None)) is not None and port in ways:
                 self.models.checked(state.sight.group, predicted == ways[port])
         if state is None:
-            return changed
+            return news
         state.asked = False
         group = state.sight.group
         if changed:
@@ -161,7 +171,7 @@ class Discovery(Generic[Way]):
         self._ask(now_s, pair)
         if learns and self.models.affine(group) is not None:
             self._wake(now_s, group)
-        return changed
+        return news
 
     def ready(self, pair: PairKey) -> bool:
         """Whether enough is known of an announced pair: enough ways to plan, or the ports of the planned one."""
@@ -170,6 +180,10 @@ class Discovery(Generic[Way]):
         if state.aim is not None:
             return sum(way == state.aim for way in known.values()) >= state.aim_ports
         return len(set(known.values())) >= min(ENOUGH, state.sight.ways)
+
+    def idle(self, pair: PairKey) -> bool:
+        """Whether nothing is asked of an announced pair, because all that it needs is known or cannot be found."""
+        return not self._pairs[pair].asked
 
     def _wake(self, now_s: float, group: Hashable) -> None:
         """Goes on with the pairs of a group, which may have waited for its model."""

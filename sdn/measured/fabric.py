@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What answers of routers mean on a topology: the ways of each pair of NICs, and the links of each way.
+
+A way is what the router of the topmost tier tells: the port at which a probe came in, or, where routers answer by a
+loopback, port 0 of the router. On fabrics without parallel links beyond it, that is a whole path.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from netmodel import NoRouteError, PortRef, Topology, equal_cost_paths
+from netmodel.flow import Address
+from sdn.measured.discovery import Sight
+
+Way: TypeAlias = PortRef
+Links: TypeAlias = tuple[PortRef, ...]
+"""The links between switches that a path takes, each as the port by which the path leaves a switch."""
+
+_MOST_PAIRS = 1 << 16
+"""Pairs of leaves whose ways are kept; with more, all are found again."""
+
+
+class MeasuredFabric:
+    """A topology whose routers are known by the addresses by which they answer.
+
+    `routers` has the switch of each address. `ports` has the port of each, or is empty where answers name routers only
+    (`netmodel.probing.inference.FoundTopology` has both).
+    """
+
+    def __init__(self, topology: Topology, routers: Mapping[Address, str], ports: Mapping[Address, PortRef]) -> None:
+        self.topology = topology
+        self._routers = routers
+        self._ports = ports
+        self.nics = tuple(PortRef(host.name, n) for host in topology.hosts for n in range(1, len(host.nics) + 1))
+        """The host port of each NIC, by the NIC's number."""
+        self._leaf = [topology.peer(nic).node for nic in self.nics]
+        self._known: dict[tuple[str, str], Mapping[Way, Links]] = {}
+
+    def sight(self, src: int, dst: int) -> Sight[Way] | None:
+        """What is known of two NICs before they are probed.
+
+        None where there is nothing to choose: on one leaf, without a path, and where the topmost router does not tell
+        the whole path, because parallel links lead on from it.
+        """
+        ways = self._ways(src, dst)
+        if len(ways) < 2:
+            return None
+        middle = len(next(iter(ways.values()))) // 2
+        routers = frozenset(way.node for way in ways)
+        leaf = self._leaf[src]
+        return Sight(middle + 1, (middle, min(routers)), len(routers), len(ways), (leaf, middle, len(ways)))
+
+    def way(self, src: int, dst: int, answered: Address) -> Way | None:
+        """The way of a probe that the router at `answered` answered; None for one that is on no way of these NICs."""
+        node = self._routers.get(answered)
+        if node is None:
+            return None
+        way = self._ports.get(answered) if self._ports else PortRef(node, 0)
+        return way if way in self._ways(src, dst) else None
+
+    def links(self, src: int, dst: int, way: Way) -> Links:
+        """The links of a way. Raises KeyError for one that these NICs do not have."""
+        return self._ways(src, dst)[way]
+
+    def paths(self, src: int, dst: int) -> Iterable[Links]:
+        """The links of all ways of two NICs, whether ports take them or not."""
+        return self._ways(src, dst).values()
+
+    def _ways(self, src: int, dst: int) -> Mapping[Way, Links]:
+        key = near, far = self._leaf[src], self._leaf[dst]
+        if near == far:
+            return {}
+        ways = self._known.get(key)
+        if ways is None:
+            if len(self._known) >= _MOST_PAIRS:
+                self._known.clear()
+            ways = self._known[key] = self._found(self.nics[src], self.nics[dst])
+        return ways
+
+    def _found(self, src: PortRef, dst: PortRef) -> Mapping[Way, Links]:
+        try:
+            paths = equal_cost_paths(self.topology, src.node, dst.node, src_nic=src.port - 1, dst_nic=dst.port - 1)
+        except NoRouteError:
+            return {}
+        ways: dict[Way, Links] = {}
+        for path in paths:
+            entered = self.topology.peer(path[len(path) // 2 - 1])
+            way = entered if self._ports else PortRef(entered.node, 0)
+            if way in ways:
+                return {}
+            ways[way] = path[1:-1]
+        return ways

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Discovery and plan together, on simulated routers: what is planned is what packets do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from ipaddress import ip_address
+from itertools import permutations
+
+import pytest
+
+from netmodel import (
+    CrcHash,
+    EcmpHash,
+    Forwarding,
+    LinuxL4Hash,
+    Path,
+    PortRef,
+    Topology,
+    clos,
+    forwarding,
+    leaf_spine,
+    paths_of_ports,
+    router_addresses,
+)
+from netmodel.flow import Address
+from netmodel.probing.inference import infer
+from netmodel.probing.observations import ProbeFile
+from netmodel.probing.simulated import Fabric, Naming
+from sdn.measured.discovery import Ask, PairKey
+from sdn.measured.fabric import MeasuredFabric
+from sdn.measured.pace import Pace
+from sdn.measured.pinning import MeasuredPinning
+
+FAST = Pace(router_per_s=1e6, host_router_per_s=1e6, host_router_burst=1e6, host_per_s=1e6)
+TWO_TIERS = leaf_spine(4, 4, 4, 10**9)
+THREE_TIERS = clos(2, 2, 2, 2, 2, 10**9)
+
+
+class Routers:
+    """A fabric that forwards and answers."""
+
+    def __init__(self, topology: Topology, ecmp_hash: EcmpHash, naming: Naming = "interface") -> None:
+        self.topology = topology
+        self.hosts = [host.name for host in topology.hosts]
+        self.naming: Naming = naming
+        self._hash = ecmp_hash
+        self._routes: Forwarding | None = None
+        self._known: dict[PairKey, tuple[tuple[Path, ...], list[int]]] = {}
+
+    def change(self, routes: Forwarding | None) -> None:
+        self._routes = routes
+        self._known.clear()
+
+    def path(self, pair: PairKey, port: int) -> Path:
+        if pair not in self._known:
+            ends = self.hosts[pair.src], self.hosts[pair.dst]
+            paths, taken = paths_of_ports(self.topology, *ends, self._hash, routes=self._routes)
+            self._known[pair] = paths, taken.tolist()
+        paths, index = self._known[pair]
+        return paths[index[port - 0xC000]]
+
+    def answer(self, pair: PairKey, port: int, ttl: int) -> Address:
+        fabric = Fabric(self.topology, self._hash, self.naming)
+        return ip_address(fabric.routers(self.path(pair, port))[ttl - 1])
+
+    def measured(self) -> MeasuredFabric:
+        """As given by an operator: the addresses of a topology that is known."""
+        addresses = router_addresses(self.topology)
+        routers: Mapping[Address, str] = {one: name for name, one in addresses.loopback.items()}
+        if self.naming == "router":
+            return MeasuredFabric(self.topology, routers, {})
+        ports = {one: port for port, one in addresses.port.items()}
+        return MeasuredFabric(self.topology, {**routers, **{one: port.node for one, port in ports.items()}}, ports)
+
+
+def settle(pinning: MeasuredPinning, routers: Routers, now_s: float = 0.0) -> int:
+    """Answers all probes until none are due; their number."""
+    probes = 0
+    for _ in range(2_000):
+        due = pinning.due(now_s)
+        if not due:
+            return probes
+        for ask in due:
+            probes += len(ask.ports)
+            pinning.probed(now_s, ask, {port: routers.answer(ask.pair, port, ask.ttl) for port in ask.ports})
+    raise AssertionError("probing does not end")
+
+
+def assert_pinned(pinning: MeasuredPinning, routers: Routers, pairs: list[PairKey], lanes: int) -> int:
+    """Every lane takes the planned path. Returns the most pairs on a link."""
+    load: Counter[PortRef] = Counter()
+    for pair in pairs:
+        ports = pinning.ports(pair)
+        assert len(ports) == lanes
+        assert {routers.path(pair, port)[1:-1] for port in ports} == {pinning.path(pair)}
+        load.update(pinning.path(pair) or ())
+    return max(load.values())
+
+
+@pytest.mark.parametrize("naming", ["interface", "router"])
+@pytest.mark.parametrize("ecmp_hash", [LinuxL4Hash(), CrcHash("crc32")], ids=["linux", "affine"])
+@pytest.mark.parametrize("topology", [TWO_TIERS, THREE_TIERS], ids=["two", "three"])
+def test_pairs_are_pinned_to_distinct_paths_whatever_the_hash(
+    topology: Topology, ecmp_hash: EcmpHash, naming: Naming
+) -> None:
+    routers = Routers(topology, ecmp_hash, naming)
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    count = len(routers.hosts)
+    pairs = [PairKey(host, (host + count // 2) % count, 4791) for host in range(count)]
+    assert all(pinning.announce(0.0, pair, 2) for pair in pairs)
+    assert all(pinning.ports(pair) == [] for pair in pairs)
+    settle(pinning, routers)
+    worst = assert_pinned(pinning, routers, pairs, 2)
+    # Leaves and aggs with one affine hash polarise: half of the cores are out of reach for a leaf.
+    polarised = isinstance(ecmp_hash, CrcHash) and topology is THREE_TIERS
+    assert worst == (2 if polarised else 1)
+    assert pinning.congestion == pytest.approx(worst / 10**9)
+
+
+def test_a_cut_link_is_left_and_ports_are_measured_again() -> None:
+    routers = Routers(TWO_TIERS, LinuxL4Hash())
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    pairs = [PairKey(host, (host + 8) % 16, 4791) for host in range(16)]
+    for pair in pairs:
+        pinning.announce(0.0, pair, 2)
+    settle(pinning, routers)
+    link = next(link for link in TWO_TIERS.links if link.a.node == "leaf1" and link.b.node == "spine2")
+    routers.change(forwarding(TWO_TIERS, frozenset([link])))
+    said = pinning.cut(1.0, (link.a, link.b))
+    away = [
+        pair for pair in pairs if "leaf1" in {TWO_TIERS.peer(PortRef(routers.hosts[end], 1)).node for end in pair[:2]}
+    ]
+    assert set(away) <= set(said)
+    probes = settle(pinning, routers, 1.0)
+    assert 0 < probes < 60 * len(away)
+    assert assert_pinned(pinning, routers, pairs, 2) == 2  # four pairs of leaf1 share three links
+    assert all({link.a, link.b}.isdisjoint(pinning.path(pair) or ()) for pair in pairs)
+    routers.change(None)
+    pinning.mend(2.0, (link.a, link.b))
+    settle(pinning, routers, 2.0)
+    assert assert_pinned(pinning, routers, pairs, 2) <= 2
+
+
+def test_one_port_that_moved_has_all_pairs_of_its_leaf_measured_again() -> None:
+    """A remote link dies, which only a watched port tells."""
+    routers = Routers(THREE_TIERS, LinuxL4Hash())
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    pairs = [PairKey(host, (host + 4) % 8, 4791) for host in range(8)]
+    for pair in pairs:
+        pinning.announce(0.0, pair, 2)
+    settle(pinning, routers)
+    link = THREE_TIERS.link_at((pinning.path(pairs[0]) or ())[1])
+    before = {(pair, port): routers.path(pair, port) for pair in pairs for port in pinning.ports(pair)}
+    routers.change(forwarding(THREE_TIERS, frozenset([link])))
+    moved = [(pair, port) for (pair, port), path in before.items() if routers.path(pair, port) != path]
+    pair, port = next(one for one in moved if one[0].src < 2)
+    said = pinning.probed(1.0, Ask(pair, 3, (port,)), {port: routers.answer(pair, port, 3)})
+    assert {one for one in pairs if one.src < 2} <= set(said)
+    settle(pinning, routers, 1.0)
+    assert_pinned(pinning, routers, [one for one in pairs if one.src < 2], 2)
+
+
+def test_an_inferred_topology_will_do() -> None:
+    real = Fabric(THREE_TIERS, LinuxL4Hash())
+    files = [
+        ProbeFile(
+            source,
+            "2026-11-26T21:12:00Z",
+            tuple(
+                one
+                for destination in ("h1", "h3", "h5", "h7")
+                if destination != source
+                for one in real.probes(source, destination, range(0xC000, 0xC040), range(1, 7))
+            ),
+        )
+        for source in ("h1", "h3", "h5", "h7")
+    ]
+    found = infer(files, rate_bps=10**9)
+    pinning = MeasuredPinning(MeasuredFabric(found.topology, found.routers, found.ports), pace=FAST)
+    names = [host.name for host in found.topology.hosts]
+    routers = Routers(THREE_TIERS, LinuxL4Hash())
+    number = {name: place for place, name in enumerate(routers.hosts)}
+    pairs = [PairKey(src, dst, 4791) for src, dst in permutations(range(4), 2)]
+    for pair in pairs:
+        assert pinning.announce(0.0, pair, 1)
+    for _ in range(500):
+        for ask in pinning.due(0.0):
+            own = PairKey(number[names[ask.pair.src]], number[names[ask.pair.dst]], 4791)
+            pinning.probed(0.0, ask, {port: routers.answer(own, port, ask.ttl) for port in ask.ports})
+    assert all(len(pinning.ports(pair)) == 1 for pair in pairs)
+
+
+def test_what_cannot_be_chosen_is_refused() -> None:
+    parallel = leaf_spine(2, 2, 2, 10**9, parallel_links=2)
+    for topology, pair in (
+        (TWO_TIERS, PairKey(0, 1, 4791)),  # on one leaf
+        (leaf_spine(2, 1, 2, 10**9), PairKey(0, 2, 4791)),  # one path
+        (parallel, PairKey(0, 2, 4791)),  # the spine chooses a link down, which its answer does not tell
+    ):
+        pinning = MeasuredPinning(Routers(topology, LinuxL4Hash()).measured(), pace=FAST)
+        assert not pinning.announce(0.0, pair, 2)
+        assert pinning.due(0.0) == []
+        assert pinning.release(0.0, pair) == []
+
+
+def test_answers_from_elsewhere_count_for_none() -> None:
+    routers = Routers(TWO_TIERS, LinuxL4Hash())
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    pair = PairKey(0, 8, 4791)
+    pinning.announce(0.0, pair, 2)
+    strange = [ip_address("8.8.8.8"), router_addresses(TWO_TIERS).port[PortRef("spine1", 2)]]
+    asked = 0
+    while due := pinning.due(0.0):
+        for ask in due:
+            asked += len(ask.ports)
+            pinning.probed(0.0, ask, {port: strange[port % 2] for port in ask.ports})
+    assert asked <= 5 * 8
+    assert pinning.ports(pair) == []
+    assert pinning.path(pair) is None
+
+
+def test_a_pair_that_is_released_makes_room() -> None:
+    routers = Routers(leaf_spine(2, 2, 3, 10**9), LinuxL4Hash())
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    pairs = [PairKey(host, host + 3, 4791) for host in range(3)]
+    for pair in pairs:
+        pinning.announce(0.0, pair, 1)
+    settle(pinning, routers)
+    assert assert_pinned(pinning, routers, pairs, 1) == 2
+    alone = next(
+        pair for pair in pairs if all(pinning.path(pair) != pinning.path(other) for other in pairs if other != pair)
+    )
+    moved = pinning.release(1.0, alone)
+    settle(pinning, routers, 1.0)
+    left = [pair for pair in pairs if pair != alone]
+    assert assert_pinned(pinning, routers, left, 1) == 1
+    assert len(moved) == 1
