@@ -20,6 +20,8 @@ Hops: TypeAlias = tuple[str | None, ...]
 _Answers: TypeAlias = tuple[tuple[int, str], ...]
 """What is known of a port: (TTL, router), by ascending TTL."""
 
+MOST_PATHS = 4_096
+"""Paths of a pair, at most: more than any fabric has. Beyond this, finding them would take long, and mean nothing."""
 _FEW_PORTS = 8
 """With two equal paths this many ports all take one of them with a probability below 1 %: 2 * (1/2)^8."""
 _UNEVEN = 4.75
@@ -59,7 +61,7 @@ class FoundPath:
         return 1 - self.answers / self.probes
 
 
-Kind: TypeAlias = Literal["no answers", "few answers", "sprayed", "unclear", "moved", "one path", "uneven"]
+Kind: TypeAlias = Literal["no answers", "few answers", "scattered", "sprayed", "unclear", "moved", "one path", "uneven"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +132,22 @@ def _pair_paths(pair: Pair, observations: list[Observation]) -> PairPaths:
     ports_of: dict[_Answers, list[int]] = {}
     undecided: list[int] = []
     for answered, ports in known.items():
-        fit = fitting[answered]
+        fit = fitting.get(answered)
         (undecided if fit is None else ports_of.setdefault(fit, [])).extend(ports)
     paths = [_found(answered, sorted(ports), by_port) for answered, ports in ports_of.items()]
     paths.sort(key=lambda path: (-len(path.ports), path.ports))
     arrived = [observation.ttl for observation in observations if observation.answer == "destination"]
     routers = min(arrived) - 1 if arrived else None
     findings = _findings(pair, paths, observations, routers, steady)
+    if known and not fitting:
+        findings = (_scattered(pair, len(known)), *findings)
     return PairPaths(pair, tuple(paths), tuple(sorted(undecided)), tuple(sorted(silent)), routers, steady, findings)
 
 
 def _completed(known: Iterable[_Answers]) -> dict[_Answers, _Answers | None]:
     """For what is known of ports, the one path that it fits; None where it fits several.
 
-    Paths are what is known most fully: answers that no others contain.
+    Paths are what is known most fully: answers that no others contain. With more than `MOST_PATHS` there is no answer.
     """
     with_answer: dict[tuple[int, str], int] = {}  # the paths that have an answer, as bits
     paths: list[_Answers] = []
@@ -153,6 +157,8 @@ def _completed(known: Iterable[_Answers]) -> dict[_Answers, _Answers | None]:
         for answer in answers:
             fits &= with_answer.get(answer, 0)
         if not fits:
+            if len(paths) == MOST_PATHS:
+                return {}
             for answer in answers:
                 with_answer[answer] = with_answer.get(answer, 0) | 1 << len(paths)
             paths.append(answers)
@@ -230,6 +236,15 @@ def _findings(
         case "steady":
             found += _shape_findings(pair, paths)
     return tuple(found)
+
+
+def _scattered(pair: Pair, ways: int) -> Finding:
+    return Finding(
+        "scattered",
+        True,
+        f"ports from {pair} saw {ways:,} different rows of routers, more than any fabric has: packets are sprayed, or "
+        "answers are forged; probe fewer TTLs, or some ports several times in a row, to tell which",
+    )
 
 
 def _shape_findings(pair: Pair, paths: list[FoundPath]) -> list[Finding]:

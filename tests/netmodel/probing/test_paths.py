@@ -85,6 +85,17 @@ def test_a_port_whose_answers_fit_two_paths_is_undecided() -> None:
     assert found.undecided == (3,)
 
 
+def test_more_paths_than_a_fabric_has_are_refused() -> None:
+    def seen(count: int) -> list[Observation]:
+        return [at(2, f"10.{port // 200}.{port % 200}.1", port, port / 1e3) for port in range(count)]
+
+    assert len(only(seen(4_096)).paths) == 4_096
+    found = only(seen(4_097))
+    assert kinds(found) == ["scattered"]
+    assert not found.pinnable
+    assert found.undecided == tuple(range(4_097))
+
+
 def test_no_answers_are_said() -> None:
     found = only(map(unanswered, Fabric(TWO_TIERS, LinuxL4Hash()).probes("h1", "h3", PORTS, [2])))
     assert kinds(found) == ["no answers"]
