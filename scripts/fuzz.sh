@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Fuzzes the engine with packets, with frames over TCP, with lanes over TCP, and with a peer that breaks every rule it can.
+# Fuzzes the engine with packets, with frames over TCP, with lanes over TCP, with a peer that breaks every rule it
+# can, and with forged answers to probes.
 #
 # usage: scripts/fuzz.sh [AMOUNT [TARGET...]]
 #   AMOUNT  executions of each target (20000), or seconds when it ends in s (600s)
-#   TARGET  frames, lanes, packets or peer; all without one
+#   TARGET  frames, lanes, packets, peer or probes; all without one
 #
 # scripts/fuzz.sh 600s packets
 #
@@ -24,9 +25,9 @@ die() {
 amount=${1:-20000}
 shift || true
 targets=("$@")
-((${#targets[@]})) || targets=(frames lanes packets peer)
+((${#targets[@]})) || targets=(frames lanes packets peer probes)
 for target in "${targets[@]}"; do
-    [[ -f $sources/$target.cpp ]] || die "there is no target '$target': take frames, lanes, packets or peer"
+    [[ -f $sources/$target.cpp ]] || die "there is no target '$target': take frames, lanes, packets, peer or probes"
 done
 case $amount in
 *[!0-9s]* | s | *s?*) die "'$amount' is neither a number of executions (20000) nor of seconds (600s)" ;;

@@ -118,6 +118,7 @@ std::vector<std::size_t> Schedule::expire(Nanos now) {
 }
 
 Nanos Schedule::deadline() const {
+  if (idle()) return kNever;  // what is left of `expiries_` has been settled
   Nanos soonest = expiries_.empty() ? kNever : expiries_.front().at;
   if (waiting_ == 0 || free_.empty()) return soonest;
   for (const Place& place : places_) {

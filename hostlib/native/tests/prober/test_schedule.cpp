@@ -45,6 +45,7 @@ TEST_CASE("an answer tells the router and both times") {
   CHECK(seen[0].sent_at == 12);
   CHECK(seen[0].answered_at == 40);
   CHECK(schedule.idle());
+  CHECK(schedule.deadline() == kNever);
   CHECK(schedule.take_observations().empty());
 }
 
