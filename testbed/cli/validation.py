@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m testbed.cli.validation`: compare specs on the emulated fabric with a model, fluid or packet.
+"""`python -m testbed.cli.validation`: compare specs on an emulated fabric with a model, fluid or packet.
 
-Runs `paralet run` for every spec and needs root. With `--calibrate` it prints the `fluid.message_delay_s` that explains
-most of the difference, and the deviation that remains.
+Runs `paralet run` for every spec and needs root. The fabric is that of the spec where it is `routed`, else `mininet`.
+On `routed` the model chooses paths by the next hops that the routers had. With `--calibrate` it prints the
+`fluid.message_delay_s` that explains most of the difference, and the deviation that remains.
 """
 
 import argparse
@@ -19,6 +20,8 @@ from typing import Literal, get_args
 from matplotlib.figure import Figure
 
 from netmodel.printable import printable, printable_lines
+from testbed.analysis.observations import Observations, RunRecord
+from testbed.analysis.results import OBSERVATIONS
 from testbed.errors import TestbedError
 from testbed.progress import Silent, Steps
 from testbed.simulate import fluid, packet
@@ -41,25 +44,31 @@ class Agreement:
     kind: str
     """The policy's kind in the spec, or `paralet` for `ecmp` with several lanes."""
     seed: int
-    mininet_s: float
+    emulated_s: float
     modelled_s: float
 
     @property
     def ratio(self) -> float:
         """Model over emulation: below 1 the model is too fast."""
-        return self.modelled_s / self.mininet_s
+        return self.modelled_s / self.emulated_s
 
 
 def compare(spec: Path, folder: Path, model: Model = "fluid") -> list[Agreement]:
     """Run `spec` emulated, with results in `folder`, and on the model. Raises TestbedError when the emulation fails."""
-    argv = [*_PARALET, "run", str(spec), "--fabric", "mininet", "--results", str(folder), "--json"]
+    emulated = load(spec).spec.fabric_kind
+    fabric = "routed" if emulated.routers else "mininet"
+    argv = [*_PARALET, "run", str(spec), "--fabric", fabric, "--results", str(folder), "--json"]
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode:
         raise TestbedError(f"{spec}: paralet run ended with status {done.returncode}: {done.stderr.strip()}")
     experiment = load(spec, fabric=model)
+    parts = [experiment]
+    if emulated.routers:
+        written = (folder / experiment.spec.name / OBSERVATIONS).read_bytes()
+        parts = [as_routed(experiment, run) for run in Observations.model_validate_json(written).runs]
     observe = {"fluid": fluid.observe, "packet": packet.observe}[model]
     with Steps(None, every_s=5.0) as steps:
-        modelled = {(run.policy, run.seed): run.completion_s for run in observe(experiment, steps).runs}
+        modelled = {(run.policy, run.seed): run.completion_s for part in parts for run in observe(part, steps).runs}
     kinds = {
         policy.name: "paralet" if not policy.kind.chooses and policy.m > 1 else policy.policy
         for policy in experiment.spec.policies
@@ -76,6 +85,12 @@ def compare(spec: Path, folder: Path, model: Model = "fluid") -> list[Agreement]
         for policy in json.loads(done.stdout)["policies"]
         for seed, emulated_s in zip(experiment.seeds, policy["completions_s"], strict=True)
     ]
+
+
+def as_routed(experiment: Experiment, run: RunRecord) -> Experiment:
+    """The experiment with one policy and one seed, whose switches choose as the routers did in that run."""
+    spec = experiment.spec.model_copy(update={"policies": [experiment.policy(run.policy)]})
+    return replace(experiment, spec=spec, seeds=(run.seed,), next_hops=run.next_hops)
 
 
 def message_delay_s(experiment: Experiment, emulated_s: Mapping[tuple[str, int], float]) -> float:
@@ -113,8 +128,8 @@ def plot(found: Sequence[Agreement]) -> Figure:
 
     figure = Figure(figsize=(7.2, 5.4))
     axes = figure.subplots()
-    longest = 1.1 * max(max(run.mininet_s, run.modelled_s) for run in found)
-    ends = [0.8 * min(min(run.mininet_s, run.modelled_s) for run in found), longest]
+    longest = 1.1 * max(max(run.emulated_s, run.modelled_s) for run in found)
+    ends = [0.8 * min(min(run.emulated_s, run.modelled_s) for run in found), longest]
     axes.plot(ends, ends, color="#333333", lw=1.2, label="equal")
     axes.fill_between(ends, [0.9 * end for end in ends], [1.1 * end for end in ends], color="#DDDDDD", label="10 %")
     for part, style in ((0.85, ":"), (1.15, ":")):
@@ -124,7 +139,7 @@ def plot(found: Sequence[Agreement]) -> Figure:
     for spec, colour in zip(specs, cycle((*PALETTE, "#333333")), strict=False):
         for kind, mark in marks.items():
             own = [run for run in found if run.spec == spec and run.kind == kind]
-            xs, ys = [run.mininet_s for run in own], [run.modelled_s for run in own]
+            xs, ys = [run.emulated_s for run in own], [run.modelled_s for run in own]
             axes.plot(xs, ys, mark, color=colour, mec="white", ms=7, ls="none")
         axes.plot([], [], "s", color=colour, label=spec.removeprefix("validation_"))
     for kind in dict.fromkeys(run.kind for run in found):
@@ -140,9 +155,9 @@ def plot(found: Sequence[Agreement]) -> Figure:
 
 def table(found: Iterable[Agreement]) -> str:
     """A table with a line for every run."""
-    lines = [f"{'spec':28} {'policy':12} {'seed':>4} {'mininet s':>10} {'model s':>8} {'ratio':>6}"]
+    lines = [f"{'spec':28} {'policy':12} {'seed':>4} {'emulated s':>10} {'model s':>8} {'ratio':>6}"]
     lines += [
-        f"{run.spec:28} {run.policy:12} {run.seed:4} {run.mininet_s:10.3f} {run.modelled_s:8.3f} {run.ratio:6.3f}"
+        f"{run.spec:28} {run.policy:12} {run.seed:4} {run.emulated_s:10.3f} {run.modelled_s:8.3f} {run.ratio:6.3f}"
         for run in found
     ]
     return "\n".join(lines)
@@ -166,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = [run for spec in arguments.specs for run in compare(spec, arguments.results, arguments.model)]
         for spec in arguments.specs if arguments.calibrate else ():
             experiment = load(spec, fabric="fluid")
-            emulated = {(run.policy, run.seed): run.mininet_s for run in found if run.spec == experiment.spec.name}
+            emulated = {(run.policy, run.seed): run.emulated_s for run in found if run.spec == experiment.spec.name}
             delay_s = message_delay_s(experiment, emulated)
             before, after = (deviation(experiment, emulated, each_s) for each_s in (0.0, delay_s))
             print(

@@ -102,7 +102,10 @@ def paths_of_ports(
     links: Links,
     routes: Forwarding | None = None,
 ) -> npt.NDArray[np.int32]:
-    """The links that packets with source ports `ports`, by pair and lane, cross. Raises NoRouteError."""
+    """The links that packets with source ports `ports`, by pair and lane, cross. Raises NoRouteError.
+
+    `routes` are those of the switches, where they are not `instance.unsteered`.
+    """
     lanes = ports.shape[1]
     src, dst = addresses_of(instance, pairs)
     fields = FlowFields(
@@ -112,6 +115,7 @@ def paths_of_ports(
         dport=np.array([ROCE_PORT], dtype=np.uint16),
         proto=np.array([IPPROTO_UDP], dtype=np.uint8),
     )
+    routes = instance.unsteered if routes is None else routes
     return hashed_paths(links, fields, instance.experiment.ecmp_hash, routes).reshape(len(pairs), lanes, -1)
 
 

@@ -4,7 +4,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from netmodel import EcmpHash, Link, LinuxL4Hash, PortRef, Topology
+from netmodel import EcmpHash, Link, LinuxL4Hash, NextHops, PortRef, Topology
 from sdn.openflow.source_rules import ecmp_hash_of
 from testbed.arrangements import Arrangement
 from testbed.spec.placing import Job
@@ -31,6 +31,8 @@ class Experiment:
     jobs: tuple[Job, ...]
     arrangements: tuple[Arrangement, ...] = ()
     """What is set up on the fabric for the jobs."""
+    next_hops: NextHops | None = None
+    """The next hops of routers in a run, for models that choose as these did. None: switches are those of the spec."""
 
     @property
     def ranks(self) -> int:
@@ -51,7 +53,7 @@ class Experiment:
     @property
     def ecmp_hash(self) -> EcmpHash:
         """The ECMP hash of the fabric's switches."""
-        if self.spec.fabric_kind.routers:
+        if self.spec.fabric_kind.routers or self.next_hops is not None:
             return LinuxL4Hash()
         return ecmp_hash_of(self.topology, self.spec.pinning)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 
-from netmodel import Forwarding, Link, PortRef, forwarding
+from netmodel import Forwarding, Link, PortRef, forwarding, in_order_of
 from sdn.failover.detours import Detours
 from testbed.allocation.demands import Pair, busiest_s, bytes_by_pair, ideal_s, phases_of, routes_of
 from testbed.allocation.placement import leaf_of
@@ -81,7 +81,13 @@ class Instance:
     def routes(self, policy: Policy) -> Forwarding:
         """The forwarding of the switches under the policy while all links live. Raises ValueError."""
         topology, steering = self.experiment.topology, policy.steering(self.placed)
-        return forwarding(topology) if steering is None else steering.routes(topology)
+        return self.unsteered if steering is None else steering.routes(topology)
+
+    @cached_property
+    def unsteered(self) -> Forwarding:
+        """The forwarding of the switches that nothing steers, while all links live."""
+        routes = forwarding(self.experiment.topology)
+        return routes if self.experiment.next_hops is None else in_order_of(self.experiment.next_hops, routes)
 
     # Transfers
 
@@ -154,8 +160,8 @@ class Instance:
     def ports(self, policy: Policy, routes: Forwarding | None = None) -> tuple[RankPorts, ...]:
         """The source ports of every rank's device under `policy`.
 
-        `routes` are those of the fabric's switches, where they are not `netmodel.forwarding`. Raises InputError when
-        too few ports take a path that is planned.
+        `routes` are those of the fabric's switches, where they are not `unsteered`. Raises InputError when too few
+        ports take a path that is planned.
         """
         experiment = self.experiment
         return plan_ports(
@@ -166,7 +172,7 @@ class Instance:
             paths=partial(policy.planned, self.placed, list(self.planned())),
             ecmp_hash=experiment.ecmp_hash,
             nic=experiment.nic,
-            routes=routes,
+            routes=self.unsteered if routes is None else routes,
             protocol=policy.protocol,
         )
 

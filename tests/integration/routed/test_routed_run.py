@@ -12,6 +12,10 @@ import yaml
 
 from emul.routed.requirements import lack
 from testbed.analysis.link_history import fabric_ports
+from testbed.analysis.observations import Observations, RunRecord
+from testbed.cli.validation import as_routed
+from testbed.progress import Silent
+from testbed.simulate import fluid
 from testbed.spec import load
 from tests.integration.paralet import run
 
@@ -26,6 +30,12 @@ def run_with(tmp_path: Path, **changes: Any) -> tuple[dict[str, Any], dict[str, 
     spec, results = tmp_path / "spec.yaml", tmp_path / "results"
     spec.write_text(yaml.safe_dump(yaml.safe_load(SPEC.read_text()) | changes))
     return run(spec, results), json.loads((results / "routed-small" / "observations.json").read_text())
+
+
+def loaded(record: RunRecord) -> set[str]:
+    """The ports that data have left by. Acknowledgements of them are much less, and so is BGP."""
+    most = max(load.tx_bytes for load in record.links)
+    return {load.port for load in record.links if load.tx_bytes > most / 20}
 
 
 THREE_TIERS = {
@@ -58,6 +68,10 @@ def test_every_flow_goes_as_predicted_and_planned_flows_share_no_link(
         assert set(observed["next_hops"]) == choosing
         sent = [link["tx_bytes"] for link in observed["links"] if link["port"] in between]
         assert max(sent) < 1.2 * min(sent)
+    modelled = load(tmp_path / "spec.yaml", fabric="fluid")
+    for record in Observations.model_validate(observations).runs:
+        (flowing,) = fluid.observe(as_routed(modelled, record), Silent()).runs
+        assert loaded(flowing) & between == loaded(record) & between
 
 
 def test_a_run_survives_all_that_happens_to_routers(tmp_path: Path) -> None:
