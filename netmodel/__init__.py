@@ -34,7 +34,8 @@ if TYPE_CHECKING:
         derived_hash_seed,
         derived_mac,
     )
-    from netmodel.topology_yaml import LeafSpineSpec, TopologySpec, dump_topology, load_topology
+    from netmodel.topology_files import is_foreign, load_topology
+    from netmodel.topology_yaml import LeafSpineSpec, TopologySpec, dump_topology
     from netmodel.yaml_source import Document, Mistake, SpecError, load_yaml, parse_yaml
 
 __all__ = [
@@ -86,6 +87,7 @@ __all__ = [
     "forwarding",
     "in_order_of",
     "in_planes",
+    "is_foreign",
     "joined",
     "leaf_spine",
     "links_with_circuits",
@@ -135,7 +137,8 @@ _MODULES = {
         "derived_hash_seed",
         "derived_mac",
     ),
-    "topology_yaml": ("LeafSpineSpec", "TopologySpec", "dump_topology", "load_topology"),
+    "topology_files": ("is_foreign", "load_topology"),
+    "topology_yaml": ("LeafSpineSpec", "TopologySpec", "dump_topology"),
     "yaml_source": ("Document", "Mistake", "SpecError", "load_yaml", "parse_yaml"),
 }
 """The public names of every module."""

@@ -80,6 +80,21 @@ class SpecError(ValueError):
         return "\n".join(lines)
 
 
+def read_text(path: str | PathLike[str]) -> str:
+    """The text of the file at `path`. Raises SpecError, and nothing else, if it cannot be read or is too large."""
+    file = str(path)
+    try:
+        with FilePath(path).open("rb") as source:
+            raw = source.read(_MAX_BYTES + 1)  # not all of a file that has no end
+        if len(raw) > _MAX_BYTES:
+            raise _error(file, None, (), f"is larger than {_MAX_BYTES >> 20} MiB")
+        return raw.decode()
+    except OSError as error:
+        raise _error(file, None, (), f"cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise _error(file, None, (), f"is not UTF-8 text: {error.reason} at byte {error.start}") from None
+
+
 class Document:
     """A YAML file that has been read: its data, and the line of every value."""
 
@@ -91,18 +106,7 @@ class Document:
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Self:
         """The file at `path`. Raises SpecError, and nothing else, when it cannot be read or is not YAML."""
-        file = str(path)
-        try:
-            with FilePath(path).open("rb") as source:
-                raw = source.read(_MAX_BYTES + 1)  # not all of a file that has no end
-            if len(raw) > _MAX_BYTES:
-                raise _error(file, None, (), f"is larger than {_MAX_BYTES >> 20} MiB")
-            text = raw.decode()
-        except OSError as error:
-            raise _error(file, None, (), f"cannot be read: {error.strerror or error}") from None
-        except UnicodeDecodeError as error:
-            raise _error(file, None, (), f"is not UTF-8 text: {error.reason} at byte {error.start}") from None
-        return cls(text, file)
+        return cls(read_text(path), str(path))
 
     def as_model(self, model: type[_Model], context: object = None) -> _Model:
         """The data as a `model`. Raises SpecError with all mistakes that the model's validators find.

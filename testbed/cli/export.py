@@ -32,7 +32,8 @@ Form = Literal["yaml", "topo", "containerlab", "cm"]
 def export(file: Path, form: Form, output: Path | None) -> None:
     """Print the topology of FILE, or with `--to cm` its traffic, in a format of another program.
 
-    FILE is a spec or a topology: YAML, htsim's .topo, or topology.properties of floodns. Traffic needs a spec.
+    FILE is a spec or a topology: YAML, htsim's .topo, topology.properties of floodns, or topology.txt of ns-3. Traffic
+    needs a spec.
     """
     require("models", "paralet export")
     from netmodel import SpecError
@@ -65,15 +66,10 @@ def _written(topology: "Topology", form: Form) -> str:
 
 
 def _topology(file: Path) -> "Topology":
-    from netmodel import Document, TopologySpec
-    from netmodel.floodns import read_properties
-    from netmodel.htsim import read_topo
-    from testbed.traces.files import text_of
+    from netmodel import Document, TopologySpec, is_foreign, load_topology
 
-    if file.suffix == ".topo":
-        return read_topo(text_of(file), str(file))
-    if file.suffix == ".properties":
-        return read_properties(text_of(file), str(file))
+    if is_foreign(file):
+        return load_topology(file)
     document = Document.read(file)
     if not isinstance(document.data, dict) or "topology" not in document.data:
         return document.as_model(TopologySpec).topology

@@ -74,8 +74,10 @@ def fabric_of(file: Path, hash_name: HashName | None) -> "tuple[Topology, HashNa
 
 def _read(file: Path) -> "tuple[Topology, HashName]":
     """The topology, and the name of the hash that its switches use by default."""
-    from netmodel import Document, TopologySpec
+    from netmodel import Document, TopologySpec, is_foreign, load_topology
 
+    if is_foreign(file):
+        return load_topology(file), "ovs"
     document = Document.read(file)
     if not isinstance(document.data, dict) or "topology" not in document.data:
         return document.as_model(TopologySpec).topology, "ovs"

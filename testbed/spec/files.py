@@ -12,7 +12,7 @@ from typing import Any, cast
 import yaml
 from pydantic import ValidationError
 
-from netmodel import Document, Location, Mistake, SpecError, TopologySpec
+from netmodel import Document, Location, Mistake, SpecError, TopologySpec, is_foreign, load_topology
 from testbed.conflict import Conflict
 from testbed.errors import InputError
 from testbed.spec.checks import examine
@@ -124,8 +124,11 @@ def _with_topology(spec: Spec, folder: Path) -> tuple[Spec, list[Mistake]]:
     """The spec with a topology that is in place, and the mistakes in the file that has it."""
     if not isinstance(spec.topology, TopologyFile):
         return spec, []
+    file = (folder / spec.topology.file).resolve()
     try:
-        topology = Document.read((folder / spec.topology.file).resolve()).as_model(TopologySpec)
+        topology = (
+            TopologySpec.of(load_topology(file)) if is_foreign(file) else Document.read(file).as_model(TopologySpec)
+        )
     except SpecError as error:
         stand_in = TopologySpec.model_validate(_STAND_INS["topology"])
         return spec.model_copy(update={"topology": stand_in}), list(error.mistakes)

@@ -18,13 +18,15 @@ from click.testing import CliRunner, Result
 import emul
 from emul import Finding, guest, rxe, sandbox
 from emul.routed import requirements
-from netmodel import Flow, LinuxL4Hash, dump_topology, forwarding, in_order_of, load_topology, path_of
+from netmodel import Flow, LinuxL4Hash, dump_topology, fat_tree, forwarding, in_order_of, load_topology, path_of
+from netmodel.htsim import write_topo
 from netmodel.printable import printable
 from testbed import bench
 from testbed.bench import transport
 from testbed.bench.frame import Measurement, result
 from testbed.cli import main
 from testbed.errors import TestbedError
+from tests.netmodel.test_floodns import SMALL as FLOODNS
 from tests.testbed.experiments import experiment, write_spec
 from tests.testbed.run.fake_fabric import made_up
 
@@ -354,6 +356,37 @@ def test_predict_lists_paths_through_a_switch_of_any_tier(tmp_path: Path, switch
     found = json.loads(done.stdout)["paths"]
     assert len(found) == paths
     assert all(switch in path["nodes"] for path in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.topo", write_topo(fat_tree(4, 10**11))),
+        (
+            "topology.txt",
+            "5 2 5\n3 4\n0 3 1Gbps 1us 0\n1 3 1Gbps 1us 0\n2 4 1Gbps 1us 0\n3 4 1Gbps 1us 0\n3 4 1Gbps 1us 0\n",
+        ),
+        ("topology.properties", FLOODNS),
+    ],
+)
+def test_commands_take_topologies_of_other_programs_by_the_names_of_their_files(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    (fabric := tmp_path / name).write_text(text)
+    topology = load_topology(fabric)
+    src, dst = topology.hosts[0].name, topology.hosts[-1].name
+    answer = json.loads(paralet("predict", src, dst, 50000, "--topology", fabric, "--json").stdout)
+    assert (answer["paths"][0]["nodes"][0], answer["paths"][0]["nodes"][-1]) == (src, dst)
+    policies = [{"name": "ecmp", "policy": "ecmp"}]
+    changes = {"fabric": "fluid", "placement": {"hosts": [src, dst]}, "policies": policies}
+    spec = write_spec(tmp_path, topology={"file": name}, **changes)
+    done = paralet("run", spec, "--results", tmp_path / "results")
+    assert done.exit_code == 0, done.output
+    again = paralet("report", tmp_path / "results" / "small")  # its spec has the topology in full
+    assert again.exit_code == 0, again.output
+    fabric.write_text(text.replace("1", "x", 1))
+    assert_refused(paralet("predict", src, dst, 50000, "--topology", fabric), f"{name}:")
+    assert_refused(paralet("run", spec), f"{name}:")
 
 
 def test_predict_says_for_how_long_packets_are_under_way_where_links_have_delays(tmp_path: Path) -> None:
