@@ -13,41 +13,23 @@ export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS=atexit_sleep_ms=50 # the default is a second for each process
 
-trap 'kill 0' INT # a command in the background ignores Ctrl-C
-
 failed=()
-building= # the process that builds the next tree
 
-# build TREE CMAKE_OPTION...: begins to build the targets that the tests need, at the lowest priority. Tests mostly wait,
-# and leave much of the processors to it.
-build() {
-    local tree=$1
-    shift
-    { nice -n 19 cmake -S . -B "$tree" -G Ninja -DPARALET_TESTS=ON "$@" &&
-        nice -n 19 cmake --build "$tree" "${targets[@]}"; } >"$tree.log" 2>&1 &
-    building=$!
-}
-
-# built TITLE TREE: waits for what `build` began.
-built() {
+# suite TITLE TREE CMAKE_OPTION...: builds the targets that the tests need, and runs the tests with `runner`.
+suite() {
     local title=$1 tree=$2 start=$SECONDS
-    if wait "$building"; then
-        echo "test-native: $title: waited $((SECONDS - start)) s for its build"
-    else
+    shift 2
+    echo "test-native: $title"
+    if ! { cmake -S . -B "$tree" -G Ninja -DPARALET_TESTS=ON "$@" && cmake --build "$tree" "${targets[@]}"; } >"$tree.log" 2>&1; then
         tail -n 80 "$tree.log" >&2
         failed+=("$title (build)")
-        return 1
+        return
     fi
-}
-
-# suite TITLE TREE: runs the tests with `runner`. Those that fail run again when nothing is built beside them.
-suite() {
-    local title=$1 tree=$2
+    echo "test-native: $title: built in $((SECONDS - start)) s"
     local tests=("${runner[@]}" ctest --test-dir "$tree" --output-on-failure --no-tests=error --timeout 300 "${selected[@]}")
     local log=$tree/Testing/Temporary names
-    # Every test takes free ports, so the tests of a suite can run side by side.
+    # Every test takes free ports, so the tests of a suite can run side by side. They wait for most of the time.
     "${tests[@]}" --parallel $((2 * $(nproc))) && return
-    while kill -0 "$building" 2>/dev/null; do sleep 1; done
     if names=$(cut -d: -f2 "$log/LastTestsFailed.log") && ! grep -qE 'Sanitizer|runtime error: ' "$log/LastTest.log" &&
         "${tests[@]}" --rerun-failed; then
         echo "test-native: $title: passed only the second time: ${names//$'\n'/ }"
@@ -65,23 +47,16 @@ selected=()
 # Of the trees that only tests use. Users' compilers may be newer and warn of more.
 strict=-DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 # The tree of setup.py: what it built for the Python packages is not compiled again.
-readonly release=build/cmake/release
+suite "as it ships" build/cmake/release
 # The tree of scripts/fuzz.sh: the tests and the fuzzers share the engine.
-readonly clang=build/cmake/clang
-readonly tsan=build/cmake/tsan
-build $release
-built "as it ships" $release && ready=1 || ready=
-build $clang "$strict" -DPARALET_FUZZ=ON -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14
-[[ -z $ready ]] || suite "as it ships" $release
-built "with AddressSanitizer and UBSan" $clang && ready=1 || ready=
-targets=("${threaded[@]}")
-build $tsan "$strict" -DPARALET_SANITIZE=thread
-[[ -z $ready ]] || suite "with AddressSanitizer and UBSan" $clang
+suite "with AddressSanitizer and UBSan" build/cmake/clang "$strict" -DPARALET_FUZZ=ON -DCMAKE_C_COMPILER=clang-14 \
+    -DCMAKE_CXX_COMPILER=clang++-14
 # ThreadSanitizer needs a memory layout that kernels with much address randomisation do not give.
 ! setarch -R true 2>/dev/null || runner=(setarch -R)
 # Tests without a second thread take half of the time, and there are no races to find in them.
+targets=("${threaded[@]}")
 selected=(--exclude-regex '^(soft/|wire/|collectives/|verbs/send_queue|path_client/(messages|session)|engine/handshake|packet_|link_delay_|plugin_poll_deadline)')
-! built "with ThreadSanitizer" $tsan || suite "with ThreadSanitizer" $tsan
+suite "with ThreadSanitizer" build/cmake/tsan "$strict" -DPARALET_SANITIZE=thread
 echo "test-native: fuzzers (with AddressSanitizer and UBSan)"
 scripts/fuzz.sh 2000 || failed+=(fuzzers)
 
