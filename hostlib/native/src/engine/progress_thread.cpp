@@ -7,7 +7,7 @@
 #include <ctime>
 #include <utility>
 
-#include "engine/adaptive_spin.hpp"
+#include "base/adaptive_spin.hpp"
 
 namespace paralet {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 
-#include "engine/adaptive_spin.hpp"
+#include "base/adaptive_spin.hpp"
 
 namespace paralet {
 namespace {
