@@ -97,6 +97,9 @@ class Device:
     ``path_mtu``
         Payload bytes per packet, at most: 256, 512, 1024, 2048 or 4096. None: for each peer the largest that the MTU of
         the route to it allows, or with ``verbs`` that of the NIC's port.
+    ``shards``
+        For ``soft`` and ``tcp``: cores that move the device's packets, at most as many as lanes; 1 to 16. 0: one for
+        each 25 Gbit/s of the NIC, on at most half of the cores that the process may use.
     ``line_rate_bps``
         Paces all lanes together, each at its share; 1 to 1e15. None: no pacing.
     ``base_rtt_s``
@@ -182,6 +185,7 @@ class Device:
         address: str,
         *,
         lanes: int = 8,
+        shards: int = 1,
         policy: Policy = "ecmp",
         ports: Mapping[str, Sequence[int]] | None = None,
         seed: int | None = None,

@@ -18,6 +18,7 @@ ALLOWED: dict[str, set[str]] = {
     "soft": {"base", "wire", "backend"},
     "tcp": {"base", "wire", "backend"},
     "verbs": {"base", "wire", "backend"},
+    "sharded": {"base", "backend"},
     "fused": {"base", "backend"},
     "prober": {"base", "wire"},
     "path_client": {"base", "wire", "paths"},
@@ -56,7 +57,7 @@ def test_folders_include_only_folders_below_them() -> None:
         folder = name.split("/")[0]
         allowed = ALLOWED[folder] | {folder}
         if name == BACKENDS:
-            allowed |= {"soft", "tcp", "verbs", "fused"}
+            allowed |= {"soft", "tcp", "verbs", "sharded", "fused"}
         wrong += [
             f"{name}: {included}"
             for included in INCLUDE.findall(path.read_text())

@@ -89,6 +89,7 @@ struct DeviceEnd {
     DeviceOptions out;
     out.address = side == Side::kNear ? c.near : c.far;
     out.policy.lanes = 8;
+    out.shards = c.shards;
     out.busy_poll = 10 * kSecond;
     set_back_end(out, back_end);
     return out;

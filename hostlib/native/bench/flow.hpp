@@ -38,6 +38,7 @@ struct FlowCase {
   std::uint64_t message_bytes = 1 << 20;
   std::uint64_t total_bytes = 256 << 20;  ///< of each pair in each direction, about
   unsigned ahead = 16;                    ///< receives posted ahead; up to 16 sends are in progress
+  unsigned shards = 1;                    ///< of each device
   unsigned cores = 1;                     ///< of each side of a pair, as far as there are so many
   unsigned pairs = 1;                     ///< pairs of threads that exchange messages at the same time
   bool both_ways = false;                 ///< each thread sends and receives

@@ -122,6 +122,8 @@ void one_flow(int argc, char** argv) {
       c.total_bytes = number(option, text);
     } else if (option == "--ahead") {
       c.ahead = static_cast<unsigned>(number(option, text));
+    } else if (option == "--shards") {
+      c.shards = static_cast<unsigned>(number(option, text));
     } else if (option == "--cores") {
       c.cores = static_cast<unsigned>(number(option, text));
     } else if (option == "--pairs") {
@@ -189,7 +191,7 @@ Arguments parse(int argc, char** argv) {
         "       such as: paralet-bench transport --case \"1 MiB\"\n"
         "                paralet-bench scale --case \"128 lanes, 64 peers\"\n"
         "       paralet-bench flow [--transport BACK_END|stream|sockets:TxS] [--bytes N] [--total N] [--ahead N]\n"
-        "           [--cores N] [--pairs N] [--ways 1|2] [--near IP] [--far IP] [--far-namespace FILE]\n");
+        "           [--shards N] [--cores N] [--pairs N] [--ways 1|2] [--near IP] [--far IP] [--far-namespace FILE]\n");
     std::exit(2);
   }
   return out;

@@ -30,6 +30,18 @@ inline constexpr unsigned kMaxMembers = 4;
 /// The QPN of a fused back end names the QP's member in its upper eight bits. Of others these are 0.
 constexpr unsigned member_of(std::uint32_t qpn) { return qpn >> 24; }
 
+/// Shards of a back end that moves packets on several cores, at most.
+inline constexpr unsigned kMaxShards = 16;
+/// The shard that gave a QPN, of `shards`.
+constexpr std::size_t shard_of(std::uint32_t qpn, std::size_t shards) { return (qpn & 0xFFFFFF) % shards; }
+/// The QPNs that one shard of several may give.
+struct QpnShare {
+  unsigned shard = 0;
+  unsigned shards = 1;
+};
+/// An unpredictable QPN of the share, of 24 bits.
+std::uint32_t random_qpn(const QpnShare& share);
+
 struct QpIdentity {
   std::uint32_t qpn = 0;
   std::uint32_t first_psn = 0;  ///< of `tcp`, which has no PSNs: 32 random bits that the peer shows
@@ -124,6 +136,10 @@ class Backend {
   [[nodiscard]] virtual Transport transport() const { return Transport::kRoce; }
   /// Where QPs receive; of `tcp` a TCP port.
   [[nodiscard]] virtual std::uint16_t udp_port() const = 0;
+  /// Back ends that act as this one, each on a core of its own.
+  [[nodiscard]] virtual unsigned shards() const { return 1; }
+  /// Where QPs of the shards 1, 2, .. receive.
+  [[nodiscard]] virtual std::vector<std::uint16_t> further_ports() const { return {}; }
   [[nodiscard]] virtual std::uint32_t max_path_mtu() const = 0;
   /// The largest path MTU on the route from this member to an address, as far as the host knows.
   [[nodiscard]] virtual std::uint32_t path_mtu_to(unsigned member, const IpAddress& remote) const {
@@ -134,6 +150,11 @@ class Backend {
   [[nodiscard]] virtual double port_rate_bps() const { return 0; }
   /// Memory that peers may write to; returns the rkey, never 0. Throws DeviceError.
   virtual std::uint32_t register_memory(std::byte* base, std::uint64_t length) = 0;
+  /// The same under the rkey that the first shard of a device has given it.
+  virtual void register_as(std::uint32_t rkey, std::byte* base, std::uint64_t length) {
+    static_cast<void>(rkey), static_cast<void>(base), static_cast<void>(length);
+    throw DeviceError("this back end has no shards");
+  }
   /// Memory that only sends read. Returns the value for WorkRequest::memory and deregister_memory, 0 where nothing has
   /// to be registered. Throws DeviceError.
   virtual std::uint32_t register_source(const std::byte* base, std::uint64_t length) {
@@ -179,9 +200,9 @@ class Backend {
   [[nodiscard]] virtual bool sets_up_concurrently() const { return false; }
   /// Throws DeviceError when there are no more QPs.
   virtual QpIdentity create_qp() = 0;
-  /// The same on this member.
-  virtual QpIdentity create_qp_on(unsigned member) {
-    static_cast<void>(member);
+  /// The same on this member, and on the shard of this lane.
+  virtual QpIdentity create_qp_on(unsigned member, unsigned lane) {
+    static_cast<void>(member), static_cast<void>(lane);
     return create_qp();
   }
   /// Before the QP is connected: what it offers. Afterwards: what both sides agreed on.
@@ -217,6 +238,8 @@ class Backend {
   virtual void post_receive(const ReceiveBuffer& buffer) = 0;
   [[nodiscard]] virtual PathEstimate estimate(std::uint32_t qpn) const = 0;
   [[nodiscard]] virtual QpStatistics statistics(std::uint32_t qpn) const = 0;
+  /// The same without waiting for a shard; of a QP with work it may be a millisecond old, of others older.
+  [[nodiscard]] virtual QpStatistics recent_statistics(std::uint32_t qpn) const { return statistics(qpn); }
   [[nodiscard]] virtual Discards discards() const = 0;
   /// Whether the network port is down. False where the back end does not know.
   [[nodiscard]] virtual bool port_down() const { return false; }
@@ -249,6 +272,8 @@ class Backend {
   virtual bool flush(Nanos now) = 0;
   /// Sends what was held back to be sent together with more, such as acknowledgements. Call it before sleeping.
   virtual void settle(Nanos now) = 0;
+  /// After `settle`, and before `deadline` says how long: the caller sleeps until then, or until event_fd is readable.
+  virtual void rest() {}
   /// When progress, flush or settle has work even if nothing arrives.
   [[nodiscard]] virtual Nanos deadline(Nanos now) const = 0;
   /// Readable when something arrived.

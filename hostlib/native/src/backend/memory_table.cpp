@@ -12,6 +12,10 @@ std::uint32_t MemoryTable::add(std::byte* base, std::uint64_t length) {
   }
 }
 
+void MemoryTable::add_as(std::uint32_t rkey, std::byte* base, std::uint64_t length) {
+  regions_.insert_or_assign(rkey, Region{base, length, false});
+}
+
 void MemoryTable::retire(std::uint32_t rkey) {
   if (const auto found = regions_.find(rkey); found != regions_.end()) found->second.retired = true;
 }

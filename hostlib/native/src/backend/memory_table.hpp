@@ -13,6 +13,8 @@ class MemoryTable {
  public:
   /// Returns an unpredictable rkey that no live region has.
   std::uint32_t add(std::byte* base, std::uint64_t length);
+  /// The same under an rkey of another table, which has the same regions as this one.
+  void add_as(std::uint32_t rkey, std::byte* base, std::uint64_t length);
   /// Returns the memory to the caller. Until the region is removed, data for it is accepted and dropped.
   void retire(std::uint32_t rkey);
   [[nodiscard]] bool retired(std::uint32_t rkey) const;

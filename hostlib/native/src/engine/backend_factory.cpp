@@ -5,7 +5,9 @@
 
 #include "backend/rc_timing.hpp"
 #include "base/interfaces.hpp"
+#include "engine/shard_count.hpp"
 #include "fused/fused_backend.hpp"
+#include "sharded/sharded_backend.hpp"
 #include "soft/soft_backend.hpp"
 #include "tcp/tcp_backend.hpp"
 #include "verbs/verbs_backend.hpp"
@@ -108,16 +110,35 @@ Nanos target_queue(const DeviceOptions& options) {
 
 namespace {
 
-std::unique_ptr<Backend> make_one(const DeviceOptions& options) {
+std::unique_ptr<Backend> make_shard(const DeviceOptions& options, const QpnShare& qpns) {
   switch (options.backend) {
-    case BackendKind::kSoft:
-      return std::make_unique<SoftBackend>(soft_options(options));
-    case BackendKind::kTcp:
-      return std::make_unique<TcpBackend>(tcp_options(options));
+    case BackendKind::kSoft: {
+      SoftOptions soft = soft_options(options);
+      soft.qpns = qpns;
+      return std::make_unique<SoftBackend>(soft);
+    }
+    case BackendKind::kTcp: {
+      TcpOptions tcp = tcp_options(options);
+      tcp.qpns = qpns;
+      return std::make_unique<TcpBackend>(tcp);
+    }
     case BackendKind::kVerbs:
       break;
   }
   return open_verbs(verbs_options(options));
+}
+
+std::unique_ptr<Backend> make_one(const DeviceOptions& options) {
+  const unsigned count = shard_count(options);
+  if (count == 1) return make_shard(options, {});
+  DeviceOptions one = options;
+  one.line_rate_bps /= count;  // the rate is of all shards together
+  std::vector<std::unique_ptr<Backend>> shards;
+  for (unsigned i = 0; i < count; ++i) {
+    shards.push_back(make_shard(one, {.shard = i, .shards = count}));
+    ++one.faults.seed;  // shards have different faults
+  }
+  return std::make_unique<ShardedBackend>(std::move(shards));
 }
 
 }  // namespace

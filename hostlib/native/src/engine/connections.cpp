@@ -122,6 +122,7 @@ handshake::Endpoint Connections::endpoint(const Peer& peer) const {
   handshake::Endpoint out{.device = context_.guid,
                           .address = context_.options.address,
                           .udp_port = context_.nics.front().udp_port,
+                          .further_ports = shard_.backend().member(0).further_ports(),
                           .path_mtu = peer.path_mtu,
                           .qps = {},
                           .max_ip_id = shard_.backend().max_ip_id(),

@@ -48,13 +48,17 @@ std::uint64_t flowlet_bytes(double bdp_bytes, unsigned m, std::uint32_t path_mtu
 std::uint64_t flowlet_size(const FlowletRule& rule) {
   constexpr std::uint64_t kMost = 2 * 1024 * 1024;
   constexpr std::uint64_t kLeast = 16 * 1024;
+  constexpr std::uint64_t kLeastOfShard = 128 * 1024;  // below, what a shard saves is what the flowlets cost
   constexpr Nanos kDefaultRtt = 1 * kMillisecond;
   const auto formula = [&](double rate_bps, Nanos rtt) {
     return flowlet_bytes(rate_bps / 8 * to_seconds(rtt), rule.lanes, rule.path_mtu);
   };
   if (rule.bytes) return std::max<std::uint64_t>(1, *rule.bytes);
   if (rule.line_rate_bps > 0) return formula(rule.line_rate_bps, rule.rtt > 0 ? rule.rtt : kDefaultRtt);
-  if (rule.port_rate_bps <= 0 || rule.rtt <= 0) return kMost;
+  if (rule.port_rate_bps <= 0 || rule.rtt <= 0) {
+    if (rule.shards == 1) return kMost;
+    return std::clamp((rule.message_bytes + rule.shards - 1) / rule.shards, kLeastOfShard, kMost);
+  }
   return std::clamp(formula(rule.port_rate_bps, rule.rtt), kLeast, kMost);
 }
 

@@ -25,12 +25,14 @@ struct FlowletRule {
   double port_rate_bps = 0;            ///< of the NIC's port, 0: unknown
   Nanos rtt = 0;                       ///< of the idle network, 0: not measured yet
   unsigned lanes = 1;
-  std::uint32_t path_mtu = 1024;  ///< payload bytes
+  unsigned shards = 1;              ///< of the device
+  std::uint64_t message_bytes = 0;  ///< used with several shards
+  std::uint32_t path_mtu = 1024;    ///< payload bytes
 };
 
 /// S in bytes: the option, else 4 BDP / m with the line rate or the port's rate. By the port's rate S is between 16
 /// KiB, below which the host and not the link limits the rate, and 2 MiB. It is 2 MiB where no rate is known, and where
-/// there is only the port's rate and no round trip.
+/// there is only the port's rate and no round trip; with several shards less, so that each gets a part of the message.
 std::uint64_t flowlet_size(const FlowletRule& rule);
 
 /// A message cut into flowlets. Their number has 16 bits on the wire, so very large messages get larger flowlets.

@@ -73,6 +73,11 @@ void Front::settle(Nanos t) {
   shard_.backend().settle(t);
 }
 
+void Front::rest(Nanos t) {
+  settle(t);
+  shard_.backend().rest();
+}
+
 Nanos Front::next_deadline(Nanos t) const {
   if (parts_.advertisements.waiting()) return t;
   return std::min({shard_.backend().deadline(t), context_.next_housekeeping, parts_.policy->deadline()});
@@ -339,7 +344,7 @@ bool Front::keep_peer(Peer& peer, Nanos t) {
     const unsigned member = member_of(lane.qp.qpn);
     const bool goes =
         peer.has_other_path(member) && !peer.fusion->members[member].delivers() && shard_.past_timeout(lane.qp.qpn);
-    const std::uint64_t timeouts = shard_.backend().statistics(lane.qp.qpn).counters.timeouts;
+    const std::uint64_t timeouts = shard_.backend().recent_statistics(lane.qp.qpn).counters.timeouts;
     if (!goes && timeouts > lane.timeouts_seen) parts_.ports.consult_policy(peer, i);
     parts_.ports.leave_if_dead(peer, i);
   }

@@ -44,6 +44,8 @@ class Front final : public PeerEvents {
   bool flush(Nanos now) PARALET_REQUIRES(progress_lock);
   /// Sends the advertisements and acknowledgements that were kept back to be sent together with more.
   void settle(Nanos now) PARALET_REQUIRES(progress_lock);
+  /// The same for a thread that then sleeps until `next_deadline`, or until a socket is ready.
+  void rest(Nanos now) PARALET_REQUIRES(progress_lock);
   /// When a step has work even if nothing arrives.
   [[nodiscard]] Nanos next_deadline(Nanos now) const PARALET_REQUIRES(progress_lock);
 

@@ -51,6 +51,7 @@ struct Fusion {
     IpAddress address;           ///< of the peer's
     std::uint16_t tcp_port = 0;  ///< where to join, on the connecting side
     std::uint16_t udp_port = 0;
+    std::vector<std::uint16_t> further_ports;  ///< of its shards 1, 2, ..
     std::uint16_t max_ip_id = kDefaultMaxIpId;
     Ece ece;
     bool up = false;            ///< its channel is open: TCP has shown that the path works

@@ -179,6 +179,19 @@ IpAddress read_ipv6(Reader& r) {
   return out;
 }
 
+void write_ports(Writer& w, const std::vector<std::uint16_t>& ports) {
+  for (const std::uint16_t port : ports) w.u16(port);
+}
+
+std::vector<std::uint16_t> read_ports(Reader& r, std::size_t count) {
+  std::vector<std::uint16_t> out;
+  for (std::size_t i = 0; i < count && r.ok(); ++i) {
+    out.push_back(r.u16());
+    if (out.back() == 0) r.spoil();
+  }
+  return out;
+}
+
 void write(Writer& w, const Endpoint& e) {
   w.bytes(e.device);
   w.u32(e.address.ipv4());
@@ -186,11 +199,14 @@ void write(Writer& w, const Endpoint& e) {
   w.u32(e.path_mtu);
   w.u16(static_cast<std::uint16_t>(e.qps.size()));
   for (const QpIdentity& qp : e.qps) write(w, qp);
-  if (e.max_ip_id == kDefaultMaxIpId && e.ece == Ece{} && e.address.is_ipv4() && e.further.empty()) return;
+  if (e.max_ip_id == kDefaultMaxIpId && e.ece == Ece{} && e.address.is_ipv4() && e.further.empty() &&
+      e.further_ports.empty()) {
+    return;
+  }
   w.u16(e.max_ip_id);
   write(w, e.ece);
   if (!e.address.is_ipv4()) write_address(w, e.address);
-  if (e.further.empty()) return;
+  if (e.further.empty() && e.further_ports.empty()) return;
   w.bytes(e.join);
   w.u8(static_cast<std::uint8_t>(e.further.size()));
   for (const Endpoint::Member& member : e.further) {
@@ -199,19 +215,17 @@ void write(Writer& w, const Endpoint& e) {
     w.u16(member.max_ip_id);
     write(w, member.ece);
   }
+  if (e.further_ports.empty()) return;
+  w.u8(static_cast<std::uint8_t>(e.further_ports.size()));
+  write_ports(w, e.further_ports);
+  for (const Endpoint::Member& member : e.further) write_ports(w, member.further_ports);
 }
 
-/// The number of members after the first. Spoils the reader when it is 0 or more than a device may have.
-std::size_t read_further(Reader& r) {
-  const std::size_t count = r.u8();
-  if (count > 0 && count < kMaxMembers) return count;
-  r.spoil();
-  return 0;
-}
-
+/// Members, and the ports of shards. One of the two is not empty.
 void read_members(Reader& r, Endpoint& e) {
   r.bytes(e.join);
-  const std::size_t count = read_further(r);
+  const std::size_t count = r.u8();
+  if (count >= kMaxMembers) r.spoil();
   for (std::size_t i = 0; i < count && r.ok(); ++i) {
     Endpoint::Member member;
     member.address = read_address(r);
@@ -221,6 +235,11 @@ void read_members(Reader& r, Endpoint& e) {
     if (member.udp_port == 0) r.spoil();
     e.further.push_back(member);
   }
+  if (count > 0 && r.complete()) return;
+  const std::size_t ports = r.u8();
+  if (ports == 0 || ports >= kMaxShards) r.spoil();
+  e.further_ports = read_ports(r, ports);
+  for (Endpoint::Member& member : e.further) member.further_ports = read_ports(r, ports);
 }
 
 Endpoint read_endpoint(Reader& r) {

@@ -48,12 +48,14 @@ struct Endpoint {
   struct Member {
     IpAddress address;
     std::uint16_t udp_port = 0;
+    std::vector<std::uint16_t> further_ports;
     std::uint16_t max_ip_id = kDefaultMaxIpId;
     Ece ece;
   };
   Guid device{};
   IpAddress address;
   std::uint16_t udp_port = 0;
+  std::vector<std::uint16_t> further_ports;  ///< of the shards 1, 2, .. of member 0; other members have as many
   std::uint32_t path_mtu = 0;
   std::vector<QpIdentity> qps;
   std::uint16_t max_ip_id = kDefaultMaxIpId;

@@ -68,7 +68,7 @@ void LanePorts::leave_dead_path(Peer& peer, unsigned index) {
 void LanePorts::consult_policy(Peer& peer, unsigned index, unsigned unheard) {
   if (!watches_lanes_) return;
   Lane& lane = peer.lanes[index];
-  const QpStatistics statistics = shard_.backend().statistics(lane.qp.qpn);
+  const QpStatistics statistics = shard_.backend().recent_statistics(lane.qp.qpn);
   const std::uint64_t timeouts = statistics.counters.timeouts - lane.timeouts_seen + unheard;
   lane.timeouts_seen = statistics.counters.timeouts;
   if (lane.moving_to) {  // already decided; but if the path went silent meanwhile, do not wait for its flowlets
@@ -77,7 +77,7 @@ void LanePorts::consult_policy(Peer& peer, unsigned index, unsigned unheard) {
   }
   if (lane.renewal || lane.changing_to) return;  // a move is in progress; completions may belong to the old path
   LaneTimes times(statistics);
-  for (const Lane& other : peer.lanes) times.compare(shard_.backend().statistics(other.qp.qpn));
+  for (const Lane& other : peer.lanes) times.compare(shard_.backend().recent_statistics(other.qp.qpn));
   const LaneView view{.peer = peer.name(),
                       .lane = index,
                       .port = lane.port,

@@ -63,6 +63,7 @@ std::vector<handshake::Endpoint::Member> Members::further_members(const Peer& pe
   for (unsigned i = 1; peer.fusion && i < peer.fusion->members.size(); ++i) {
     out.push_back({.address = context_.own_address(i),
                    .udp_port = shard_.backend().member(i).udp_port(),
+                   .further_ports = shard_.backend().member(i).further_ports(),
                    .max_ip_id = shard_.backend().member(i).max_ip_id(),
                    .ece = shard_.backend().ece(peer.lanes[i].qp.qpn)});  // of the member on which lane i starts
   }

@@ -165,6 +165,10 @@ std::vector<Option> make_options() {
       {"lanes", "PARALET_LANES", kInteger, IntegerBounds{1, 1024}, nullptr,
        "m, the number of lanes of a device. All connections to a peer share m QPs, one per lane.",
        PARALET_FIELD(policy.lanes)},
+      {"shards", "PARALET_SHARDS", kInteger, IntegerBounds{0, kMaxShards}, nullptr,
+       "For backends soft and tcp: cores that move a device's packets, at most as many as lanes. 0: one for each 25 Gbit/s "
+       "of the NIC, on at most half of the process's cores.",
+       PARALET_FIELD(shards)},
       {"policy", "PARALET_POLICY", kChoice, names(kPolicies), nullptr,
        "How the lanes' UDP source ports are chosen. ecmp: at random. pinned: from a table. adaptive: at random, and a "
        "lane that times out or whose round trip stays bad moves. controller: by the path service for elephants, at "
@@ -504,6 +508,14 @@ void check_combination(const DeviceOptions& options, const OptionSpelling& spell
                                   std::to_string(policy.lanes) +
                                   " different source ports, one for each lane: TCP lanes to one peer cannot share one");
     }
+  }
+  if (options.shards != 1 && options.backend == BackendKind::kVerbs) {
+    throw std::invalid_argument(spelled("shards") + " is only for " + setting("backend", "soft") +
+                                " and 'tcp': an RDMA NIC " + "moves packets itself");
+  }
+  if (options.shards > 1 && policy.kind == PolicyKind::kController) {
+    throw std::invalid_argument(spelled("shards") + " must be 1 with " + setting("policy", "controller") +
+                                ": the path service plans for one destination port");
   }
   if (options.window_packets && options.congestion_control != "fixed_window") {
     throw std::invalid_argument(spelled("window_packets") + " is only for " +

@@ -39,6 +39,7 @@ struct DeviceOptions {
   IpAddress address;
   std::vector<IpAddress> fused_with;  ///< further NICs that act as one with `address`
   BackendKind backend = BackendKind::kSoft;
+  std::uint32_t shards = 1;  ///< cores that move packets (shard_count.hpp); 0: as many as the machine and the NIC allow
   RdmaOptions rdma;
   std::uint8_t traffic_class = 0;  ///< IPv4 TOS byte: DSCP and ECN bits; without the latter, soft sets them itself
   PolicyOptions policy;

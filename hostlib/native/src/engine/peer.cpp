@@ -2,6 +2,15 @@
 #include "engine/peer.hpp"
 
 namespace paralet {
+namespace {
+
+/// Where a QP receives: at the port of its shard.
+std::uint16_t port_of(std::uint32_t qpn, std::uint16_t first, const std::vector<std::uint16_t>& further) {
+  const std::size_t shard = shard_of(qpn, 1 + further.size());
+  return shard == 0 ? first : further[shard - 1];
+}
+
+}  // namespace
 
 bool Peer::fits(const handshake::Endpoint& remote) const {
   const std::size_t further = fusion ? fusion->members.size() - 1 : 0;
@@ -20,6 +29,7 @@ void Peer::take_members(const handshake::Endpoint& remote) {
     Fusion::Member& member = fusion->members[i];
     member.address = i == 0 ? remote.address : remote.further[i - 1].address;
     member.udp_port = i == 0 ? remote.udp_port : remote.further[i - 1].udp_port;
+    member.further_ports = i == 0 ? remote.further_ports : remote.further[i - 1].further_ports;
     member.max_ip_id = i == 0 ? remote.max_ip_id : remote.further[i - 1].max_ip_id;
     member.ece = i == 0 ? remote.ece : remote.further[i - 1].ece;
   }
@@ -27,7 +37,7 @@ void Peer::take_members(const handshake::Endpoint& remote) {
 
 RemoteQp Peer::remote_qp(const QpIdentity& qp, const Ece& ece) const {
   RemoteQp out{.address = address,
-               .udp_port = udp_port,
+               .udp_port = port_of(qp.qpn, udp_port, further_ports),
                .qpn = qp.qpn,
                .first_psn = qp.first_psn,
                .path_mtu = path_mtu,
@@ -36,7 +46,7 @@ RemoteQp Peer::remote_qp(const QpIdentity& qp, const Ece& ece) const {
   if (fusion) {
     const Fusion::Member& member = fusion->members[member_of(qp.qpn)];
     out.address = member.address;
-    out.udp_port = member.udp_port;
+    out.udp_port = port_of(qp.qpn, member.udp_port, member.further_ports);
     out.max_ip_id = member.max_ip_id;
   }
   return out;

@@ -56,6 +56,7 @@ struct Peer {
   handshake::Guid device{};
   IpAddress address;
   std::uint16_t udp_port = 0;                 ///< where it receives packets; known in kReady
+  std::vector<std::uint16_t> further_ports;   ///< the same for its shards 1, 2, ..
   std::uint16_t max_ip_id = kDefaultMaxIpId;  ///< highest IPv4 identification of its packets
   bool initiator = false;                     ///< we connected to it
   bool eager = false;                         ///< both sides send short messages eagerly

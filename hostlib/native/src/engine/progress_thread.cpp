@@ -50,7 +50,7 @@ void ProgressThread::run() {
       } else if (t - last_work >= context_.options.busy_poll) {
         spins = spin.keeps_spinning(t - last_work - context_.options.busy_poll);
         if (!spins) {
-          front_.settle(t);
+          front_.rest(t);
           until = front_.next_deadline(t);
         }
       }

@@ -91,7 +91,7 @@ void QpSetUp::create_qps(Peer& peer, std::function<void()> next) {
   for (std::size_t i = 0; i < peer.lanes.size(); ++i) members.push_back(peer.first_member(i));
   const auto work = [created, members = std::move(members)](Backend& backend) {
     try {
-      for (const unsigned member : members) created->qps.push_back(backend.create_qp_on(member));
+      for (unsigned i = 0; i < members.size(); ++i) created->qps.push_back(backend.create_qp_on(members[i], i));
     } catch (const DeviceError& error) {
       created->error = error.what();
     }
@@ -152,6 +152,7 @@ void QpSetUp::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fu
   begin_setup(peer);
   peer.path_mtu = std::min(peer.path_mtu, remote.path_mtu);
   peer.udp_port = remote.udp_port;
+  peer.further_ports = remote.further_ports;
   peer.max_ip_id = remote.max_ip_id;
   if (peer.fusion) peer.take_members(remote);
   // The connecting side's m sets the number of lanes. A side with fewer repeats the ports of its own lanes.
@@ -232,9 +233,9 @@ void QpSetUp::create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port, un
   lane.renewal->setting_up = true;
   ++peer.setups;
   const auto qp = std::make_shared<QpIdentity>();
-  const auto work = [qp, member](Backend& backend) {
+  const auto work = [qp, member, index](Backend& backend) {
     try {
-      *qp = backend.create_qp_on(member);
+      *qp = backend.create_qp_on(member, index);
     } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): QP number 0 says so
     }
   };

@@ -101,12 +101,14 @@ void Sends::match(Connection& connection) {
 // -- flowlets -----------------------------------------------------------------------------------------------------
 
 /// S in bytes (ParaLet, section 5.2), with base_rtt or the smallest measured round trip.
-std::uint64_t Sends::flowlet_size(const Peer& peer) const {
+std::uint64_t Sends::flowlet_size(const Peer& peer, std::uint64_t message_bytes) const {
   FlowletRule rule{.bytes = context_.options.flowlet_bytes,
                    .line_rate_bps = context_.options.line_rate_bps,
                    .port_rate_bps = shard_.backend().port_rate_bps(),
                    .rtt = context_.options.base_rtt.value_or(0),
                    .lanes = static_cast<unsigned>(peer.lanes.size()),
+                   .shards = shard_.backend().shards(),
+                   .message_bytes = message_bytes,
                    .path_mtu = peer.path_mtu};
   const bool by_rate = !rule.bytes && (rule.line_rate_bps > 0 || rule.port_rate_bps > 0);
   if (!by_rate || rule.rtt > 0) return paralet::flowlet_size(rule);
@@ -138,7 +140,8 @@ void Sends::start_message(std::shared_ptr<Request> request, const handshake::Adv
   const bool mouse = request->length <= context_.options.mice_bytes.value_or(peer.path_mtu);
   request->advertisement = advertisement;
   request->next_flowlet = request->posted = request->finished = 0;
-  request->flowlets.emplace(request->length, mouse ? std::max<std::uint64_t>(1, request->length) : flowlet_size(peer),
+  request->flowlets.emplace(request->length,
+                            mouse ? std::max<std::uint64_t>(1, request->length) : flowlet_size(peer, request->length),
                             peer.path_mtu);
   if (request->trace) request->trace->expect(request->flowlets->count);
   connection.in_flight.push_back(request);

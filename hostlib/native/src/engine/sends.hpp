@@ -63,7 +63,8 @@ class Sends {
   void start_message(std::shared_ptr<Request> request, const handshake::Advertisement& advertisement)
       PARALET_REQUIRES(progress_lock);
   void post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) PARALET_REQUIRES(progress_lock);
-  [[nodiscard]] std::uint64_t flowlet_size(const Peer& peer) const PARALET_REQUIRES(progress_lock);
+  [[nodiscard]] std::uint64_t flowlet_size(const Peer& peer, std::uint64_t message_bytes) const
+      PARALET_REQUIRES(progress_lock);
 
   Context& context_;
   Shard& shard_;

@@ -57,12 +57,12 @@ bool Shard::unusable(unsigned member) const {
 }
 
 bool Shard::silent(const Lane& lane) const {
-  const Nanos usual = backend_->statistics(lane.qp.qpn).smoothed_rtt;
+  const Nanos usual = backend_->recent_statistics(lane.qp.qpn).smoothed_rtt;
   return backend_->estimate(lane.qp.qpn).smoothed_rtt > std::max(kSilentRoundTrips * usual, kLeastSilence);
 }
 
 bool Shard::past_timeout(std::uint32_t qpn) const {
-  const QpStatistics statistics = backend_->statistics(qpn);
+  const QpStatistics statistics = backend_->recent_statistics(qpn);
   const Nanos least = context_.options.min_timeout.value_or(kMinAckTimeout);
   return backend_->estimate(qpn).smoothed_rtt > std::max(least, kSilentRoundTrips * statistics.smoothed_rtt);
 }

@@ -28,9 +28,8 @@ class LaneEstimates {
   const Backend& backend_;
 };
 
-/// The part of a device that moves packets: a back end with the QPs of lanes. All else is the front. A device has one
-/// shard today, under the same lock as the front; with several, lane i of every peer would be of shard i mod k, and
-/// what the front calls here would cross a ring (docs/notes/sharding.md).
+/// The part of a device that moves packets: a back end with the QPs of lanes. All else is the front. Where the device
+/// uses several cores, its back end consists of several shards (docs/notes/sharding.md).
 class Shard {
  public:
   struct QpOwner {

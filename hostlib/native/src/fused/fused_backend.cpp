@@ -169,8 +169,9 @@ bool FusedBackend::sets_up_concurrently() const {
   return std::ranges::all_of(members_, [](const auto& member) { return member->sets_up_concurrently(); });
 }
 
-QpIdentity FusedBackend::create_qp_on(unsigned member) {
-  QpIdentity qp = members_[member]->create_qp();
+/// Lanes alternate between members, and those of a member between its shards.
+QpIdentity FusedBackend::create_qp_on(unsigned member, unsigned lane) {
+  QpIdentity qp = members_[member]->create_qp_on(0, lane / members());
   qp.qpn |= member << 24;
   return qp;
 }
@@ -250,6 +251,10 @@ bool FusedBackend::flush(Nanos now) {
 
 void FusedBackend::settle(Nanos now) {
   for (const auto& member : members_) member->settle(now);
+}
+
+void FusedBackend::rest() {
+  for (const auto& member : members_) member->rest();
 }
 
 Nanos FusedBackend::deadline(Nanos now) const {

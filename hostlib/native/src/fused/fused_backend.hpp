@@ -26,6 +26,7 @@ class FusedBackend final : public Backend {
   [[nodiscard]] const Backend& member(unsigned index) const override { return *members_[index]; }
   [[nodiscard]] Transport transport() const override { return members_.front()->transport(); }
   [[nodiscard]] std::uint16_t udp_port() const override { return members_.front()->udp_port(); }
+  [[nodiscard]] unsigned shards() const override { return members_.front()->shards(); }
   [[nodiscard]] std::uint32_t max_path_mtu() const override;
   [[nodiscard]] std::uint32_t path_mtu_to(unsigned member, const IpAddress& remote) const override {
     return members_[member]->path_mtu_to(0, remote);
@@ -42,8 +43,8 @@ class FusedBackend final : public Backend {
   void deregister_memory(std::uint32_t rkey) override;
   void retire_memory(std::uint32_t rkey) override;
   [[nodiscard]] bool sets_up_concurrently() const override;
-  QpIdentity create_qp() override { return create_qp_on(0); }
-  QpIdentity create_qp_on(unsigned member) override;
+  QpIdentity create_qp() override { return create_qp_on(0, 0); }
+  QpIdentity create_qp_on(unsigned member, unsigned lane) override;
   [[nodiscard]] Ece ece(std::uint32_t qpn) const override { return of(qpn).ece(local(qpn)); }
   [[nodiscard]] std::uint16_t max_ip_id() const override { return members_.front()->max_ip_id(); }
   bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) override;
@@ -60,6 +61,9 @@ class FusedBackend final : public Backend {
   void post_receive(const ReceiveBuffer& buffer) override;
   [[nodiscard]] PathEstimate estimate(std::uint32_t qpn) const override { return of(qpn).estimate(local(qpn)); }
   [[nodiscard]] QpStatistics statistics(std::uint32_t qpn) const override { return of(qpn).statistics(local(qpn)); }
+  [[nodiscard]] QpStatistics recent_statistics(std::uint32_t qpn) const override {
+    return of(qpn).recent_statistics(local(qpn));
+  }
   [[nodiscard]] Discards discards() const override;
   [[nodiscard]] std::string port_trouble(Nanos now) const override;
   [[nodiscard]] bool wants_work(Nanos now) const override;
@@ -70,6 +74,7 @@ class FusedBackend final : public Backend {
   bool take_arrived(Nanos now, std::vector<Completion>& completions) override;
   bool flush(Nanos now) override;
   void settle(Nanos now) override;
+  void rest() override;
   [[nodiscard]] Nanos deadline(Nanos now) const override;
   [[nodiscard]] int event_fd() const override { return events_.get(); }
 

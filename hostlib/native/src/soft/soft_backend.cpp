@@ -80,7 +80,7 @@ std::uint32_t SoftBackend::path_mtu_to(unsigned /*member*/, const IpAddress& rem
 
 QpIdentity SoftBackend::create_qp() {
   for (;;) {
-    const std::uint32_t qpn = random_u32() & 0xFFFFFF;
+    const std::uint32_t qpn = random_qpn(options_.qpns);
     if (qpn < 2 || qps_.contains(qpn)) continue;  // 0 and 1 are the management QPs
     const QpIdentity identity{.qpn = qpn, .first_psn = options_.first_psn.value_or(random_u32()) & wire::kPsnMask};
     qps_.try_emplace(qpn, identity);

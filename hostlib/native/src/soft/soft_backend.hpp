@@ -42,6 +42,7 @@ struct SoftOptions {
   Nanos retry_time = 10 * kSecond;
   CongestionOptions congestion;
   std::uint32_t offers = kSelectiveRepeat | kMarkCounts | kHostDelays;  ///< used with peers that offer them too
+  QpnShare qpns;                                                        ///< of a device with several shards
   std::optional<std::uint32_t> first_psn;                               ///< of every QP; nothing: random ones
   Faults faults;
   std::string rdma_devices = "/sys/class/infiniband";  ///< where the kernel lists RDMA devices
@@ -58,6 +59,9 @@ class SoftBackend : public Backend {
   [[nodiscard]] std::uint32_t max_path_mtu() const override;
   [[nodiscard]] std::uint32_t path_mtu_to(unsigned member, const IpAddress& remote) const override;
   std::uint32_t register_memory(std::byte* base, std::uint64_t length) override { return memory_.add(base, length); }
+  void register_as(std::uint32_t rkey, std::byte* base, std::uint64_t length) override {
+    memory_.add_as(rkey, base, length);
+  }
   void deregister_memory(std::uint32_t rkey) override { memory_.remove(rkey); }
   void retire_memory(std::uint32_t rkey) override { memory_.retire(rkey); }
   QpIdentity create_qp() override;

@@ -51,7 +51,7 @@ std::uint32_t TcpBackend::max_path_mtu() const {
 
 QpIdentity TcpBackend::create_qp() {
   for (;;) {
-    const std::uint32_t qpn = random_u32() & 0xFFFFFF;
+    const std::uint32_t qpn = random_qpn(options_.qpns);
     if (qpn == 0 || qps_.contains(qpn)) continue;
     const QpIdentity identity{.qpn = qpn, .first_psn = random_u32()};
     qps_.try_emplace(qpn, send_context_, receive_context_, watcher_, identity);

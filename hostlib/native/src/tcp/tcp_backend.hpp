@@ -29,6 +29,7 @@ struct TcpOptions {
   tcp::SocketSettings sockets;
   double line_rate_bps = 0;  ///< paces all lanes together, in bits per second; 0: no pacing
   Nanos min_timeout = 5 * kMillisecond;
+  QpnShare qpns;  ///< of a device with several shards
   Faults faults;
 };
 
@@ -42,6 +43,9 @@ class TcpBackend : public Backend {
   [[nodiscard]] std::uint16_t udp_port() const override { return greeter_.port(); }
   [[nodiscard]] std::uint32_t max_path_mtu() const override;
   std::uint32_t register_memory(std::byte* base, std::uint64_t length) override { return memory_.add(base, length); }
+  void register_as(std::uint32_t rkey, std::byte* base, std::uint64_t length) override {
+    memory_.add_as(rkey, base, length);
+  }
   void deregister_memory(std::uint32_t rkey) override { memory_.remove(rkey); }
   void retire_memory(std::uint32_t rkey) override { memory_.retire(rkey); }
   QpIdentity create_qp() override;

@@ -42,12 +42,19 @@ inline BackendKind backend() {
   return name != nullptr && std::string(name) == to_string(BackendKind::kTcp) ? BackendKind::kTcp : BackendKind::kSoft;
 }
 
+/// The shards of the devices, PARALET_TEST_SHARDS.
+inline std::uint32_t shards() {
+  const char* number = std::getenv("PARALET_TEST_SHARDS");
+  return number != nullptr ? static_cast<std::uint32_t>(std::atoi(number)) : 1;
+}
+
 /// Marks a test of what only `soft` does.
 inline doctest::test_suite of_soft() { return doctest::test_suite("soft"); }
 
 inline DeviceOptions options(const IpAddress& address, unsigned lanes = 4) {
   DeviceOptions out;
   out.backend = backend();
+  out.shards = shards();
   out.address = address;
   out.policy.lanes = lanes;
   out.min_timeout = 5 * kMillisecond;

@@ -106,6 +106,22 @@ TEST_CASE("S is the option, else 4 BDP / m with the line rate or the port's, els
   CHECK(with([](FlowletRule& rule) { rule.bytes = 0; }) == 1);
 }
 
+TEST_CASE("with several shards and no known rate every shard gets a part, of 128 KiB at least") {
+  const auto size = [](unsigned shards, std::uint64_t bytes) {
+    return flowlet_size({.lanes = 8, .shards = shards, .message_bytes = bytes, .path_mtu = 4096});
+  };
+  constexpr std::uint64_t kKiB = 1024;
+  CHECK(size(1, 1024 * kKiB) == 2048 * kKiB);
+  CHECK(size(2, 1024 * kKiB) == 512 * kKiB);
+  CHECK(size(4, 1024 * kKiB) == 256 * kKiB);
+  CHECK(size(2, 1024 * kKiB + 1) == 512 * kKiB + 1);
+  CHECK(size(4, 300 * kKiB) == 128 * kKiB);
+  CHECK(size(2, 0) == 128 * kKiB);
+  CHECK(size(2, std::uint64_t{1} << 40) == 2048 * kKiB);
+  CHECK(flowlet_size({.line_rate_bps = 10e9, .shards = 2, .message_bytes = 1}) ==
+        flowlet_size({.line_rate_bps = 10e9}));
+}
+
 TEST_CASE("the number of flowlets fits in 16 bits") {
   CHECK(Flowlets(65535ULL * 256, 256, 256).count == 65535);
   const Flowlets beyond(65535ULL * 256 + 1, 256, 256);

@@ -440,6 +440,37 @@ TEST_CASE("an endpoint of a fused device has two to four members, and QPs on the
   CHECK_FALSE(decodes(fused));
 }
 
+TEST_CASE("an endpoint names the port of every shard, of fused devices for each member") {
+  const auto kept = [](const Endpoint& e) -> std::optional<Endpoint> {
+    const auto decoded = decode(body_of(Welcome{e}));
+    return decoded ? std::optional(std::get<Welcome>(*decoded).endpoint) : std::nullopt;
+  };
+  Endpoint e = endpoint(2);
+  CHECK(kept(e)->further_ports.empty());
+  e.further_ports = {50001, 50002};
+  REQUIRE(kept(e));
+  CHECK(kept(e)->further_ports == e.further_ports);
+  CHECK(kept(e)->further.empty());
+  e.further_ports.assign(kMaxShards - 1, 50001);
+  CHECK(kept(e));
+  e.further_ports.push_back(50001);
+  CHECK_FALSE(kept(e));
+  e.further_ports = {50001, 0};
+  CHECK_FALSE(kept(e));
+
+  Endpoint fused = fused_endpoint(0x0A000102);
+  fused.further_ports = {50001};
+  fused.further[0].further_ports = {50003};
+  REQUIRE(kept(fused));
+  CHECK(kept(fused)->further_ports == fused.further_ports);
+  CHECK(kept(fused)->further[0].further_ports == fused.further[0].further_ports);
+  fused.further[0].further_ports.clear();  // too few
+  CHECK_FALSE(kept(fused));
+  Bytes none = body_of(Welcome{endpoint(1)});
+  none.resize(none.size() + 2 + 12 + 16 + 2);  // an identification, an ECE, a token, no members and no ports
+  CHECK_FALSE(decode(none));
+}
+
 TEST_CASE("a numbered frame holds any bytes, and a member's index is below four") {
   const auto decoded = decode(body_of(Numbered{.number = 1, .acknowledged = 0xFFFFFFFF, .body = counting_bytes(5)}));
   REQUIRE(decoded);

@@ -148,6 +148,17 @@ TEST_CASE("options that belong together") {
   CHECK(refusal(o) == "token_file or token is only for policy='controller', not for 'adaptive'");
 
   o = {};
+  o.shards = 2;
+  CHECK(refusal(o).empty());
+  o.backend = BackendKind::kVerbs;
+  CHECK(refusal(o) == "shards is only for backend='soft' and 'tcp': an RDMA NIC moves packets itself");
+  o.backend = BackendKind::kTcp;
+  o.policy.kind = PolicyKind::kController;
+  o.policy.path_client.service = "h:1";
+  o.policy.path_client.token = "t";
+  CHECK(refusal(o) == "shards must be 1 with policy='controller': the path service plans for one destination port");
+
+  o = {};
   o.rdma.service_level = 1;
   CHECK(refusal(o) == "gid_index and service_level are only for backend='verbs'");
   o.backend = BackendKind::kVerbs;
