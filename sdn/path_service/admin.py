@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from sdn.path_service.next_hops import Listed
+from sdn.path_service.group_lists import Listed
 
 MOST_FLOWS = 100_000
 TIMEOUT_S = 30.0

@@ -5,24 +5,12 @@ from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from typing import TypeAlias
 
-import msgspec
-
 from netmodel import Link, PortRef, Topology
 from netmodel.flow import Address
+from sdn.path_service.group_lists import Group, Listed
 
 NextHops: TypeAlias = Mapping[str, Mapping[Address, Sequence[int]]]
 """By switch and address: the ports of a group, in the order by which the switch's hash numbers them."""
-
-
-class Group(msgspec.Struct, frozen=True):
-    """A group of one switch, and the addresses that have it."""
-
-    ports: list[int]
-    addresses: list[str]
-
-
-Listed: TypeAlias = dict[str, list[Group]]
-"""`NextHops` as JSON has them: by switch, each group once."""
 
 
 def listed(next_hops: NextHops) -> Listed:

@@ -20,6 +20,7 @@ from netmodel import Link
 from netmodel.printable import printable
 from sdn.path_service.assignments import Sends
 from sdn.path_service.connection import Connection
+from sdn.path_service.group_lists import Listed
 from sdn.path_service.held_bytes import HeldBytes
 from sdn.path_service.journal import Journal
 from sdn.path_service.limits import Limits
@@ -34,7 +35,7 @@ from sdn.path_service.messages import (
     from_host,
     to_line,
 )
-from sdn.path_service.next_hops import Listed, unlisted
+from sdn.path_service.next_hops import unlisted
 from sdn.path_service.service import PathService
 from sdn.path_service.turns import Share, Turns
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from netmodel import PortRef, forwarding
 from sdn.path_service import admin, admin_server
+from sdn.path_service.group_lists import Group
 from sdn.path_service.journal import Journal, head, replay
 from sdn.path_service.limits import Limits
 from sdn.path_service.log_file import LogError, LogFile
@@ -37,7 +38,7 @@ from sdn.path_service.messages import (
     from_service,
     to_line,
 )
-from sdn.path_service.next_hops import Group, listed
+from sdn.path_service.next_hops import listed
 from sdn.path_service.run import raise_file_limit
 from sdn.path_service.server import Server, bind
 from sdn.path_service.service import Options, PathService

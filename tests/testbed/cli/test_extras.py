@@ -108,7 +108,7 @@ NEEDS = {
     ("sweep", DEMO): ("models", "paralet sweep"),
     ("top", "--json", "--count", "1", "--topology", DEMO): ("models", "the load of links"),
 }
-IN_THE_BASE = {"doctor", "nccl", "plugin", "stat"}
+IN_THE_BASE = {"doctor", "nccl", "plugin", "probe", "stat"}
 
 
 def test_every_command_is_in_the_base_or_needs_an_extra() -> None:
@@ -146,6 +146,12 @@ def test_the_base_shows_the_plugin_and_the_machine(installs: Path) -> None:
         "detail": "missing: models, service, fabric, top",
         "remedy": "pip install 'paralet[all]'",
     }
+
+
+def test_the_base_probes_paths(installs: Path) -> None:
+    done = paralet(install(installs), "probe", "127.0.0.2", "--from", "127.0.0.1", "--ports", "2", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "paralet: 127.0.0.2 is this host: no router is on the way\n"
 
 
 def test_the_base_watches_devices(installs: Path) -> None:

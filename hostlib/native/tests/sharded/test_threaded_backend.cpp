@@ -40,7 +40,7 @@ bool readable(int fd, int timeout_ms) {
 }
 
 /// Completes whatever was posted in the next round, unless it is told to keep it.
-class FakeBackend final : public Backend {
+class RecordingBackend final : public Backend {
  public:
   struct Said {
     std::atomic<bool> keeps{false};  ///< completes nothing
@@ -54,7 +54,7 @@ class FakeBackend final : public Backend {
     const FileDescriptor arrivals{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
     const std::thread::id test = std::this_thread::get_id();
   };
-  explicit FakeBackend(std::shared_ptr<Said> said) : said_(std::move(said)) {}
+  explicit RecordingBackend(std::shared_ptr<Said> said) : said_(std::move(said)) {}
 
   [[nodiscard]] std::uint16_t udp_port() const override { return 4791; }
   [[nodiscard]] std::uint32_t max_path_mtu() const override { return 4096; }
@@ -119,9 +119,9 @@ class FakeBackend final : public Backend {
   std::uint64_t done_ = 0;
 };
 
-struct Scene {
-  std::shared_ptr<FakeBackend::Said> said = std::make_shared<FakeBackend::Said>();
-  ThreadedBackend backend{std::make_unique<FakeBackend>(said)};
+struct ThreadedScene {
+  std::shared_ptr<RecordingBackend::Said> said = std::make_shared<RecordingBackend::Said>();
+  ThreadedBackend backend{std::make_unique<RecordingBackend>(said)};
   std::uint32_t qpn = backend.create_qp().qpn;
   std::vector<Completion> completions;
 
@@ -142,7 +142,7 @@ struct Scene {
 };
 
 TEST_CASE("what is posted is carried out in order, and each completion comes once") {
-  Scene scene;
+  ThreadedScene scene;
   constexpr std::uint64_t kMany = 20'000;  // more than the rings hold
   std::uint64_t posted = 0;
   REQUIRE(eventually([&] {
@@ -156,7 +156,7 @@ TEST_CASE("what is posted is carried out in order, and each completion comes onc
 }
 
 TEST_CASE("completions that find the ring full are not lost") {
-  Scene scene;
+  ThreadedScene scene;
   constexpr std::uint64_t kMany = 10'000;
   for (std::uint64_t i = 0; i < kMany; ++i) scene.post(i);  // waits for the shard whenever the ring of posts is full
   scene.backend.flush(now());
@@ -166,7 +166,7 @@ TEST_CASE("completions that find the ring full are not lost") {
 }
 
 TEST_CASE("a sleeping thread is woken for long work") {
-  Scene scene;
+  ThreadedScene scene;
   scene.post(1, kLong);
   const unsigned before = scene.said->rounds_of_thread;
   scene.backend.flush(now());
@@ -176,7 +176,7 @@ TEST_CASE("a sleeping thread is woken for long work") {
 }
 
 TEST_CASE("the front carries out short work itself while the thread sleeps") {
-  Scene scene;
+  ThreadedScene scene;
   REQUIRE(eventually([&] {  // the thread may be awake at first
     const std::size_t completed = scene.completions.size();
     const unsigned before = scene.said->rounds_of_thread;
@@ -188,7 +188,7 @@ TEST_CASE("the front carries out short work itself while the thread sleeps") {
 }
 
 TEST_CASE("its thread serves its timers and looks at what arrives while the front rests") {
-  Scene scene;
+  ThreadedScene scene;
   scene.said->timer = now() + kMillisecond;
   scene.backend.set_port(scene.qpn, 2);  // any call that may have changed the deadline
   CHECK(eventually([&] { return scene.said->timers == 1; }));
@@ -207,7 +207,7 @@ TEST_CASE("its thread serves its timers and looks at what arrives while the fron
 }
 
 TEST_CASE("a front that rests is woken when the shard wants work that it was refused") {
-  Scene scene;
+  ThreadedScene scene;
   CHECK(scene.backend.wants_work(now()));
   scene.said->wants = false;
   REQUIRE(eventually([&] {
@@ -229,7 +229,7 @@ TEST_CASE("a front that rests is woken when the shard wants work that it was ref
 }
 
 TEST_CASE("a lane with work on its way to the shard does not seem idle") {
-  Scene scene;
+  ThreadedScene scene;
   REQUIRE(scene.backend.connect_qp(scene.qpn, {}, 2));
   CHECK(scene.backend.estimate(scene.qpn).app_limited);
   CHECK(scene.backend.estimate(scene.qpn).smoothed_rtt == 1);
@@ -243,7 +243,7 @@ TEST_CASE("a lane with work on its way to the shard does not seem idle") {
 }
 
 TEST_CASE("calls that wait for the shard find what was posted before") {
-  Scene scene;
+  ThreadedScene scene;
   scene.said->keeps = true;
   scene.post(1);
   scene.post(2);
@@ -258,7 +258,7 @@ TEST_CASE("calls that wait for the shard find what was posted before") {
 }
 
 TEST_CASE("what has arrived is taken at once, in order") {
-  Scene scene;
+  ThreadedScene scene;
   scene.post(1);
   scene.backend.flush(now());
   scene.post(2);
@@ -273,7 +273,7 @@ TEST_CASE("what has arrived is taken at once, in order") {
 }
 
 TEST_CASE("receive buffers reach the shard, and settling too") {
-  Scene scene;
+  ThreadedScene scene;
   constexpr std::size_t kBuffers = 5000;  // more than the ring holds
   for (std::size_t i = 0; i < kBuffers; ++i) scene.backend.post_receive({.cookie = i});
   REQUIRE(eventually([&] {
@@ -286,7 +286,7 @@ TEST_CASE("receive buffers reach the shard, and settling too") {
 }
 
 TEST_CASE("while the front looks for arrivals, the thread leaves them to it") {
-  Scene scene;
+  ThreadedScene scene;
   REQUIRE(eventually([&] {  // it stands back once it has nothing to do
     scene.take();
     const unsigned before = scene.said->rounds_of_thread;
