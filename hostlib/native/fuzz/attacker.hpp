@@ -17,6 +17,7 @@
 #include "base/socket_address.hpp"
 #include "engine/fusion.hpp"
 #include "engine/handshake.hpp"
+#include "engine/send_payloads.hpp"
 #include "hosts.hpp"
 #include "script.hpp"
 #include "soft/soft_backend.hpp"

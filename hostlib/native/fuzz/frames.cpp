@@ -11,6 +11,7 @@
 
 #include "engine/channel.hpp"
 #include "engine/handshake.hpp"
+#include "engine/send_payloads.hpp"
 #include "script.hpp"
 #include "wire/wire.hpp"
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/ring.hpp"
-#include "engine/handshake.hpp"
+#include "engine/send_payloads.hpp"
 
 namespace paralet {
 

@@ -6,6 +6,7 @@
 
 #include "engine/handshake.hpp"
 #include "engine/posted_work.hpp"
+#include "engine/send_payloads.hpp"
 
 namespace paralet {
 namespace {

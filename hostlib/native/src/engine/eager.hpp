@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/ring.hpp"
-#include "engine/handshake.hpp"
+#include "engine/send_payloads.hpp"
 
 namespace paralet {
 

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "base/ip_address.hpp"
+#include "engine/send_payloads.hpp"
 
 namespace paralet {
 namespace {

@@ -21,6 +21,7 @@
 #include "engine/lane_choice.hpp"
 #include "engine/receive_slots.hpp"
 #include "engine/request.hpp"
+#include "engine/send_payloads.hpp"
 #include "wire/peer_name.hpp"
 
 namespace paralet {

@@ -7,6 +7,7 @@
 #include "base/clock.hpp"
 #include "engine/eager.hpp"
 #include "engine/send_copies.hpp"
+#include "engine/send_payloads.hpp"
 
 namespace paralet {
 

@@ -17,6 +17,7 @@
 #include "engine/registrations.hpp"
 #include "engine/request.hpp"
 #include "engine/results.hpp"
+#include "engine/send_payloads.hpp"
 
 namespace paralet {
 

@@ -20,6 +20,7 @@
 #include "engine/flowlet_trace.hpp"
 #include "engine/fusion.hpp"
 #include "engine/handshake.hpp"
+#include "engine/send_payloads.hpp"
 
 namespace paralet {
 

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/send_payloads.hpp"
+
 namespace paralet {
 namespace {
 

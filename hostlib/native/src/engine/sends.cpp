@@ -8,6 +8,7 @@
 #include "engine/advertisements.hpp"
 #include "engine/flowlet.hpp"
 #include "engine/posted_work.hpp"
+#include "engine/send_payloads.hpp"
 
 namespace paralet {
 

@@ -12,7 +12,6 @@
 #include "engine/advertisements.hpp"
 #include "engine/context.hpp"
 #include "engine/control_frames.hpp"
-#include "engine/handshake.hpp"
 #include "engine/lane_ports.hpp"
 #include "engine/peer.hpp"
 #include "engine/peer_events.hpp"
@@ -21,6 +20,7 @@
 #include "engine/request.hpp"
 #include "engine/results.hpp"
 #include "engine/send_copies.hpp"
+#include "engine/send_payloads.hpp"
 #include "engine/shard.hpp"
 #include "paths/path_policy.hpp"
 

@@ -6,6 +6,7 @@
 
 #include "backend/rc_timing.hpp"
 #include "base/errors.hpp"
+#include "engine/send_payloads.hpp"
 
 namespace paralet {
 namespace {

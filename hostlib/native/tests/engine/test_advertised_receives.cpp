@@ -10,6 +10,7 @@
 
 #include "base/random.hpp"
 #include "engine/advertised_receives.hpp"
+#include "engine/send_payloads.hpp"
 
 namespace paralet {
 namespace {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/eager.hpp"
+#include "engine/send_payloads.hpp"
 
 namespace paralet {
 namespace {
