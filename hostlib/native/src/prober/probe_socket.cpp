@@ -2,8 +2,8 @@
 #include "prober/probe_socket.hpp"
 
 #include <linux/filter.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,6 +18,8 @@
 
 namespace paralet::prober {
 namespace {
+
+constexpr std::uint8_t kTcpEstablished = 1;  // TCP_ESTABLISHED of net/tcp_states.h, which <linux/tcp.h> lacks
 
 constexpr std::size_t kQuotedBytes = 128;  // more than a probe has
 
@@ -103,7 +105,7 @@ bool destination_answered(int fd) {
   tcp_info info{};
   length = sizeof info;
   return error == 0 && ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
-         info.tcpi_state == TCP_ESTABLISHED;
+         info.tcpi_state == kTcpEstablished;
 }
 
 }  // namespace paralet::prober
