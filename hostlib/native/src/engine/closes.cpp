@@ -36,7 +36,7 @@ void Closes::on_close(Connection& connection) {
   connection.reply_closed = true;
   if (connection.failure == Failure::kNone) {
     connection.error = format_address(connection.peer_address) + " closed the connection";
-    if (!connection.overrun.empty()) connection.error += " after " + connection.overrun;
+    if (connection.overrun) connection.error += " after " + *connection.overrun;
     connection.failure = Failure::kClosed;
   }
   sends_.stop(connection, connection.error);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -76,43 +77,46 @@ class EagerArrivals {
     if (number - granted_ > kEagerCredits) {
       return static_cast<std::int32_t>(number - granted_) < 0 ? Verdict::kCopy : Verdict::kTooMany;
     }
-    if (static_cast<std::int32_t>(number - taken_) < 0 || early_.contains(number)) return Verdict::kCopy;
+    const bool early = stored_ && stored_->early.contains(number);
+    if (static_cast<std::int32_t>(number - taken_) < 0 || early) return Verdict::kCopy;
     if (number != taken_) return Verdict::kEarly;
     ++taken_;
     return Verdict::kNext;
   }
-  void keep_early(std::uint32_t number, Message message) { early_.emplace(number, std::move(message)); }
+  void keep_early(std::uint32_t number, Message message) { stored().early.emplace(number, std::move(message)); }
   /// The next in order, if it came early. It is taken.
   std::optional<Message> next_early() {
-    const auto found = early_.empty() ? early_.end() : early_.find(taken_);
-    if (found == early_.end()) return std::nullopt;
+    if (!stored_ || stored_->early.empty()) return std::nullopt;
+    const auto found = stored_->early.find(taken_);
+    if (found == stored_->early.end()) return std::nullopt;
     Message out = std::move(found->second);
-    early_.erase(found);
+    stored_->early.erase(found);
     ++taken_;
     return out;
   }
 
   /// A message in order has met no receive: it is kept.
-  void keep(Message message) { kept_.push_back(std::move(message)); }
+  void keep(Message message) { stored().kept.push_back(std::move(message)); }
   /// Removes the oldest kept message with this tag.
   std::optional<Message> kept(std::uint32_t tag) {
-    for (std::size_t i = 0; i < kept_.size(); ++i) {
-      if (kept_[i].tag != tag) continue;
-      Message out = std::move(kept_[i]);
-      kept_.erase(i);
+    if (!keeps_any()) return std::nullopt;
+    Ring<Message>& kept = stored_->kept;
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      if (kept[i].tag != tag) continue;
+      Message out = std::move(kept[i]);
+      kept.erase(i);
       return out;
     }
     return std::nullopt;
   }
-  [[nodiscard]] bool keeps_any() const { return !kept_.empty(); }
+  [[nodiscard]] bool keeps_any() const { return stored_ && !stored_->kept.empty(); }
   /// Memory for the bytes of a message that is to be kept.
   std::vector<std::byte> copy_of(std::span<const std::byte> bytes) {
-    std::vector<std::byte> out = std::move(spare_);
-    spare_ = {};
+    std::vector<std::byte> out = std::exchange(stored().spare, {});
     out.assign(bytes.begin(), bytes.end());
     return out;
   }
-  void reuse(std::vector<std::byte> bytes) { spare_ = std::move(bytes); }
+  void reuse(std::vector<std::byte> bytes) { stored().spare = std::move(bytes); }
 
   /// A message has met its receive, or an ask has been answered. True when the peer should be told.
   bool done() { return ++done_ - granted_ >= kEagerCredits / 2; }
@@ -127,13 +131,21 @@ class EagerArrivals {
   }
 
  private:
+  struct Stored {
+    std::map<std::uint32_t, Message> early;  ///< by number
+    Ring<Message> kept;
+    std::vector<std::byte> spare;
+  };
+  Stored& stored() {
+    if (!stored_) stored_ = std::make_unique<Stored>();
+    return *stored_;
+  }
+
   std::uint32_t taken_ = 0;    ///< in order
   std::uint32_t done_ = 0;     ///< of these
   std::uint32_t granted_ = 0;  ///< `done_` when the peer was last told
   bool holds_ = false;
-  std::map<std::uint32_t, Message> early_;  ///< by number
-  Ring<Message> kept_;
-  std::vector<std::byte> spare_;
+  std::unique_ptr<Stored> stored_;  ///< behind a pointer, as most connections are idle or never keep a message
 };
 
 }  // namespace paralet

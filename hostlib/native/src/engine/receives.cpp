@@ -153,8 +153,8 @@ bool Receives::take_kept(Request& request) {
 void Receives::deliver(Request& request, const InOrder& message) {
   Connection& connection = *request.connection;
   if (message.bytes.size() > request.length) {
-    connection.overrun = overrun_text(message.bytes.size(), request.length);
-    results_.fail(request, Failure::kTransport, connection.overrun);
+    connection.overrun = std::make_unique<std::string>(overrun_text(message.bytes.size(), request.length));
+    results_.fail(request, Failure::kTransport, *connection.overrun);
     return;
   }
   if (!message.bytes.empty()) std::memcpy(request.data, message.bytes.data(), message.bytes.size());
@@ -189,8 +189,8 @@ void Receives::on(Peer& peer, const handshake::Overrun& frame) {
   if (!connection || request == nullptr || request->connection != connection) return;
   const auto keep = connection->receives.remove(*request);
   release(*request);
-  connection->overrun = overrun_text(frame.message_bytes, request->length);
-  results_.fail(*request, Failure::kTransport, connection->overrun);
+  connection->overrun = std::make_unique<std::string>(overrun_text(frame.message_bytes, request->length));
+  results_.fail(*request, Failure::kTransport, *connection->overrun);
 }
 
 void Receives::fail_all(Connection& connection, Failure failure, const std::string& error) {

@@ -164,10 +164,10 @@ struct Connection {
   std::optional<Fusion::Start> start;         ///< the next attempt to set a fused peer up; nullopt: the first
   bool peer_quiet = false;                    ///< the peer posts no more flowlets on this connection
   bool close_sent = false;
-  std::string overrun;              ///< the last message that was longer than its receive, as a sentence; empty: none
-  bool reply_closed = false;        ///< the peer waits for our Closed
-  std::uint32_t next_sequence = 0;  ///< of our receive advertisements
-  std::uint32_t received = 0;       ///< receives done, modulo 2^32
+  std::unique_ptr<std::string> overrun;  ///< the last message that was longer than its receive, as a sentence
+  bool reply_closed = false;             ///< the peer waits for our Closed
+  std::uint32_t next_sequence = 0;       ///< of our receive advertisements
+  std::uint32_t received = 0;            ///< receives done, modulo 2^32
   EagerSends eager_sends;
   EagerArrivals eager_arrivals;
   AdvertisedReceives advertised;

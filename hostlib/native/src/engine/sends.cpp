@@ -52,7 +52,9 @@ bool Sends::send_eagerly(const std::shared_ptr<Request>& request) {
   copy->finished = 0;
   copy->flowlets.emplace(copy->length, kMostEagerBytes, peer.path_mtu);
   connection.in_flight.push_back(copy);
-  Lane& lane = peer.choice.for_small(peer.lanes, peer.path_mtu, shard_.measured());
+  // Messages of several packets are spread over the lanes, as flowlets are.
+  Lane& lane = copy->length <= peer.path_mtu ? peer.choice.for_small(peer.lanes, peer.path_mtu, shard_.measured())
+                                             : peer.choice.for_urgent(peer.lanes, peer.path_mtu, shard_.measured());
   ++lane.outstanding;
   lane.outstanding_bytes += bytes;
   shard_.post(lane, {.kind = WorkKind::kSend, .cookie = cookie_of(*copy), .data = message, .length = bytes});
@@ -127,8 +129,8 @@ void Sends::start_message(std::shared_ptr<Request> request, const handshake::Adv
     frames_.send(peer,
                  handshake::Overrun{
                      .connection = connection.remote_id, .slot = advertisement.slot, .message_bytes = request->length});
-    connection.overrun = overrun_text(request->length, advertisement.length);
-    results_.fail(*request, Failure::kTransport, connection.overrun);
+    connection.overrun = std::make_unique<std::string>(overrun_text(request->length, advertisement.length));
+    results_.fail(*request, Failure::kTransport, *connection.overrun);
     return;
   }
   if (auto copy = copies_.take(*request)) {
