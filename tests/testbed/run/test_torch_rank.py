@@ -143,7 +143,7 @@ def records(folder: Path, **workload: Any) -> list[RunRecord]:
     )
     with Steps(2) as steps:
         runs = list(runner_on(made, folder / "logs", HOSTLIB_AGENT).runs(steps))
-    written = summary(made, metrics.by_policy(made, flows_of(made, Observations(runs=runs))), [])
+    written = summary(made, metrics.by_policy(made, flows_of(made, Observations(runs=runs))), [], None)
     json.dumps(written, allow_nan=False)
     assert [policy["largest_loss_difference"] for policy in written["policies"]] == [0.0, 0.0]
     return runs
