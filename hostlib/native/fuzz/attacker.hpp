@@ -416,9 +416,10 @@ class Attacker {
     if (lane == lanes_.end() || static_cast<Opcode>(packet.opcode) == Opcode::kAcknowledge) return;
     last_request_ = packet.psn;
     if (answers_) answer(*lane, packet.psn, wire::kAckNoCredits);
-    if (packet.kind.write) return;
+    // Control records are of one packet, eager messages may be of several.
+    if (static_cast<Opcode>(packet.opcode) != Opcode::kSendOnly) return;
+    if (handshake::decode_eager_message(packet.payload) || handshake::decode_flowlet_end(packet.payload)) return;
     const std::size_t each = handshake::advertisement_bytes(fused_);
-    if (handshake::decode_eager_message(packet.payload)) return;
     for (auto rest = packet.payload; !rest.empty();) {
       const auto first = [&rest](std::size_t length) { return rest.first(std::min(length, rest.size())); };
       std::size_t length = each;
