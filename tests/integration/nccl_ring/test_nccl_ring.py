@@ -124,7 +124,8 @@ def test_the_plugin_announces_its_elephants_and_takes_the_planned_paths(tmp_path
 
 
 def test_a_run_beyond_its_time_limit_fails_with_one_sentence(tmp_path: Path) -> None:
-    done = run(tmp_path, timeouts={"run_s": 0.05})
+    silent = {"at_s": 0.05, "links": {"h1:1": {"loss": "100 %"}}}
+    done = run(tmp_path, timeouts={"run_s": 0.5}, events=[silent])
     assert done.status == 1
     *_, sentence = done.errors.splitlines()
     assert sentence.startswith("paralet: the agent on h")

@@ -52,6 +52,13 @@ def spec(**changes: Any) -> dict[str, Any]:
     }
 
 
+STUCK: dict[str, Any] = {
+    "timeouts": {"run_s": 0.5},
+    "events": [{"at_s": 0.05, "links": {"h1:1": {"loss": "100 %"}}}],
+}
+"""Changes after which a run of `spec` cannot end: the ideal is 0.24 s."""
+
+
 class Paralet:
     """Starts the command with a mark in its environment, which all that it starts inherits."""
 
@@ -136,7 +143,7 @@ def test_pinned_flows_share_no_uplink(paralet: Paralet) -> None:
 
 
 def test_a_run_that_exceeds_its_timeout_gives_one_sentence(paralet: Paralet) -> None:
-    done = paralet.run(spec(timeouts={"run_s": 0.05}))
+    done = paralet.run(spec(**STUCK))
     assert done.returncode == 1
     *_, sentence = done.stderr.splitlines()
     assert sentence.startswith("paralet: the agent on h")
@@ -235,7 +242,7 @@ def test_the_run_goes_on_without_its_view(paralet: Paralet) -> None:
 
 
 def test_a_watched_run_that_fails_says_why(paralet: Paralet) -> None:
-    status, text = watched(paralet, spec(timeouts={"run_s": 0.05}), b"of 3 runs", b"s")
+    status, text = watched(paralet, spec(**STUCK), b"of 3 runs", b"s")
     assert status == 1
     assert b"still waited for slice" in text[text.rindex(b"\x1b[?1049l") :]
 
