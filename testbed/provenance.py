@@ -34,10 +34,6 @@ class Provenance:
     load: float
     """Processes that ran or waited to run, averaged over the minute before the command began."""
 
-    def __str__(self) -> str:
-        machine = f"{self.processor}, {self.cores} cores, {self.kernel}, load {self.load:.1f}"
-        return f"{self.command} ({self.date}, paralet {self.version}, commit {self.commit}) on {machine}"
-
 
 def provenance(argv: Sequence[str]) -> Provenance:
     """The provenance of what the command `argv` writes from now on."""

@@ -89,20 +89,12 @@ class MeasuredPinning:
         probed again.
         """
         dead = set(links)
-        moved = self._plan.cut(dead, MOST_MOVES)
-        hit = [pair for pair in self._lanes if self._crosses(pair, dead)]
-        for pair in hit:
-            self._discovery.doubt(now_s, pair)
-        return list(dict.fromkeys((*self._aim(now_s, moved), *hit)))
+        return self._rerouted(now_s, dead, self._plan.cut(dead, MOST_MOVES))
 
     def mend(self, now_s: float, links: Iterable[PortRef]) -> list[PairKey]:
         """Links are back. Returns the pairs whose ports may change; the ports of these are probed again."""
         back = set(links)
-        moved = self._plan.mend(back, MOST_MOVES)
-        hit = [pair for pair in self._lanes if self._crosses(pair, back)]
-        for pair in hit:
-            self._discovery.doubt(now_s, pair)
-        return list(dict.fromkeys((*self._aim(now_s, moved), *hit)))
+        return self._rerouted(now_s, back, self._plan.mend(back, MOST_MOVES))
 
     def path(self, pair: PairKey) -> tuple[PortRef, ...] | None:
         """The links between switches of the planned path; None while none is known. Raises KeyError as `ports`."""
@@ -115,6 +107,13 @@ class MeasuredPinning:
         """
         way = self._planned(pair)
         return [] if way is None else self._tables.ports(pair.src, pair.dst, way, self._lanes[pair], pair.dst_port)
+
+    def _rerouted(self, now_s: float, links: set[PortRef], moved: Iterable[PairKey]) -> list[PairKey]:
+        """Routes over the links have changed, and the plan moved pairs. Returns the pairs whose ports may change."""
+        hit = [pair for pair in self._lanes if self._crosses(pair, links)]
+        for pair in hit:
+            self._discovery.doubt(now_s, pair)
+        return list(dict.fromkeys((*self._aim(now_s, moved), *hit)))
 
     def _planned(self, pair: PairKey) -> Way | None:
         path = self._plan.path(pair)
