@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "bytes.hpp"
 #include "engine/device.hpp"
 #include "fake_verbs.hpp"
+#include "verbs/verbs_backend.hpp"
 
 namespace paralet::test {
 
@@ -115,5 +117,26 @@ struct VerbsPair {
   std::shared_ptr<Connection> to;
   std::shared_ptr<Connection> from;
 };
+
+inline VerbsOptions backend_options() {
+  VerbsOptions out;
+  out.address = fake_verbs::kAddress;
+  return out;
+}
+
+/// Index of the first call that starts with `beginning`. The test fails when there is none.
+inline std::size_t place_of(const std::string& beginning) {
+  const auto calls = fake_verbs::record().calls;
+  const auto found = std::ranges::find_if(calls, [&](const auto& call) { return call.starts_with(beginning); });
+  REQUIRE_MESSAGE(found != calls.end(), beginning);
+  return static_cast<std::size_t>(found - calls.begin());
+}
+
+inline std::size_t times(const std::string& beginning) {
+  const auto calls = fake_verbs::record().calls;
+  return static_cast<std::size_t>(
+      std::ranges::count_if(calls, [&](const auto& call) { return call.starts_with(beginning); }));
+}
+inline bool is_open(const Connection& connection) { return connection.state == Connection::State::kOpen; }
 
 }  // namespace paralet::test
