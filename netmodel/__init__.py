@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from netmodel.flow import ENTROPY_PORTS, IPPROTO_TCP, IPPROTO_UDP, ROCE_PORT, Flow, FlowFields
     from netmodel.hashes import AffineHash, CrcHash, EcmpHash, LinuxL4Hash, OvsHash, XorHash
     from netmodel.located import LocatedError, Location, raise_all
-    from netmodel.next_hops import Forwarding, NextHops, forwarding, in_order_of
+    from netmodel.next_hops import Forwarding, WrittenNextHops, forwarding, in_order_of
     from netmodel.paths import NoRouteError, Path, equal_cost_paths, path_of, paths_of_ports, ports_for_path
     from netmodel.planes import in_planes
     from netmodel.rails import rail_only, rail_optimised
@@ -58,7 +58,6 @@ __all__ = [
     "LocatedError",
     "Location",
     "Mistake",
-    "NextHops",
     "Nic",
     "NoRouteError",
     "OvsHash",
@@ -72,6 +71,7 @@ __all__ = [
     "Topology",
     "TopologyError",
     "TopologySpec",
+    "WrittenNextHops",
     "XorHash",
     "check_circuits",
     "clos",
@@ -117,7 +117,7 @@ _MODULES = {
     "flow": ("ENTROPY_PORTS", "IPPROTO_TCP", "IPPROTO_UDP", "ROCE_PORT", "Flow", "FlowFields"),
     "hashes": ("AffineHash", "CrcHash", "EcmpHash", "LinuxL4Hash", "OvsHash", "XorHash"),
     "located": ("LocatedError", "Location", "raise_all"),
-    "next_hops": ("Forwarding", "NextHops", "forwarding", "in_order_of"),
+    "next_hops": ("Forwarding", "WrittenNextHops", "forwarding", "in_order_of"),
     "paths": ("NoRouteError", "Path", "equal_cost_paths", "path_of", "paths_of_ports", "ports_for_path"),
     "planes": ("in_planes",),
     "rails": ("rail_only", "rail_optimised"),

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from netmodel.next_hops import Forwarding, NextHops, forwarding, in_order_of
+from netmodel.next_hops import Forwarding, WrittenNextHops, forwarding, in_order_of
 from netmodel.topology import PortRef, Topology
 
 _Groups = dict[str, dict[str, list[int]]]
@@ -52,7 +52,7 @@ def read_next_hops(text: bytes, topology: Topology, file: str = "<text>") -> For
     return in_order_of(found, forwarding(topology))
 
 
-def _groups(text: bytes, file: str) -> NextHops:
+def _groups(text: bytes, file: str) -> WrittenNextHops:
     try:
         runs = _Observations.model_validate_json(text).runs
     except ValidationError:

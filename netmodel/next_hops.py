@@ -125,11 +125,11 @@ def _forwarding(topology: Topology, dead_links: frozenset[Link]) -> Forwarding:
     return Forwarding(groups, dead_links)
 
 
-NextHops: TypeAlias = Mapping[str, Mapping[str, Sequence[int]]]
-"""By switch and address in text: the ports of a group, in the order by which hashes select."""
+WrittenNextHops: TypeAlias = Mapping[str, Mapping[str, Sequence[int]]]
+"""As files have them, by switch and address: the ports of a group in the order by which hashes select."""
 
 
-def in_order_of(next_hops: NextHops, routes: Forwarding) -> Forwarding:
+def in_order_of(next_hops: WrittenNextHops, routes: Forwarding) -> Forwarding:
     """The same routes, with the groups of `next_hops` instead of those for the same addresses.
 
     Raises ValueError for what is not an address.

@@ -51,14 +51,14 @@ class LinkChange(Struct, tag="link", tag_field="type", frozen=True):
     up: bool = False
 
 
-class NextHops(Struct, tag="next_hops", tag_field="type", frozen=True):
+class NextHopsRead(Struct, tag="next_hops", tag_field="type", frozen=True):
     """The groups of all switches, as they were read: see `PathService.next_hops`."""
 
     token: str
     groups: Listed
 
 
-Request: TypeAlias = Status | Flows | Paths | LinkChange | NextHops
+Request: TypeAlias = Status | Flows | Paths | LinkChange | NextHopsRead
 
 
 class AdminError(Exception):

@@ -21,7 +21,7 @@ from sdn.path_service.admin import (
     AdminError,
     Flows,
     LinkChange,
-    NextHops,
+    NextHopsRead,
     Paths,
     Request,
     Status,
@@ -113,7 +113,7 @@ def _answer(server: Server, token: str, line: bytes) -> Iterator[bytes]:
             return _object({"now_s": server.now()}, "flows", service.flows(request.most))
         case Paths():
             return _object({}, "links", service.paths())
-        case NextHops():
+        case NextHopsRead():
             return _object(_read(server, request))
     return _object(_change(server, request))
 
@@ -139,7 +139,7 @@ def _change(server: Server, request: LinkChange) -> dict[str, Any]:
     return {"links": [f"{link.a} {link.b}" for link in links], "up": request.up}
 
 
-def _read(server: Server, request: NextHops) -> dict[str, Any]:
+def _read(server: Server, request: NextHopsRead) -> dict[str, Any]:
     try:
         server.next_hops(request.groups)
     except ValueError as error:

@@ -15,8 +15,7 @@ from emul.management import MANAGEMENT_ADDRESS
 from emul.sandbox import SCRATCH_DIR
 from netmodel import Link
 from netmodel.printable import printable
-from sdn.path_service.admin import AdminError, LinkChange, Request, Status, admin_socket, ask
-from sdn.path_service.admin import NextHops as NextHopsRead
+from sdn.path_service.admin import AdminError, LinkChange, NextHopsRead, Request, Status, admin_socket, ask
 from sdn.path_service.next_hops import NextHops, listed
 from sdn.path_service.token import TokenError, read_token
 from testbed.errors import TestbedError

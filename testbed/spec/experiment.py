@@ -4,7 +4,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from netmodel import EcmpHash, Link, LinuxL4Hash, NextHops, PortRef, Topology
+from netmodel import EcmpHash, Link, LinuxL4Hash, PortRef, Topology, WrittenNextHops
 from sdn.openflow.source_rules import ecmp_hash_of
 from testbed.arrangements import Arrangement
 from testbed.spec.placing import Job
@@ -31,7 +31,7 @@ class Experiment:
     jobs: tuple[Job, ...]
     arrangements: tuple[Arrangement, ...] = ()
     """What is set up on the fabric for the jobs."""
-    next_hops: NextHops | None = None
+    next_hops: WrittenNextHops | None = None
     """The next hops of routers in a run, for models that choose as these did. None: switches are those of the spec."""
 
     @property

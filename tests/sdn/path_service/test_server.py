@@ -622,11 +622,14 @@ def test_the_operators_socket(tmp_path: Path) -> None:
             assert sum(link["up"] for link in (await ask(admin.Paths(TOKEN)))["links"]) == 1
             assert (await ask(admin.LinkChange(TOKEN, "leaf1:3")))["links"] == ["leaf1:3 spine1:1"]
             groups = listed(forwarding(TOPOLOGY).groups)
-            assert (await ask(admin.NextHops(TOKEN, groups)))["switches"] == len(TOPOLOGY.switches)
+            assert (await ask(admin.NextHopsRead(TOKEN, groups)))["switches"] == len(TOPOLOGY.switches)
             assert (await ask(admin.Status(TOKEN)))["dead_links"] == []  # they are all used
             for wrong, sentence in (
                 (admin.Status("guess"), "the token is not this path service's"),
-                (admin.NextHops(TOKEN, {"leaf1": [Group([1], ["here"])]}), "'here' does not appear to be an IPv4 or"),
+                (
+                    admin.NextHopsRead(TOKEN, {"leaf1": [Group([1], ["here"])]}),
+                    "'here' does not appear to be an IPv4 or",
+                ),
                 (admin.LinkChange(TOKEN, "leaf9"), "'leaf9' is not a link"),
             ):
                 with pytest.raises(admin.AdminError, match=sentence):
