@@ -16,7 +16,7 @@ from tests.softroce.interop.network import RXE_INTERFACE, Wire
 
 pytestmark = pytest.mark.timeout(600)
 
-BUILT = Path(__file__).parents[3] / "build/softroce/native/conformance"  # by scripts/test-softroce.sh
+BUILT = Path(__file__).parents[3] / "build/cmake/release/tests/nccl_net_plugin/conformance"
 TIMEOUT_S = 300
 RULES = [
     "connect-8",
