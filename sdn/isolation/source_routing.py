@@ -6,8 +6,10 @@ leaf m has a one-to-one mapping f_m from host ports to spine ports; a packet to 
 leaves by spine port f_m(i), and a spine has one path to each leaf. There is no hash, so two hosts of a leaf never share
 an uplink. No two flows share any link if
 
-- every leaf sends to one other leaf, and no two leaves to the same one (Lemma 5.1; rings, halving-doubling), for any
-  f_m; or
+- every leaf sends to one other leaf, and no two leaves to the same one (Lemma 5.1; rings, pipelines), for any f_m; or
+- it is a step of halving-doubling, and the hosts per leaf are a power of two: then Lemma 5.1 holds again. The paper
+  leaves this condition out. Without it a leaf exchanges with two others in one step; `by_rank` is a mapping that serves
+  any number of hosts per leaf; or
 - every host sends to the host at a fixed distance (pairwise all-to-all, pipelines), and all f_m are equal. The paper
   proves this for f_m(i) = i. With different mappings a leaf can receive two flows from one spine.
 
@@ -83,6 +85,32 @@ def in_order(topology: Topology) -> SourceRouting:
                 f"{len(uplinks[leaf])} uplinks; take a topology with as many uplinks as hosts on each leaf"
             )
     return SourceRouting({leaf: dict(zip(ports, uplinks[leaf], strict=False)) for leaf, ports in hosts.items()})
+
+
+def by_rank(topology: Topology) -> SourceRouting:
+    """A mapping for halving-doubling where the hosts per leaf are no power of two.
+
+    Let p be the smallest power of two that is not below the hosts of any leaf. Host number r of the fabric, from 0,
+    uses spine port r mod p of its leaf, from 0. Ranks are hosts in order. Why no link has two flows of a step: ranks a
+    and b that use one spine are equal mod p. Their partners at distance d, a xor d and b xor d, are equal mod p too,
+    because p and d are powers of two. The hosts of a leaf all differ mod p, so the partners are on two leaves, and so
+    are a and b.
+
+    Raises ValueError for a leaf with fewer than p uplinks.
+    """
+    hosts, spines = host_ports(topology), uplink_ports(topology)
+    most = max(map(len, hosts.values()))
+    p = 1 << (most - 1).bit_length()
+    for leaf, uplinks in spines.items():
+        if len(uplinks) < p:
+            raise ValueError(
+                f"source routing by rank takes {p} uplinks on each leaf, the power of two that is not below its {most} "
+                f"hosts, and {leaf} has {len(uplinks)}; take a topology with more spines"
+            )
+    ranks = {topology.peer(PortRef(host.name, 1)): rank for rank, host in enumerate(topology.hosts)}
+    return SourceRouting(
+        {leaf: {port: spines[leaf][ranks[PortRef(leaf, port)] % p] for port in ports} for leaf, ports in hosts.items()}
+    )
 
 
 def path(topology: Topology, routing: SourceRouting, src: str, dst: str) -> Path:

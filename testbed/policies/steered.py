@@ -4,18 +4,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sdn.isolation.source_routing import SourceRouting, in_order
+from sdn.isolation.source_routing import SourceRouting, by_rank, in_order
 from sdn.isolation.virtual_clos import sub_clos
 from sdn.openflow.steering import Steering
 from testbed.policies.base import Placed, PolicyKind
 
 
 class SourceRouted(PolicyKind):
-    """Each host port has a spine port: those of `uplinks`, or in order."""
+    """Each host port has a spine port: those of `uplinks`, or in order, or by rank."""
 
     def steering(self, placed: Placed, options: Mapping[str, Any]) -> Steering:
-        """Raises ValueError for a leaf with more hosts than uplinks."""
+        """Raises ValueError for a leaf with too few uplinks."""
         uplinks = options.get("uplinks")
+        if uplinks == "by_rank":
+            return by_rank(placed.topology)
         return in_order(placed.topology) if uplinks is None else SourceRouting(uplinks)
 
 

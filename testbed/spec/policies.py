@@ -45,12 +45,13 @@ class Policy(Section):
 
     With `transport: tcp` lanes are TCP connections, not RoCEv2. With `transport: socket` workload `nccl` uses NCCL's
     own TCP sockets instead of the plugin, and workload `torch` uses Gloo. `m` is the number of lanes. `flowlet_bytes`
-    and `mice_bytes` override the engine's own choice.
-    `congestion_control` names the law of the engine's windows, and `window_packets` is for its law `fixed_window`.
-    `planner`, `elephant_bytes` and `assign_wait_s` are for policy `controller`. `uplinks` is for `source_routing`: the
-    spine port of each host port, by leaf; without it the spine ports are given out in order. With `alone` the jobs run
-    one after another, without each other's traffic. With `paced` a lane sends at 1 / m of its host's rate at most, as
-    ParaLet's lanes do (section 5.1); otherwise it sends as fast as its path allows. `receiver` is for fabric packet.
+    and `mice_bytes` override the engine's own choice. `congestion_control` names the law of the engine's windows, and
+    `window_packets` is for its law `fixed_window`. `planner`, `elephant_bytes` and `assign_wait_s` are for policy
+    `controller`. `uplinks` is for `source_routing`: the spine port of each host port, by leaf, or `by_rank`, which
+    halving-doubling needs where the hosts per leaf are no power of two; without it the spine ports are given out in
+    order. With `alone` the jobs run one after another, without each other's traffic. With `paced` a lane sends at 1 / m
+    of its host's rate at most, as ParaLet's lanes do (section 5.1); otherwise it sends as fast as its path allows.
+    `receiver` is for fabric packet.
     """
 
     name: str = Field(pattern=NAME, max_length=40)
@@ -64,7 +65,7 @@ class Policy(Section):
     planner: Annotated[str, AfterValidator(_known_planner)] | None = None
     elephant_bytes: Bytes | None = Field(default=None, gt=0)
     assign_wait_s: float | None = Field(default=None, ge=0, le=60)
-    uplinks: dict[str, dict[int, int]] | None = None
+    uplinks: dict[str, dict[int, int]] | Literal["by_rank"] | None = None
     alone: bool = False
     paced: bool = False
     receiver: Receiver | None = None

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netmodel import Flow, OvsHash, PortRef, Topology, leaf_spine, path_of
-from sdn.isolation.source_routing import SourceRouting, host_ports, in_order, path, uplink_ports
+from sdn.isolation.source_routing import SourceRouting, by_rank, host_ports, in_order, path, uplink_ports
 from sdn.openflow.program import EMPTY, IngressMatch, Program, Route, ViaGroup, difference, programs
 from sdn.openflow.steering import Steer
 from tests.sdn import patterns
@@ -77,11 +78,57 @@ def test_rings_and_pipelines_share_no_link_whatever_the_mapping(
 
 @settings(derandomize=True, max_examples=20, deadline=None)
 @given(arbitrary(sizes=(1, 2, 4, 8)))
-def test_halving_doubling_shares_no_link_whatever_the_mapping(made: tuple[Topology, SourceRouting]) -> None:
+def test_halving_doubling_shares_no_link_if_leaves_have_a_power_of_two(
+    made: tuple[Topology, SourceRouting],
+) -> None:
     topology, routing = made
     for ranks in range(2, len(topology.hosts) + 1):
         if ranks & (ranks - 1) == 0 or ranks % len(host_ports(topology)["leaf1"]) == 0:
             assert all(most_loaded(topology, routing, step) == 1 for step in patterns.halving_doubling(ranks))
+
+
+def test_the_paper_leaves_out_when_halving_doubling_shares_no_link() -> None:
+    """Section 5.3 takes any number of hosts per leaf for granted."""
+    topology = leaf_spine(3, 3, 3, RATE)
+    down = PortRef("spine2", 2)
+    assert [path(topology, in_order(topology), *pair)[2] for pair in (("h2", "h4"), ("h8", "h6"))] == [down, down]
+
+
+@pytest.mark.parametrize("hosts", range(1, 13))
+def test_halving_doubling_by_rank_shares_no_link_for_any_number_of_hosts_per_leaf(hosts: int) -> None:
+    spines = 1 << (hosts - 1).bit_length()
+    topology = leaf_spine(1 + 40 // hosts, spines, hosts, RATE)
+    routing = by_rank(topology)
+    for ranks in (2, 4, 8, 16, 32):
+        assert all(most_loaded(topology, routing, step) == 1 for step in patterns.halving_doubling(ranks))
+
+
+def test_by_rank_needs_a_power_of_two_of_uplinks() -> None:
+    with pytest.raises(ValueError, match=r"takes 4 uplinks on each leaf, .* its 3 hosts, and leaf1 has 3; take"):
+        by_rank(leaf_spine(3, 3, 3, RATE))
+
+
+@pytest.mark.parametrize(("ranks", "exists"), [(8, True), (16, False)])
+def test_whether_three_uplinks_serve_halving_doubling_on_leaves_of_three_hosts(ranks: int, exists: bool) -> None:
+    """Every mapping is tried: leaf by leaf, and no further than the first collision."""
+    leaves = -(-ranks // 3)
+    topology = leaf_spine(leaves, 3, 3, RATE)
+    steps = patterns.halving_doubling(ranks)
+
+    def found(chosen: dict[str, dict[int, int]]) -> bool:
+        known = 3 * len(chosen)
+        routing = SourceRouting(chosen)
+        mapped = [[(src, dst) for src, dst in step if src < known] for step in steps]
+        if any(most_loaded(topology, routing, step) > 1 for step in mapped):
+            return False
+        if len(chosen) == leaves:
+            return True
+        leaf = f"leaf{len(chosen) + 1}"
+        return any(
+            found({**chosen, leaf: dict(zip((1, 2, 3), ports, strict=True))}) for ports in permutations((4, 5, 6))
+        )
+
+    assert found({}) is exists
 
 
 @settings(derandomize=True, max_examples=40, deadline=None)

@@ -291,6 +291,17 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         },
         r"policies\[0\]\.policy: source routing gives every host an uplink of its own, and leaf1 has 2 hosts and 1",
     ),
+    (
+        {
+            "topology": {"leaf_spine": {**TOPOLOGY, "spines": 3, "hosts_per_leaf": 3}},
+            "policies": [{"name": "a", "policy": "source_routing", "uplinks": "by_rank"}],
+        },
+        r"policies\[0\]\.uplinks: source routing by rank takes 4 uplinks on each leaf, .* and leaf1 has 3",
+    ),
+    (
+        {"policies": [{"name": "a", "policy": "source_routing", "uplinks": "by_luck"}]},
+        r"policies\[0\]\.uplinks: ",
+    ),
     ({"jobs": 3}, "jobs: 3 jobs of two ranks or more do not fit 4 ranks"),
     ({"jobs": 0}, "jobs: 0 jobs"),
     ({"jobs": [2, 3]}, "jobs: the sizes of the jobs must be 2 or more and add up to the 4 ranks placed"),
