@@ -9,7 +9,7 @@ from netmodel.printable import printable
 from sdn.path_service.limits import Limits
 from sdn.path_service.messages import (
     MAX_HOST_LINE,
-    VERSION,
+    VERSIONS,
     Error,
     ErrorCode,
     Hello,
@@ -294,8 +294,9 @@ class Connection(asyncio.Protocol):
     def _greet(self, now_s: float, line: bytes) -> tuple[int, str]:
         """Handles the first line, which must be hello. Returns 1 and why it is no message, or ""."""
         version = version_of(line)
-        if version not in (None, VERSION):
-            self.end("version", f"this service speaks version {VERSION}, not {version}")
+        if version not in (None, *VERSIONS):
+            spoken = " and ".join(map(str, VERSIONS))
+            self.end("version", f"this service speaks versions {spoken}, not {version}")
             return 1, ""
         try:
             hello = from_host(line)

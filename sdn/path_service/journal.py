@@ -34,6 +34,7 @@ from sdn.path_service.next_hops import unlisted
 from sdn.path_service.service import Options, PathService
 
 VERSION = 1
+_HELLO = ("device", "instance", "lanes", "udp_port", "protocol")  # beside its version, which old logs lack
 
 
 class Lines(Protocol):
@@ -51,7 +52,7 @@ class Journal:
         self._add = lines.add
 
     def hello(self, now_s: float, conn: int, hello: Hello) -> None:
-        said = {name: getattr(hello, name) for name in ("device", "instance", "lanes", "udp_port", "protocol")}
+        said = {name: getattr(hello, name) for name in ("version", *_HELLO)}
         self._add(_line({"t": now_s, "conn": conn, "hello": said}))
 
     def said(self, now_s: float, conn: int, lines: Iterable[bytes | bytearray]) -> None:
@@ -127,7 +128,7 @@ def _done(service: PathService, entry: _Entry) -> Sends:
     if entry.dropped:
         raise ValueError(f"{entry.dropped} events are missing here")
     if entry.hello is not None:
-        return service.connect(entry.t, entry.conn, Hello(version=1, token="-", **entry.hello))[0]
+        return service.connect(entry.t, entry.conn, Hello(**{"version": 1, "token": "-", **entry.hello}))[0]
     if entry.lines is not None:
         said = [from_host(bytes(line)) for line in entry.lines]
         return service.handle(entry.t, entry.conn, said)

@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of the path service's protocol, version 1; docs/path-service.md explains them.
+"""The messages of the path service's protocol, versions 1 and 2; docs/path-service.md explains them.
 
-A message is one line of JSON. Types, ranges and lengths are checked while it is parsed; unknown keys are ignored.
-Sizes are in bytes, rates in bit/s, times in seconds.
+A message is one line of JSON. Types, ranges, lengths and addresses of routers are checked while it is parsed; unknown
+keys are ignored. Sizes are in bytes, rates in bit/s, times in seconds. Version 2 adds probes.
 """
 
 import inspect
+from ipaddress import ip_address
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
 
 from netmodel import IPPROTO_TCP, IPPROTO_UDP, ROCE_PORT
+from netmodel.flow import Address as IpAddress
 
-VERSION = 1
+VERSIONS = (1, 2)
+"""Of the protocol. A host says hello with the highest one that it speaks, and the service answers in that."""
+PROBING = 2
+"""The version from which hosts may probe."""
+MOST_PROBED = 64
+"""The most ports in one message about probes."""
 MAX_HOST_LINE = 64 * 1024
 """Longest line from a host in bytes, without its newline."""
 MAX_SERVICE_LINE = 1024 * 1024
@@ -25,6 +32,7 @@ Address: TypeAlias = Annotated[str, Meta(max_length=39, description="IP address 
 Port: TypeAlias = Annotated[int, Meta(ge=1, le=0xFFFF)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e6)]
 Period: TypeAlias = Annotated[float, Meta(gt=0, le=1e6)]
+PerSecond: TypeAlias = Annotated[float, Meta(gt=0, le=1e6)]
 Token: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
@@ -97,14 +105,60 @@ class Ping(Struct, tag="ping", tag_field="type", frozen=True, gc=False):
     nonce: Count = 0
 
 
-HostMessage: TypeAlias = Hello | Announce | Release | Measured | Report | Ping
+class CanProbe(Struct, tag="probe", tag_field="type", frozen=True, gc=False):
+    """This host can probe, at this rate in probes a second at most."""
+
+    rate: PerSecond
 
 
-class Welcome(Struct, tag="welcome", tag_field="type", frozen=True, gc=False):
-    """The answer to hello."""
+class Answer(Struct, array_like=True, frozen=True, gc=False):
+    """What came of the probe of one port."""
+
+    port: Port
+    answer: Literal["hop", "destination", "none", "failed"]
+    """A router answered; the packet arrived; no answer came after all attempts; or the host could not send it."""
+    router: Address | None = None
+    """The address from which the answer of a hop came."""
+    rtt_s: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        if self.answer == "hop":
+            ip_address(self.router or "")  # raises ValueError, which the parser reports
+
+    @property
+    def address(self) -> IpAddress | None:
+        """The router's address; None without one."""
+        return ip_address(self.router or "") if self.answer == "hop" else None
+
+
+Answers: TypeAlias = Annotated[tuple[Answer, ...], Meta(max_length=MOST_PROBED)]
+
+
+class Probed(Struct, tag="probed", tag_field="type", frozen=True, gc=False):
+    """What came of a `Probe`: an answer for each of its ports."""
+
+    ask: Id
+    answers: Answers
+
+
+class Moved(Struct, tag="moved", tag_field="type", frozen=True, gc=False):
+    """Ports of a `Watch` for which another router than the expected one answers now, or nobody."""
+
+    peer: Address
+    answers: Answers
+    peer_port: Port = ROCE_PORT
+
+
+HostMessage: TypeAlias = Hello | Announce | Release | Measured | Report | Ping | CanProbe | Probed | Moved
+
+
+class Welcome(Struct, tag="welcome", tag_field="type", frozen=True, gc=False, omit_defaults=True):
+    """The answer to hello, of the same version."""
 
     version: int
     session: str
+    probe: bool = False
+    """Whether the service would like this host to probe."""
 
 
 class Assign(Struct, tag="assign", tag_field="type", frozen=True, gc=False, omit_defaults=True):
@@ -131,6 +185,34 @@ class Pong(Struct, tag="pong", tag_field="type", frozen=True, gc=False):
     nonce: int
 
 
+class Probe(Struct, tag="probe", tag_field="type", frozen=True, gc=False, omit_defaults=True):
+    """Asks a host to probe source ports towards `peer` once, which it answers by `Probed`."""
+
+    ask: int
+    """Unique among the connection's open ones."""
+    peer: str
+    ttl: int
+    ports: list[int]
+    """1 to `MOST_PROBED`."""
+    rate: float | None
+    """The most probes a second; None: as the host likes."""
+    peer_port: int = ROCE_PORT
+
+
+class Watch(Struct, tag="watch", tag_field="type", frozen=True, gc=False, omit_defaults=True):
+    """Asks a host to probe ports in use once a period, and to tell by `Moved` when another router answers, or nobody.
+
+    It replaces the earlier one for the same peer and port. Without ports it ends that.
+    """
+
+    peer: str
+    ttl: int
+    period_s: float
+    ports: list[tuple[int, str]]
+    """Each with the address of the router that should answer, at most `MOST_PROBED`."""
+    peer_port: int = ROCE_PORT
+
+
 ErrorCode: TypeAlias = Literal[
     "token", "version", "line", "message", "device", "hello", "replaced", "silent", "full", "stopping", "busy"
 ]
@@ -144,7 +226,7 @@ class Error(Struct, tag="error", tag_field="type", frozen=True, gc=False):
     """One sentence."""
 
 
-ServiceMessage: TypeAlias = Welcome | Assign | Pong | Error
+ServiceMessage: TypeAlias = Welcome | Assign | Pong | Error | Probe | Watch
 
 
 class _AnyVersion(Struct, tag="hello", tag_field="type"):
@@ -205,7 +287,7 @@ def schema() -> dict[str, Any]:
             definition["description"] = inspect.cleandoc(definition["description"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"paralet path service, version {VERSION}: one message a line",
+        "title": f"paralet path service, versions {' and '.join(map(str, VERSIONS))}: one message a line",
         "anyOf": [{"$ref": "#/$defs/FromHost"}, {"$ref": "#/$defs/FromService"}],
         "$defs": {**dict(zip(("FromHost", "FromService"), directions, strict=True)), **definitions},
     }

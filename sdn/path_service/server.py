@@ -25,7 +25,6 @@ from sdn.path_service.held_bytes import HeldBytes
 from sdn.path_service.journal import Journal
 from sdn.path_service.limits import Limits
 from sdn.path_service.messages import (
-    VERSION,
     ErrorCode,
     Hello,
     HostMessage,
@@ -190,7 +189,7 @@ class Server:
         """Accept a device that `refusal` has nothing against. An earlier connection of the same device object ends."""
         del self.greeting[number]
         connection = self.connections[number]
-        connection.write(to_line(Welcome(VERSION, secrets.token_hex(8))))
+        connection.write(to_line(Welcome(hello.version, secrets.token_hex(8))))
         sends, replaced = self.service.connect(now_s, number, hello)
         if self.journal is not None:
             self.journal.hello(now_s, number, hello)

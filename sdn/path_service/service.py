@@ -25,7 +25,19 @@ from sdn.path_service.assignments import Assignments, Sends
 from sdn.path_service.elephants import Elephants
 from sdn.path_service.expected import Expectations
 from sdn.path_service.failover import Failover
-from sdn.path_service.messages import Announce, Hello, HostMessage, Measured, Ping, Pong, Release, Report
+from sdn.path_service.messages import (
+    Announce,
+    CanProbe,
+    Hello,
+    HostMessage,
+    Measured,
+    Moved,
+    Ping,
+    Pong,
+    Probed,
+    Release,
+    Report,
+)
 from sdn.path_service.next_hops import NextHops, unused_links
 from sdn.path_service.parties import Client, Pair, Parties
 from sdn.path_service.routing import Routing
@@ -274,6 +286,8 @@ class PathService:
                 self.counts[f"left by {message.reason}"] += 1
             case Ping():
                 sends.append((client.conn, Pong(message.nonce)))
+            case CanProbe() | Probed() | Moved():  # nothing is measured, so it was not asked
+                pass
             case _:
                 raise ValueError("hello comes once, and first")
 

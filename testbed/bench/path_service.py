@@ -181,7 +181,7 @@ def _host(port: int, topology: Topology, number: int, lanes: int, source: str) -
     """A connection of a host of the topology that has said hello, from a loopback address of its own."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S, source_address=(source, 0))
     address = str(topology.hosts[number].nics[0].address)
-    connection.sendall(messages.to_line(messages.Hello(messages.VERSION, TOKEN, address, f"{number:016x}", lanes)))
+    connection.sendall(messages.to_line(messages.Hello(messages.VERSIONS[0], TOKEN, address, f"{number:016x}", lanes)))
     return connection
 
 
@@ -220,7 +220,7 @@ class _Hosts:
         self._partial = [b""] * load.hosts
         self._ids = [0] * load.hosts
         for i, address in enumerate(ring):
-            hello = messages.Hello(messages.VERSION, TOKEN, address, f"{i:016x}", LANES)
+            hello = messages.Hello(messages.VERSIONS[0], TOKEN, address, f"{i:016x}", LANES)
             connection = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.sendall(messages.to_line(hello))

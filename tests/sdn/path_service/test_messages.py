@@ -4,12 +4,25 @@
 from __future__ import annotations
 
 import json
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
 from sdn.path_service import messages
-from sdn.path_service.messages import Announce, Assign, MessageError, from_host, from_service, to_line
+from sdn.path_service.messages import (
+    Announce,
+    Answer,
+    Assign,
+    MessageError,
+    Probe,
+    Probed,
+    Watch,
+    Welcome,
+    from_host,
+    from_service,
+    to_line,
+)
 from tests.docs.markdown import ROOT, blocks
 
 ANNOUNCE = {"type": "announce", "id": 17, "peer": "10.0.1.2", "bytes": 100}
@@ -31,9 +44,10 @@ def test_the_page_shows_messages_that_parse() -> None:
         for text in block.text.splitlines():
             kind = json.loads(text)["type"]
             kinds.add(kind)
-            ours = kind in {"welcome", "assign", "pong", "error"}
+            ours = kind in {"welcome", "assign", "pong", "error", "watch"} or ('"ask"' in text and kind == "probe")
             (from_service if ours else from_host)(text.encode())
-    assert kinds == {name.lower() for name in messages.schema()["$defs"]} - {"fromhost", "fromservice", "measuredflow"}
+    parts = {"fromhost", "fromservice", "measuredflow", "answer", "canprobe"}  # a host's `probe` is a `CanProbe`
+    assert kinds == {name.lower() for name in messages.schema()["$defs"]} - parts
 
 
 def test_missing_keys_have_defaults_and_unknown_ones_are_ignored() -> None:
@@ -61,6 +75,25 @@ def test_missing_keys_have_defaults_and_unknown_ones_are_ignored() -> None:
         b'{"type":"hello","version":1,"token":"t","device":"10.0.0.1","instance":"xyz","lanes":8}',
         b'{"type":"hello","version":1,"token":"t","device":"10.0.0.1","instance":"0123456789abcdef\\n","lanes":8}',
         b'{"type":"hello","version":1,"token":"t","device":"10.0.0.1","instance":"0123456789abcdef","lanes":0}',
+        b'{"type":"probe"}',
+        b'{"type":"probe","rate":0}',
+        b'{"type":"probe","rate":-5}',
+        b'{"type":"probe","rate":1e999}',
+        b'{"type":"probed","ask":-1,"answers":[]}',
+        b'{"type":"probed","ask":1}',
+        b'{"type":"probed","ask":1,"answers":[[0,"none",null,null]]}',
+        b'{"type":"probed","ask":1,"answers":[[65536,"none",null,null]]}',
+        b'{"type":"probed","ask":1,"answers":[[49152,"maybe",null,null]]}',
+        b'{"type":"probed","ask":1,"answers":[[49152,"hop",null,0.1]]}',
+        b'{"type":"probed","ask":1,"answers":[[49152,"hop","",0.1]]}',
+        b'{"type":"probed","ask":1,"answers":[[49152,"hop","spine1",0.1]]}',
+        b'{"type":"probed","ask":1,"answers":[[49152,"hop","10.0.0.1/24",0.1]]}',
+        b'{"type":"probed","ask":1,"answers":[[49152,"hop","010.0.0.1",0.1]]}',
+        b'{"type":"probed","ask":1,"answers":[[49152,"hop","10.0.0.1",-1]]}',
+        b'{"type":"probed","ask":1,"answers":[[49152]]}',
+        b'{"type":"probed","ask":1,"answers":[%b]}' % b",".join([b'[49152,"none"]'] * 65),
+        b'{"type":"moved","peer":"10.0.1.2","answers":[%b]}' % b",".join([b'[49152,"none"]'] * 65),
+        b'{"type":"moved","peer":"10.0.1.2","peer_port":0,"answers":[]}',
         b'{"type":"ping","more":' + b"[" * 60_000,
         b'{"type":"announce","id":1,"peer":"\xff","bytes":1}',
         b"",
@@ -74,6 +107,32 @@ def test_invalid_messages_are_refused_in_one_sentence(wrong: bytes) -> None:
         from_host(wrong)
     assert 0 < len(str(refused.value)) <= 200
     assert "\n" not in str(refused.value)
+
+
+def test_addresses_of_routers_are_compared_as_addresses() -> None:
+    said = b'{"type":"probed","ask":7,"answers":[[49164,"hop","FD00:0::1",0.0002],[49196,"none",null,null,"more"]]}'
+    probed = from_host(said)
+    assert isinstance(probed, Probed)
+    assert probed.answers == (Answer(49164, "hop", "FD00:0::1", 0.0002), Answer(49196, "none"))
+    assert [answer.address for answer in probed.answers] == [ip_address("fd00::1"), None]
+
+
+def test_probes_are_asked_for_as_agreed() -> None:
+    """Hosts that speak version 2 read exactly these lines."""
+    sent = [
+        Welcome(1, "9f86d081884c7d65"),
+        Welcome(2, "9f86d081884c7d65", probe=True),
+        Probe(7, "10.0.1.2", 3, [49164, 49196], 100.0),
+        Probe(8, "10.0.1.2", 3, [49164], None, 4792),
+        Watch("10.0.1.2", 3, 1.0, [(49164, "172.16.0.1")]),
+    ]
+    assert [to_line(message) for message in sent] == [
+        b'{"type":"welcome","version":1,"session":"9f86d081884c7d65"}\n',
+        b'{"type":"welcome","version":2,"session":"9f86d081884c7d65","probe":true}\n',
+        b'{"type":"probe","ask":7,"peer":"10.0.1.2","ttl":3,"ports":[49164,49196],"rate":100.0}\n',
+        b'{"type":"probe","ask":8,"peer":"10.0.1.2","ttl":3,"ports":[49164],"rate":null,"peer_port":4792}\n',
+        b'{"type":"watch","peer":"10.0.1.2","ttl":3,"period_s":1.0,"ports":[[49164,"172.16.0.1"]]}\n',
+    ]
 
 
 def test_an_assignment_omits_defaults() -> None:

@@ -27,11 +27,15 @@ from sdn.path_service.log_file import LogError, LogFile
 from sdn.path_service.messages import (
     MAX_HOST_LINE,
     Announce,
+    Answer,
     Assign,
+    CanProbe,
     Error,
     HostMessage,
+    Moved,
     Ping,
     Pong,
+    Probed,
     Release,
     ServiceMessage,
     Welcome,
@@ -125,7 +129,7 @@ HEAD = head(TOPOLOGY, Options())
     ("said", "code"),
     [
         (HELLO.replace(TOKEN.encode(), b"only for guests"), "token"),
-        (HELLO.replace(b'"version":1', b'"version":2'), "version"),
+        (HELLO.replace(b'"version":1', b'"version":3'), "version"),
         (b'{"type":"hello","version":7,"new":true}\n', "version"),
         (HELLO.replace(b"10.0.0.2", b"10.9.9.9"), "device"),
         (b'{"type":"ping","nonce":1}\n', "hello"),
@@ -492,22 +496,46 @@ anything = st.recursive(
     max_leaves=10,
 )
 ids = st.integers(0, 5) | st.integers()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_host_is_answered_in_its_version(version: int) -> None:
+    async def body() -> None:
+        async with served() as (server, at):
+            host = await Host.to(at)
+            host.say(HELLO.replace(b'"version":1', b'"version":%d' % version))
+            welcome = await host.hear()
+            assert isinstance(welcome, Welcome)
+            assert (welcome.version, welcome.probe) == (version, False)
+            host.say(CanProbe(100.0), Probed(7, (Answer(49164, "hop", "8.8.8.8"),)), Moved("10.9.9.9", ()))  # not asked
+            await host.works()
+            assert server.service.status()["hosts"] == 1
+
+    run(body)
+
+
 peers = st.sampled_from([address(TOPOLOGY, host) for host in range(6)]) | st.text(max_size=20)
+ports = st.integers(-1, 70_000)
+answers = st.tuples(ports, st.sampled_from(["hop", "none", "failed", "perhaps"]), peers, st.none() | st.floats(0, 2))
+FROM_HOSTS = ["hello", "announce", "release", "measured", "report", "ping", "probe", "probed", "moved"]
 nearly = st.fixed_dictionaries(
-    {"type": st.sampled_from(["hello", "announce", "release", "measured", "report", "ping", "assign", "pong"])},
+    {"type": st.sampled_from([*FROM_HOSTS, "assign", "pong"])},
     optional={
         "id": ids,
         "peer": peers,
         "bytes": st.integers(-1, 2**64),
         "job": st.text(max_size=70),
         "repeat_s": st.floats(allow_nan=False),
-        "peer_port": st.integers(-1, 70_000),
+        "peer_port": ports,
         "flows": st.lists(st.fixed_dictionaries({"id": ids, "bytes": ids, "seconds": st.floats(0, 2)}), max_size=3),
         "lane": ids,
         "port": ids,
         "reason": st.sampled_from(["rtt", "loss", "mood"]),
         "nonce": ids,
         "version": ids,
+        "rate": st.floats(),
+        "ask": ids,
+        "answers": st.lists(answers, max_size=70),
         "token": st.sampled_from([TOKEN, "no"]),
         "device": peers,
         "instance": st.sampled_from(["0" * 16, "0" * 15]),
