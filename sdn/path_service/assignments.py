@@ -7,16 +7,11 @@ are assigned together. A host gets another assignment only when its ports change
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from typing import TypeAlias
 
-from sdn.path_service.messages import Assign, Error, ServiceMessage
+from sdn.path_service.messages import Assign, Error
 from sdn.path_service.parties import Client, Pair, Parties
+from sdn.path_service.pinning import Pinning, Sends
 from sdn.path_service.ports import Peer
-from sdn.path_service.routing import Routing
-from sdn.planners.links import reversed_way
-
-Sends: TypeAlias = list[tuple[int, ServiceMessage]]
-"""Messages to send, each with the connection that gets it."""
 
 _BATCH = 16  # pairs whose ports are looked up in one event after a failure; each lookup may hash for a while
 _RATE_STEP = 0.01  # a rate is sent again when it has changed by more than this part
@@ -25,9 +20,9 @@ _RATE_STEP = 0.01  # a rate is sent again when it has changed by more than this 
 class Assignments:
     """Writes assignments for pairs, and remembers which pairs still wait for theirs."""
 
-    def __init__(self, parties: Parties, routing: Routing, counts: Counter[str]) -> None:
+    def __init__(self, parties: Parties, pinning: Pinning, counts: Counter[str]) -> None:
         self._parties = parties
-        self._routing = routing
+        self._pinning = pinning
         self._counts = counts
         self._waiting: deque[Pair] = deque()  # whose ports have to be looked up again
         self._cut: set[Pair] = set()  # pairs whose path died and whose host has not been informed
@@ -39,7 +34,11 @@ class Assignments:
 
     def answer(self, pair: Pair, number: int, sends: Sends) -> None:
         """Answers the announcement of an elephant, whether its ports have changed or not."""
-        self._assign(pair, self._routing.ports(pair, pair.way), number, pair.rate_bps, sends)
+        self._assign(pair, self._pinning.ports(pair), number, pair.rate_bps, sends)
+
+    def defer(self, pair: Pair) -> None:
+        """The next `update` of a pair answers its newest elephant, whether its ports have changed or not."""
+        pair.sent = None
 
     def answer_unknown(self, client: Client, peer: Peer, number: int, sends: Sends) -> None:
         """Answers the announcement of an elephant to a peer outside the fabric: it stays on ECMP."""
@@ -53,7 +52,7 @@ class Assignments:
     def update(self, pairs: Iterable[Pair], sends: Sends) -> None:
         """Sends pairs their ports and those of the way back, unless both ends know them."""
         for pair in pairs:
-            ports = self._routing.ports(pair, pair.way)
+            ports = self._pinning.ports(pair)
             cut = pair in self._cut
             if cut or pair.sent is not ports:
                 self._cut.discard(pair)
@@ -66,7 +65,7 @@ class Assignments:
         for back in pair.reverse or self._parties.reverse(pair):
             if back.commodity is not None:  # these lanes carry an elephant of the peer's
                 continue
-            ports = self._routing.ports(back, reversed_way(pair.way))
+            ports = self._pinning.ports_back(back, pair)
             if back.sent is not ports:
                 self._assign(back, ports, None, None, sends)
                 self._counts["pushed"] += 1
@@ -99,12 +98,10 @@ class Assignments:
 
     def update_rates(self, sends: Sends) -> None:
         """Sends every elephant its max-min fair rate, if that has changed."""
-        rates = self._routing.plan().rates.tolist()
-        for number, rate_bps in zip(self._routing.numbers(), rates, strict=True):
-            pair = self._routing.pairs[number]
+        for pair, rate_bps in self._pinning.rates_bps():
             if pair.elephants and abs((pair.rate_bps or 0) - rate_bps) > _RATE_STEP * rate_bps:
                 pair.rate_bps = rate_bps
-                self._assign(pair, self._routing.ports(pair, pair.way), pair.elephant_id(), rate_bps, sends)
+                self._assign(pair, self._pinning.ports(pair), pair.elephant_id(), rate_bps, sends)
                 self._counts["pushed"] += 1
 
     def _assign(

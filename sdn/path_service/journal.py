@@ -26,11 +26,11 @@ from typing import Any, Protocol
 import msgspec
 
 from netmodel import EcmpHash, Link, PortRef, Topology, TopologySpec, dump_topology, parse_yaml
-from sdn.path_service.assignments import Sends
 from sdn.path_service.group_lists import Listed
 from sdn.path_service.log_file import LogError
 from sdn.path_service.messages import Hello, from_host
 from sdn.path_service.next_hops import unlisted
+from sdn.path_service.pinning import Sends
 from sdn.path_service.service import Options, PathService
 
 VERSION = 1

@@ -18,13 +18,13 @@ from weakref import WeakValueDictionary
 
 from netmodel import Link
 from netmodel.printable import printable
-from sdn.path_service.assignments import Sends
 from sdn.path_service.connection import Connection
 from sdn.path_service.group_lists import Listed
 from sdn.path_service.held_bytes import HeldBytes
 from sdn.path_service.journal import Journal
 from sdn.path_service.limits import Limits
 from sdn.path_service.messages import (
+    PROBING,
     ErrorCode,
     Hello,
     HostMessage,
@@ -35,6 +35,7 @@ from sdn.path_service.messages import (
     to_line,
 )
 from sdn.path_service.next_hops import unlisted
+from sdn.path_service.pinning import Sends
 from sdn.path_service.service import PathService
 from sdn.path_service.turns import Share, Turns
 
@@ -93,7 +94,7 @@ class Server:
         self._began_s = self._loop.time()
         self._server = await self._loop.create_server(lambda: Connection(self), sock=listener, backlog=_BACKLOG)
         self._every(_SWEEP_S, self._sweep)
-        if self.service.options.forecast or self.service.options.rates:
+        if self.service.needs_ticks:
             self._every(TICK_S, self.tick)
         self._every(_IDLE_S, self._prepare)
         at: tuple[str, int] = listener.getsockname()[:2]
@@ -189,7 +190,8 @@ class Server:
         """Accept a device that `refusal` has nothing against. An earlier connection of the same device object ends."""
         del self.greeting[number]
         connection = self.connections[number]
-        connection.write(to_line(Welcome(hello.version, secrets.token_hex(8))))
+        probe = self.service.offers_probes and hello.version >= PROBING
+        connection.write(to_line(Welcome(hello.version, secrets.token_hex(8), probe)))
         sends, replaced = self.service.connect(now_s, number, hello)
         if self.journal is not None:
             self.journal.hello(now_s, number, hello)

@@ -8,8 +8,8 @@ The caller numbers connections; messages come back as (connection, message). A c
 peer; all its lanes use one path, by source ports that the switches' hash sends there.
 
 `PathService` handles events and leaves decisions to other modules: `parties` (which devices are connected),
-`elephants` (which elephants are open), `routing` (their routes), `expected` (forecasts), `failover` (plans for
-failures), `assignments` (ports for hosts), `views` (output for operators).
+`elephants` (which elephants are open), `pinning` (their paths and ports), `expected` (forecasts), `assignments` (ports
+for hosts), `views` (output for operators).
 """
 
 from collections import Counter, deque
@@ -20,11 +20,9 @@ from typing import Any
 from netmodel import EcmpHash, Link, OvsHash, Topology
 from netmodel.flow import address_at
 from sdn.path_service import views
-from sdn.path_service.as_read import AsRead
-from sdn.path_service.assignments import Assignments, Sends
+from sdn.path_service.assignments import Assignments
 from sdn.path_service.elephants import Elephants
 from sdn.path_service.expected import Expectations
-from sdn.path_service.failover import Failover
 from sdn.path_service.messages import (
     Announce,
     CanProbe,
@@ -40,9 +38,9 @@ from sdn.path_service.messages import (
 )
 from sdn.path_service.next_hops import NextHops, unused_links
 from sdn.path_service.parties import Client, Pair, Parties
-from sdn.path_service.routing import Routing
-from sdn.planners import DEFAULT_PLANNER, PLANNERS, UNREACHABLE
-from sdn.planners import links as fabric_links
+from sdn.path_service.pinning import Pinning, Rerouted, Sends
+from sdn.path_service.predicted import Predicted
+from sdn.planners import DEFAULT_PLANNER, PLANNERS
 
 _LEAVING = 64  # pairs of clients that have left, removed in one event
 
@@ -79,9 +77,8 @@ class PathService:
             {str(address_at(self._cables.addresses, nic)): nic for nic in range(len(self._cables.nics))}
         )
         self._elephants = Elephants(self.counts)
-        self._routing = Routing(self._cables, self.options.planner, ecmp_hash or OvsHash(), self.counts)
-        self._failover = Failover(self._routing, self.counts)
-        self._assignments = Assignments(self._parties, self._routing, self.counts)
+        self._pinning: Pinning = Predicted(self._cables, self.options.planner, ecmp_hash or OvsHash(), self.counts)
+        self._assignments = Assignments(self._parties, self._pinning, self.counts)
         self._expected = Expectations(self._parties) if self.options.forecast else None
         self._leaving: deque[tuple[Client, list[Pair]]] = deque()  # clients that have left, and their remaining pairs
         self._rates_changed = False
@@ -114,6 +111,7 @@ class PathService:
         sends: Sends = []
         if client is not None:
             self._leaving.append((client, list(client.pairs.values())))
+            self._update(self._pinning.leave(now_s, client), sends)
             self._remove_leaving(now_s, sends)
         return sends
 
@@ -130,55 +128,30 @@ class PathService:
             elif type(message) is Release:
                 self._elephants.close(client, message.id)
             else:
-                self._handle_other(client, message, sends)
+                self._handle_other(now_s, client, message, sends)
         if self._elephants.idle:
             self._remove_ended(now_s, sends)
+        self._ask(now_s, sends)
         return sends
 
     def link(self, now_s: float, links: Iterable[Link], up: bool) -> Sends:
         """Links between switches have gone down, or have come back. Raises KeyError for any other link."""
-        return self._with_dead(self._dead - set(links) if up else self._dead | set(links))
+        dead = self._dead - set(links) if up else self._dead | set(links)
+        return self._rerouted(dead, self._pinning.links(now_s, dead))
 
     def next_hops(self, now_s: float, next_hops: NextHops) -> Sends:
-        """Switches were read, and have these groups. Links that no route uses in one of their directions count as dead.
-
-        From now on ports are predicted by them; until then by groups in the order of ports.
-        """
+        """Switches were read, and have these groups. Links that no route uses in one direction count as dead."""
         self.counts["next hops read"] += 1
-        return self._with_dead(unused_links(self.topology, next_hops), AsRead(self._cables, next_hops))
+        dead = unused_links(self.topology, next_hops)
+        return self._rerouted(dead, self._pinning.next_hops(now_s, dead, next_hops))
 
-    def _with_dead(self, dead: frozenset[Link], choices: AsRead | None = None) -> Sends:
-        """Changes to these dead links, and to the groups of switches, if they were read."""
-        changed = dead ^ self._dead
-        if not changed and choices is None:
-            return []
-        before, gone = self._routing.fabric, frozenset(map(self._cables.link_number, dead - self._dead))
-        detours = self._failover.plan_for(gone) if gone and dead > self._dead else None
-        fabric = self._cables.without(dead).fabric
-        cut = [pair for pair in self._routing.pairs.values() if self._crosses(pair, gone)] if gone else []
+    def _rerouted(self, dead: frozenset[Link], rerouted: Rerouted) -> Sends:
+        """The dead links are these now, which has changed the ports of some pairs."""
+        self.counts["elephants cut"] += len(rerouted.cut)
+        self.counts["links changed"] += len(dead ^ self._dead)
         self._dead = dead
-        if choices is not None:
-            self._routing.follow(choices)
-        moved: list[Pair] = []
-        if detours is not None:
-            moved = self._failover.apply(detours, fabric, cut)
-        elif changed:
-            moved = self._routing.refit(fabric)
-            self._failover.note(moved)
-        if choices is not None:
-            self._routing.follow(choices.around(fabric))
-        self._failover.restart()
-        self._plan_changed()
-        self.counts["elephants cut"] += len(cut)
-        self.counts["links changed"] += len(changed)
-        # Switches around links that changed hash over other members now, whatever the paths.
-        touched = fabric_links.touched_nics(before, fabric).tolist()
-        rest = [
-            pair
-            for pair in self._routing.pairs.values()
-            if choices is not None or touched[pair.client.nic] or touched[pair.peer.nic]
-        ]
-        self._assignments.queue(cut, (*moved, *rest))
+        self._rates_changed = True
+        self._assignments.queue(*rerouted)
         sends: Sends = []
         self._assignments.send_pending(sends)
         return sends
@@ -188,12 +161,23 @@ class PathService:
         sends: Sends = []
         self._remove_leaving(now_s, sends)
         self._assignments.send_pending(sends)
+        self._ask(now_s, sends)
         if self._expected is not None:
             self._plan_expected(self._expected, now_s, sends)
         if self.options.rates and self._rates_changed and not self.busy:
             self._rates_changed = False
             self._assignments.update_rates(sends)
         return sends
+
+    @property
+    def offers_probes(self) -> bool:
+        """Whether hosts are asked to probe."""
+        return self._pinning.offers_probes
+
+    @property
+    def needs_ticks(self) -> bool:
+        """Whether `tick` has to be called all the time, and not only while `busy`."""
+        return self.options.forecast or self.options.rates or self.offers_probes
 
     @property
     def busy(self) -> bool:
@@ -205,16 +189,12 @@ class PathService:
 
         A replay has to repeat these calls: a plan made ahead may differ from one made when the failure comes.
         """
-        if not self._routing.is_incremental or self.busy:
-            return False
-        return self._failover.prepare()
+        return not self.busy and self._pinning.prepare()
 
     # -- for operators -------------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
         """Figures of the whole service, as JSON has them."""
-        plan = self._routing.plan()
-        commodities = len(self._routing.pairs)
         hits = None if self._expected is None else self._expected.hit_rate
         cut, ready = self.counts["elephants cut"], self.counts["elephants cut, path ready"]
         return {
@@ -222,25 +202,21 @@ class PathService:
             "options": asdict(self.options),
             "hosts": len(self._parties.clients),
             "elephants": sum(len(client.open) for client in self._parties.clients.values()),
-            "commodities": commodities,
-            "unreachable": sum(way[0] == UNREACHABLE for way in fabric_links.ways(plan)),
-            "slowest_bps": plan.fairness.minimum if commodities else None,
-            "gap": plan.gap,
-            "polarised": None if self._routing.polarised is None else self._routing.polarised.statement,
+            "commodities": len(self._pinning.pairs),
+            **self._pinning.status(),
             "dead_links": sorted(f"{link.a} {link.b}" for link in self._dead),
             "forecast": None if hits is None else {**asdict(hits), "rate": hits.rate},
-            "prepared_failures": len(self._failover),
             "failover": {"cut": cut, "ready": ready, "rate": ready / cut if cut else None},
             "counts": dict(sorted(self.counts.items())),
         }
 
     def flows(self, most: int) -> Iterator[dict[str, Any]]:
         """The `most` oldest commodities, as JSON has them. Events may come between two of them."""
-        return views.flows(self._routing, self._cables, most)
+        return views.flows(self._pinning, most)
 
     def paths(self) -> Iterator[dict[str, Any]]:
         """Every link between two switches with its load in commodities, as JSON has them."""
-        return views.paths(self._routing, self._cables, self._dead)
+        return views.paths(self._pinning, self._cables, self._dead)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -271,11 +247,14 @@ class PathService:
             if expected is not None:
                 expected.discard(pair)
         elephants.open(pair, message, is_new)
-        self._assignments.answer(pair, number, sends)
+        if self._pinning.is_settled(pair):
+            self._assignments.answer(pair, number, sends)
+        else:
+            self._assignments.defer(pair)
         if arrives:
             self._assignments.update_reverse(pair, sends)
 
-    def _handle_other(self, client: Client, message: HostMessage, sends: Sends) -> None:
+    def _handle_other(self, now_s: float, client: Client, message: HostMessage, sends: Sends) -> None:
         match message:
             case Measured():
                 for flow in message.flows:
@@ -286,20 +265,28 @@ class PathService:
                 self.counts[f"left by {message.reason}"] += 1
             case Ping():
                 sends.append((client.conn, Pong(message.nonce)))
-            case CanProbe() | Probed() | Moved():  # nothing is measured, so it was not asked
-                pass
+            case CanProbe() | Probed() | Moved():
+                self._update(self._pinning.heard(now_s, client, message), sends)
             case _:
                 raise ValueError("hello comes once, and first")
+
+    def _ask(self, now_s: float, sends: Sends) -> None:
+        """Asks hosts for what has to be measured now."""
+        asks, changed = self._pinning.due(now_s)
+        sends += asks
+        self._update(changed, sends)
+
+    def _update(self, pairs: Iterable[Pair], sends: Sends) -> None:
+        """Sends those of these pairs that have commodities their ports, if they have changed."""
+        self._assignments.update((pair for pair in pairs if pair.commodity is not None), sends)
 
     # -- commodities ---------------------------------------------------------------------------------------------------
 
     def _add(self, now_s: float, pair: Pair, sends: Sends) -> None:
         """Plans the commodity of a pair that has none."""
-        moved = self._routing.arrive(now_s, pair)
-        self._failover.note_arrival(pair)
-        self._plan_changed()
+        moved = self._pinning.arrive(now_s, pair)
+        self._rates_changed = True
         if moved:
-            self._failover.note(moved)
             self._assignments.update(moved, sends)
 
     def _remove(self, now_s: float, pair: Pair, commodity: int, sends: Sends) -> None:
@@ -308,10 +295,9 @@ class PathService:
         if self._expected is not None:
             self._expected.discard(pair)
         self._assignments.forget_cut(pair)
-        moved = self._routing.depart(now_s, commodity)
-        self._plan_changed()
+        moved = self._pinning.depart(now_s, commodity)
+        self._rates_changed = True
         if moved:
-            self._failover.note(moved)
             self._assignments.update(moved, sends)
         # The pair's lanes now carry acknowledgements of what the peer sends.
         for back in pair.reverse or self._parties.reverse(pair):
@@ -347,11 +333,3 @@ class PathService:
             expected.add(pair, latest_s)
             self.counts["given ahead"] += 1
             self._assignments.update((pair,), sends)
-
-    def _plan_changed(self) -> None:
-        self._rates_changed = True
-        self._failover.age()
-
-    def _crosses(self, pair: Pair, links: frozenset[int]) -> bool:
-        way = fabric_links.on_way(self._routing.fabric, pair.client.nic, pair.peer.nic, pair.way)
-        return not links.isdisjoint(way)

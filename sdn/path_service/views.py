@@ -7,22 +7,21 @@ from typing import Any
 
 from netmodel import Link, tiers
 from sdn.path_service.parties import Client, Pair
-from sdn.path_service.routing import Routing
-from sdn.planners import links
+from sdn.path_service.pinning import Pinning
 from sdn.planners.planner import AnyCabling
 
 
-def flows(routing: Routing, cables: AnyCabling, most: int) -> Iterator[dict[str, Any]]:
+def flows(pinning: Pinning, most: int) -> Iterator[dict[str, Any]]:
     """The `most` oldest commodities, the oldest first. One that has ended meanwhile is left out."""
     elephants: dict[Client, dict[Pair, dict[int, int]]] = {}  # sizes by id
-    for pair in list(islice(routing.pairs.values(), most)):
+    for pair in list(islice(pinning.pairs.values(), most)):
         client, peer = pair.client, pair.peer
         if pair.commodity is None:
             continue
         if client not in elephants:
             elephants[client] = _elephants(client)
         sizes = elephants[client].get(pair, {})
-        path = cables.path_by(client.nic, peer.nic, *pair.way)
+        paths = pinning.paths(pair)
         yield {
             "device": client.key[0],
             "peer": peer.at[0],
@@ -30,8 +29,8 @@ def flows(routing: Routing, cables: AnyCabling, most: int) -> Iterator[dict[str,
             "job": pair.job if sizes else "",
             "bytes": sum(sizes.values()),
             "since_s": pair.since_s,
-            "path": [str(port) for port in path or ()],
-            "ports": routing.ports(pair, pair.way),
+            "path": [str(port) for path in paths[:1] for port in path],
+            "ports": pinning.ports(pair),
             "rate_bps": pair.rate_bps,
             "measured_bps": pair.measured_bps,
         }
@@ -44,9 +43,9 @@ def _elephants(client: Client) -> dict[Pair, dict[int, int]]:
     return found
 
 
-def paths(routing: Routing, cables: AnyCabling, dead: Collection[Link]) -> Iterator[dict[str, Any]]:
+def paths(pinning: Pinning, cables: AnyCabling, dead: Collection[Link]) -> Iterator[dict[str, Any]]:
     """Every link between two switches, with the number of commodities that go up and down by it."""
-    up, down = links.loads(routing.plan())
+    up, down = pinning.loads()
     tier = tiers(cables.topology)
     for link in cables.topology.links:
         try:

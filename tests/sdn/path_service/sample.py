@@ -21,8 +21,8 @@ from netmodel import (
     pods,
 )
 from netmodel.flow import Flow
-from sdn.path_service.assignments import Sends
 from sdn.path_service.messages import Announce, Assign, Error, Hello, Release
+from sdn.path_service.pinning import Sends
 from sdn.path_service.service import PathService
 
 RATE = 10**9

@@ -679,7 +679,7 @@ def test_operators_requests_are_bounded_and_do_not_hold_up_hosts(tmp_path: Path)
             close = await admin_server.listen(server, TOKEN, admin_server.bind(path))
             host = await Host.greeted(at, 0)
             host.say(*(Announce(n, address(TOPOLOGY, 4), 7, peer_port=1 + n) for n in range(500)))
-            while len(server.service._routing.pairs) < 500:
+            while len(server.service._pinning.pairs) < 500:
                 await asyncio.sleep(0)
             silent = [await asyncio.open_unix_connection(path) for _ in range(40)]
             loop = asyncio.get_running_loop()

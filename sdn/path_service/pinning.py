@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a path service needs from the part that gives commodities paths, and source ports that take these."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from netmodel import Link, Path
+from sdn.path_service.messages import CanProbe, Moved, Probed, ServiceMessage
+from sdn.path_service.next_hops import NextHops
+from sdn.path_service.parties import Client, Pair
+from sdn.planners.model import Floats
+
+Sends: TypeAlias = list[tuple[int, ServiceMessage]]
+"""Messages to send, each with the connection that gets it."""
+
+HostProbes: TypeAlias = CanProbe | Probed | Moved
+"""What hosts say about probes."""
+
+
+class Rerouted(NamedTuple):
+    """Pairs whose ports may have changed."""
+
+    cut: list[Pair]
+    """Those whose path has died."""
+    others: list[Pair]
+    """Those that moved to make room, or whose ports lead elsewhere now."""
+
+
+class Pinning(Protocol):
+    """Paths for the commodities of pairs, and the ports that take them. Times are in seconds, and never decrease."""
+
+    @property
+    def offers_probes(self) -> bool:
+        """Whether hosts are asked to probe."""
+        ...
+
+    @property
+    def pairs(self) -> Mapping[int, Pair]:
+        """Pairs that have a commodity, by its number, the oldest first."""
+        ...
+
+    def arrive(self, now_s: float, pair: Pair) -> list[Pair]:
+        """Adds the commodity of a pair, which gets its number. Returns the other pairs whose ports may have changed."""
+        ...
+
+    def depart(self, now_s: float, number: int) -> list[Pair]:
+        """Removes a commodity. Returns the other pairs whose ports may have changed."""
+        ...
+
+    def ports(self, pair: Pair) -> list[int]:
+        """The ports of the lanes of a pair with a commodity: the same list object as long as they do not change."""
+        ...
+
+    def ports_back(self, back: Pair, pair: Pair) -> list[int]:
+        """As `ports`, for the lanes of `back` that carry acknowledgements of what `pair` sends."""
+        ...
+
+    def is_settled(self, pair: Pair) -> bool:
+        """Whether an announcement is answered now. Otherwise it is when the pair's ports have changed."""
+        ...
+
+    def leave(self, now_s: float, client: Client) -> list[Pair]:
+        """A client has left; its pairs depart later. Returns the pairs whose ports may have changed."""
+        ...
+
+    def links(self, now_s: float, dead: frozenset[Link]) -> Rerouted:
+        """These links are dead now, and no others. Raises KeyError for one that is not between two switches."""
+        ...
+
+    def next_hops(self, now_s: float, dead: frozenset[Link], next_hops: NextHops) -> Rerouted:
+        """As `links`; and switches have these groups now."""
+        ...
+
+    def heard(self, now_s: float, client: Client, message: HostProbes) -> list[Pair]:
+        """A host has said something about probes. Returns the pairs whose ports may have changed."""
+        ...
+
+    def due(self, now_s: float) -> tuple[Sends, list[Pair]]:
+        """What to ask hosts now, and the pairs whose ports may have changed."""
+        ...
+
+    def prepare(self) -> bool:
+        """Does one step of the work ahead of failures. False when there is none left."""
+        ...
+
+    def rates_bps(self) -> Iterator[tuple[Pair, float]]:
+        """The max-min fair rate of every commodity, in bit/s."""
+        ...
+
+    def paths(self, pair: Pair) -> list[Path]:
+        """The path of each port of `ports`, or one for all; none without one."""
+        ...
+
+    def loads(self) -> Floats:
+        """[0 up, 1 down; link]: the commodities on every link, as `sdn.planners.links` numbers them."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """Figures for operators, as JSON has them."""
+        ...
+
+
+def distinct(pairs: Iterable[Pair]) -> list[Pair]:
+    """Each pair once."""
+    return list(dict.fromkeys(pairs))
