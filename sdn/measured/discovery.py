@@ -5,10 +5,12 @@ Only pairs that were announced are probed. A pair is probed until `ENOUGH` of it
 and, once a plan has chosen a way, until enough ports are known to lead along it. Doubtful ports come first.
 """
 
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from netmodel import IPPROTO_UDP
 from netmodel.probing.affine import FIRST_PORT, PORT_BITS, probes_of_model
 from sdn.measured.models import Models
 from sdn.measured.pace import Pace, Schedule
@@ -26,11 +28,12 @@ _TRIES = 5  # asks of any other pair
 
 
 class PairKey(NamedTuple):
-    """A pair of NICs by their numbers, and the UDP port at which the destination receives."""
+    """A pair of NICs by their numbers, the port at which the destination receives, and the IP protocol."""
 
     src: int
     dst: int
     dst_port: int
+    protocol: int = IPPROTO_UDP
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,7 @@ class _State(Generic[Way]):
     in_vain: int = 0  # probes since the last one of use
     silent: int = 0  # asks since the last answer
     asked: bool = False
-    aim: Way | None = None
-    aim_ports: int = 0
+    aims: Mapping[Way, int] = field(default_factory=dict)  # ports needed along each planned way
     proposed: dict[int, Way] = field(default_factory=dict)
 
 
@@ -111,11 +113,11 @@ class Discovery(Generic[Way]):
                 del self._learners[group]
                 self._wake(now_s, group)
 
-    def aim(self, now_s: float, pair: PairKey, way: Way, ports: int) -> None:
-        """A plan has chosen a way for an announced pair, which needs so many ports along it."""
+    def aim(self, now_s: float, pair: PairKey, aims: Mapping[Way, int]) -> None:
+        """A plan has chosen these ways for an announced pair, which needs so many ports along each."""
         state = self._pairs[pair]
-        if (state.aim, state.aim_ports) != (way, ports):
-            state.aim, state.aim_ports, state.in_vain = way, ports, 0
+        if state.aims != aims:
+            state.aims, state.in_vain = dict(aims), 0
         self._ask(now_s, pair)
 
     def doubt(self, now_s: float, pair: PairKey) -> None:
@@ -136,33 +138,35 @@ class Discovery(Generic[Way]):
         """What to probe now. Each is to be followed by `answered`, also where no answer came."""
         return [ask for ask in self._schedule.due(now_s) if ask.pair in self._pairs]
 
-    def answered(self, now_s: float, ask: Ask, ways: dict[int, Way]) -> bool:
+    def answered(self, now_s: float, ask: Ask, ways: dict[int, Way], *, trusted: bool = True) -> bool:
         """What came of an `Ask`: the way of each of its ports that was answered. Other ports are ignored.
 
-        Returns whether that is news: a port that was not doubtful has moved.
+        Returns whether that is news: a port that was not doubtful has moved. Then the model of its group is dropped,
+        but not because of a host that is not `trusted`.
         """
         pair, changed, news = ask.pair, False, False
-        known = set(self.tables.ways(*pair))
+        known = self.tables.known(*pair)
         doubtful = set(self.tables.doubtful(*pair))
         state = self._pairs.get(pair)
         for port in ask.ports:
             if port in ways:
-                moved = self.tables.saw(now_s, pair.src, pair.dst, port, ways[port], pair.dst_port) is not None
+                moved = self._saw(now_s, pair, port, ways[port])
                 changed |= moved
                 news |= moved and port not in doubtful
             elif ways and port in doubtful:  # others are answered, so this one costs less to replace
-                self.tables.drop(pair.src, pair.dst, port, pair.dst_port)
+                self.tables.drop(pair.src, pair.dst, port, pair.dst_port, pair.protocol)
             if state is not None and (predicted := state.proposed.pop(port, None)) is not None and port in ways:
                 self.models.checked(state.sight.group, predicted == ways[port])
         if state is None:
             return news
         state.asked = False
         group = state.sight.group
-        if changed:
+        if changed and trusted:
             self.models.forget(group)
             self._learners.pop(group, None)
         found = {ways[port] for port in ask.ports if port in ways}
-        of_use = changed or state.aim in found if state.aim is not None else changed or not found <= known
+        missing = _lacking(state.aims, known) if state.aims else found - set(known.values())
+        of_use = changed or not found.isdisjoint(missing)
         state.in_vain = 0 if of_use else state.in_vain + len(ask.ports)
         state.silent = 0 if found else state.silent + 1
         learns = self._learners.get(group) == pair and self.models.affine(group) is None
@@ -177,13 +181,30 @@ class Discovery(Generic[Way]):
         """Whether enough is known of an announced pair: enough ways to plan, or the ports of the planned one."""
         state = self._pairs[pair]
         known = self.tables.known(*pair)
-        if state.aim is not None:
-            return sum(way == state.aim for way in known.values()) >= state.aim_ports
+        if state.aims:
+            return not _lacking(state.aims, known)
         return len(set(known.values())) >= min(ENOUGH, state.sight.ways)
+
+    def aimed(self, pair: PairKey) -> bool:
+        """Whether ways were planned for an announced pair."""
+        return bool(self._pairs[pair].aims)
 
     def idle(self, pair: PairKey) -> bool:
         """Whether nothing is asked of an announced pair, because all that it needs is known or cannot be found."""
         return not self._pairs[pair].asked
+
+    def given_up(self, pair: PairKey) -> str:
+        """Why an announced pair that lacks ways or ports is not probed any more; empty for any other."""
+        state = self._pairs[pair]
+        if state.asked:
+            return ""
+        if state.silent >= _TRIES:
+            return "probes are not answered"
+        return "" if self.ready(pair) else "probes find nothing new"
+
+    def _saw(self, now_s: float, pair: PairKey, port: int, way: Way) -> bool:
+        """Notes the way of a port. Returns whether it had another one."""
+        return self.tables.saw(now_s, pair.src, pair.dst, port, way, pair.dst_port, pair.protocol) is not None
 
     def _wake(self, now_s: float, group: Hashable) -> None:
         """Goes on with the pairs of a group, which may have waited for its model."""
@@ -214,18 +235,18 @@ class Discovery(Generic[Way]):
                     return []  # until the model is there, or it is known that there is none
             elif wanted := self.models.wanted(group, known):
                 return list(wanted)
-        most = _IN_VAIN if state.aim is None else max(_IN_VAIN, _AIMED_IN_VAIN * state.sight.ways)
+        most = max(_IN_VAIN, _AIMED_IN_VAIN * state.sight.ways) if state.aims else _IN_VAIN
         if self.ready(pair) or state.in_vain >= most:
             return []
-        proposed: dict[int, Way] = {}
-        if state.aim is not None:
-            targets, each = [state.aim], state.aim_ports
+        if state.aims:
+            targets = _lacking(state.aims, known)
         else:
             reached = set(known.values())
             missing = [way for way in self.models.ways(group, known) if way not in reached]
-            targets, each = missing[: ENOUGH - len(reached)], 1
-        for way in targets:
-            proposed |= dict.fromkeys(self.models.proposed(group, known, way, each), way)
+            targets = dict.fromkeys(missing[: ENOUGH - len(reached)], 1)
+        proposed: dict[int, Way] = {}
+        for way, ports in targets.items():
+            proposed |= dict.fromkeys(self.models.proposed(group, known, way, ports), way)
         if proposed:
             state.proposed |= proposed
             return list(proposed)
@@ -235,14 +256,15 @@ class Discovery(Generic[Way]):
         """Whether a model would save the pairs of a group more probes than it takes."""
         ways = state.sight.ways
         enough = min(ENOUGH, ways)
-        sampled = sum(ways / (ways - found) for found in range(enough)) + state.aim_ports * ways
-        proposed = 1 + enough + state.aim_ports
+        aimed = max(state.aims.values(), default=0)
+        sampled = sum(ways / (ways - found) for found in range(enough)) + aimed * ways
+        proposed = 1 + enough + aimed
         return len(self._members[state.sight.group]) * (sampled - proposed) > probes_of_model(ways)
 
     def _random(self, pair: PairKey, state: _State[Way], known: dict[int, Way]) -> list[int]:
         """Ports that are not known, drawn by chance: about as many as it takes to find one on a way that is missing."""
         ways = state.sight.ways
-        missing = 1 if state.aim is not None else min(ENOUGH, ways) - len(set(known.values()))
+        missing = len(_lacking(state.aims, known)) or min(ENOUGH, ways) - len(set(known.values()))
         most = min(_BATCH, max(missing, ways // missing))
         found: list[int] = []
         while len(found) < most and state.drawn >> PORT_BITS == 0:
@@ -251,6 +273,12 @@ class Discovery(Generic[Way]):
             if port not in known and port not in found:
                 found.append(port)
         return found
+
+
+def _lacking(aims: Mapping[Way, int], known: Mapping[int, Way]) -> dict[Way, int]:
+    """How many ports are missing along each way that lacks some."""
+    has = Counter(known.values())
+    return {way: ports - has[way] for way, ports in aims.items() if has[way] < ports}
 
 
 def _mixed(seed: int, pair: PairKey, number: int) -> int:

@@ -71,9 +71,9 @@ class KnownPaths(Generic[Name, Link]):
 
     def unlearn(self, name: Name, paths: Iterable[tuple[Link, ...]], most_moves: int) -> list[Name]:
         """Some paths of a commodity are known no more: the ports that took them have moved. Returns what moved."""
-        gone = set(paths)
-        self._known[name] = [path for path in self._known[name] if path not in gone]
-        return self._replaced([name], most_moves)
+        gone, known = set(paths), self._known[name]
+        self._known[name] = [path for path in known if path not in gone]
+        return self._replaced([name], most_moves) if len(self._known[name]) < len(known) else []
 
     def depart(self, name: Name, most_moves: int) -> list[Name]:
         """Removes a commodity. Returns the others that moved."""

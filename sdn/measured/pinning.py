@@ -1,67 +1,103 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pairs pinned to planned paths whose ports were measured: discovery and plan together. No I/O.
 
-Events in; out come the probes to send, and the pairs whose ports have changed.
+Events in; out come the probes to send, and the pairs whose ports may have changed.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from netmodel import PortRef
 from netmodel.flow import Address
-from sdn.measured.discovery import Ask, Discovery, PairKey
-from sdn.measured.fabric import MeasuredFabric, Way
+from sdn.measured.discovery import ENOUGH, Ask, Discovery, PairKey
+from sdn.measured.fabric import Links, MeasuredFabric, Way
 from sdn.measured.known_paths import KnownPaths
 from sdn.measured.pace import Pace
 from sdn.measured.tables import MeasuredTables
 
 MOST_MOVES = 16
-"""Pairs that move, at most, when a plan gets better."""
+"""Shares of pairs that move, at most, when a plan gets better."""
+TRUST_S = 10.0
+"""Seconds after which a host may again say that routes have changed for others too."""
+
+Lanes = Literal["distinct", "together"]
+"""Whether the lanes of a pair take several planned paths, or one."""
+
+_Share = tuple[PairKey, int]  # of a pair's lanes, by number: those that take one path
+
+
+@dataclass(slots=True)
+class _Pinned:
+    """An announced pair."""
+
+    shares: list[int]
+    """The number of lanes of each share."""
+    given: list[int] = field(default_factory=list)
+    """The ports of the lanes, as `ports` has returned them last."""
+    answered: dict[Way, Address] = field(default_factory=dict)
+    """The address that answered for each way."""
 
 
 class MeasuredPinning:
-    """Plans a path for each announced pair from those that probes have found, and gives the ports that take it.
+    """Plans paths for each announced pair from those that probes have found, and gives the ports that take them.
 
-    All links get the rates of the fabric's topology, and all pairs count alike. Times are in seconds, and never
-    decrease.
+    With `lanes` "distinct" the lanes of a pair are spread over up to `ENOUGH` paths, of which each is planned, and each
+    needs few probes. With "together" they take one path. All links get the rates of the fabric's topology, and all
+    pairs count alike. Times are in seconds, and never decrease.
     """
 
-    def __init__(self, fabric: MeasuredFabric, *, pace: Pace | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, fabric: MeasuredFabric, *, lanes: Lanes = "distinct", pace: Pace | None = None, seed: int = 0
+    ) -> None:
         self._fabric = fabric
+        self._spread = ENOUGH if lanes == "distinct" else 1
         self._tables: MeasuredTables[Way] = MeasuredTables()
         self._discovery: Discovery[Way] = Discovery(self._tables, pace=pace, seed=seed)
         topology = fabric.topology
-        self._plan: KnownPaths[PairKey, PortRef] = KnownPaths(
+        self._plan: KnownPaths[_Share, PortRef] = KnownPaths(
             {
                 port: topology.link_at(port).rate_bps
                 for port in topology.linked_ports()
                 if not topology.has_host(port.node) and not topology.has_host(topology.peer(port).node)
             }
         )
-        self._lanes: dict[PairKey, int] = {}
+        self._pairs: dict[PairKey, _Pinned] = {}
+        self._trusted_s: dict[int, float] = {}  # by source: since when its news count for others
 
     @property
     def congestion(self) -> float:
         """Pairs on the worst link, over its rate in bit/s."""
         return self._plan.congestion
 
-    def announce(self, now_s: float, pair: PairKey, lanes: int) -> bool:
-        """A pair sends over so many lanes. Returns whether it can be pinned; where not, its ports do not matter."""
+    def announce(self, now_s: float, pair: PairKey, lanes: int) -> list[PairKey] | None:
+        """A pair sends over so many lanes. Returns the pairs whose ports may have changed.
+
+        None where it cannot be pinned; then its ports do not matter, or answers do not tell its path.
+        """
         sight = self._fabric.sight(pair.src, pair.dst)
         if sight is None:
-            return False
-        if pair not in self._lanes:
-            self._plan.arrive(pair, 1.0, [], MOST_MOVES)
-        self._lanes[pair] = lanes
+            return None
+        shares = _shares(lanes, min(self._spread, sight.ways))
+        pinned = self._pairs.get(pair)
+        moved: list[PairKey] = []
+        if pinned is None or pinned.shares != shares:
+            if pinned is not None:
+                moved += self._leave(pair, pinned)
+            self._pairs[pair] = _Pinned(shares)
+            for number, own in enumerate(shares):
+                self._plan.arrive((pair, number), own / lanes, [], MOST_MOVES)
         self._discovery.announce(now_s, pair, sight)
-        self._update(now_s, pair)
-        return True
+        return _distinct((*self._aim(now_s, moved), *self._update(now_s, pair)))
 
     def release(self, now_s: float, pair: PairKey) -> list[PairKey]:
-        """A pair sends no more. Returns the others that moved."""
-        if self._lanes.pop(pair, None) is None:
+        """A pair sends no more. Returns the others whose ports may have changed."""
+        pinned = self._pairs.pop(pair, None)
+        if pinned is None:
             return []
         self._discovery.release(now_s, pair)
-        return self._aim(now_s, self._plan.depart(pair, MOST_MOVES))
+        return self._aim(now_s, self._leave(pair, pinned))
 
     def due(self, now_s: float) -> list[Ask]:
         """What to probe now. `probed` has to follow for each, also where no answer came."""
@@ -71,16 +107,27 @@ class MeasuredPinning:
         """What came of an `Ask`: the address that answered, by port. Returns the pairs whose ports may have changed.
 
         Answers from addresses that are on no path of the pair count for none. If a port has moved, the routes have
-        changed, maybe for all pairs behind the same switches: their ports are probed again. So a host that watches a
-        port in use tells what it sees by this function too.
+        changed, maybe for all pairs behind the same switches: their ports are probed again, unless the same host said
+        so within `TRUST_S` seconds. So a host that watches a port in use tells what it sees by this function too.
         """
-        src, dst, _ = ask.pair
+        src, dst, *_ = ask.pair
         ways = {port: way for port, one in answers.items() if (way := self._fabric.way(src, dst, one)) is not None}
-        news = self._discovery.answered(now_s, ask, ways)
-        if ask.pair not in self._lanes:
+        trusted = now_s >= self._trusted_s.get(src, 0.0)
+        news = self._discovery.answered(now_s, ask, ways, trusted=trusted)
+        pinned = self._pairs.get(ask.pair)
+        if pinned is None:
             return []
-        own = [ask.pair, *self._discovery.doubt_beside(now_s, ask.pair)] if news else []
-        return list(dict.fromkeys((*own, *self._update(now_s, ask.pair))))
+        pinned.answered |= {way: answers[port] for port, way in ways.items()}
+        others: list[PairKey] = []
+        if news and trusted:
+            self._trusted_s[src] = now_s + TRUST_S
+            others = self._discovery.doubt_beside(now_s, ask.pair)
+        return _distinct((ask.pair, *others, *self._update(now_s, ask.pair)))
+
+    def doubt(self, now_s: float, pair: PairKey) -> None:
+        """A port in use is not answered any more: the ports of the pair are probed again, if it is announced."""
+        if pair in self._pairs:
+            self._discovery.doubt(now_s, pair)
 
     def cut(self, now_s: float, links: Iterable[PortRef]) -> list[PairKey]:
         """Links have died, named by their ports, one for each direction. Returns the pairs whose ports may change.
@@ -96,50 +143,136 @@ class MeasuredPinning:
         back = set(links)
         return self._rerouted(now_s, back, self._plan.mend(back, MOST_MOVES))
 
-    def path(self, pair: PairKey) -> tuple[PortRef, ...] | None:
-        """The links between switches of the planned path; None while none is known. Raises KeyError as `ports`."""
-        return self._plan.path(pair)
-
-    def ports(self, pair: PairKey) -> list[int]:
-        """The ports of the pair's lanes, all on the planned path, ascending; empty until enough are known.
+    def paths(self, pair: PairKey) -> list[Links]:
+        """The planned path of each lane, as the links between switches; empty while some lane has none.
 
         Raises KeyError for a pair that is not announced.
         """
-        way = self._planned(pair)
-        return [] if way is None else self._tables.ports(pair.src, pair.dst, way, self._lanes[pair], pair.dst_port)
+        pinned = self._pairs[pair]
+        planned = [self._plan.path((pair, number)) for number in range(len(pinned.shares))]
+        found = [path for path, lanes in zip(planned, pinned.shares, strict=True) for _ in range(lanes) if path]
+        return found if len(found) == sum(pinned.shares) else []
 
-    def _rerouted(self, now_s: float, links: set[PortRef], moved: Iterable[PairKey]) -> list[PairKey]:
-        """Routes over the links have changed, and the plan moved pairs. Returns the pairs whose ports may change."""
-        hit = [pair for pair in self._lanes if self._crosses(pair, links)]
+    def ports(self, pair: PairKey) -> list[int]:
+        """The ports of the pair's lanes, each on the lane's planned path; empty until enough are known.
+
+        While a pair is probed again its lanes keep the ports that they have. It is the same list object as long as the
+        ports do not change. Raises KeyError as `paths`.
+        """
+        pinned = self._pairs[pair]
+        known = self._tables.known(*pair)
+        ways = self._lane_ways(pair, pinned, known)
+        doubtful = set(self._tables.doubtful(*pair))
+        lanes = len(ways)
+        before = pinned.given or [0] * lanes
+        ports = [
+            port if port in doubtful or (way is not None and known.get(port) == way) else 0
+            for port, way in zip(before, ways, strict=True)
+        ]
+        free = [port for port in known if port not in ports]
+        for lane, way in enumerate(ways):
+            if not ports[lane]:
+                ports[lane] = next((port for port in free if known[port] == way), 0)
+                if ports[lane]:
+                    free.remove(ports[lane])
+        if not all(ports):
+            ports = pinned.given if doubtful or not self._discovery.idle(pair) else []
+        if ports != pinned.given:
+            pinned.given = ports
+        return pinned.given
+
+    def watched(self, pair: PairKey) -> tuple[int, list[tuple[int, Address]]]:
+        """What to watch of a pair that has ports: the time to live, and a port of each path with its router.
+
+        Raises KeyError as `paths`.
+        """
+        pinned = self._pairs[pair]
+        known = self._tables.known(*pair)
+        found: dict[Way, int] = {}
+        for port in pinned.given:
+            if (way := known.get(port)) is not None and way in pinned.answered:
+                found.setdefault(way, port)
+        sight = self._fabric.sight(pair.src, pair.dst)
+        assert sight is not None  # it is announced
+        return sight.ttl, [(port, pinned.answered[way]) for way, port in found.items()]
+
+    def measuring(self, pair: PairKey) -> bool:
+        """Whether probes of an announced pair are under way, or wait."""
+        return not self._discovery.idle(pair)
+
+    def given_up(self, pair: PairKey) -> str:
+        """Why an announced pair that lacks paths or ports is not probed any more; empty for any other."""
+        return self._discovery.given_up(pair)
+
+    def is_doubtful(self, pair: PairKey) -> bool:
+        """Whether the routes of a pair may have changed, and it is still to be probed again."""
+        return bool(self._tables.doubtful(*pair))
+
+    def reached(self, pair: PairKey) -> tuple[int, int]:
+        """How many of a pair's paths ports are known for, and how many it has."""
+        return len(self._tables.ways(*pair)), len(list(self._fabric.paths(pair.src, pair.dst)))
+
+    def oldest_s(self, pair: PairKey) -> float | None:
+        """When the port in use was probed whose last probe is longest ago; None without ports."""
+        times = (self._tables.seen_s(pair.src, pair.dst, port, *pair[2:]) for port in self._pairs[pair].given)
+        return min((seen_s for seen_s in times if seen_s is not None), default=None)
+
+    @property
+    def known_pairs(self) -> int:
+        """Pairs of which ports are known, whether they are announced or not."""
+        return len(self._tables)
+
+    def _leave(self, pair: PairKey, pinned: _Pinned) -> list[PairKey]:
+        moved = [self._plan.depart((pair, number), MOST_MOVES) for number in range(len(pinned.shares))]
+        return _distinct(other for each in moved for other, _ in each if other != pair)
+
+    def _rerouted(self, now_s: float, links: set[PortRef], moved: Iterable[_Share]) -> list[PairKey]:
+        """Routes over the links have changed, and the plan moved shares. Returns the pairs whose ports may change."""
+        hit = [pair for pair in self._pairs if self._crosses(pair, links)]
         for pair in hit:
             self._discovery.doubt(now_s, pair)
-        return list(dict.fromkeys((*self._aim(now_s, moved), *hit)))
+        return _distinct((*self._aim(now_s, (pair for pair, _ in moved)), *hit))
 
-    def _planned(self, pair: PairKey) -> Way | None:
-        path = self._plan.path(pair)
-        ways = self._tables.ways(*pair)
-        return next((way for way in ways if self._fabric.links(pair.src, pair.dst, way) == path), None)
+    def _lane_ways(self, pair: PairKey, pinned: _Pinned, known: Mapping[int, Way]) -> list[Way | None]:
+        """The planned way of each lane; None where it has none of which ports are known."""
+        way_of = {self._fabric.links(pair.src, pair.dst, way): way for way in dict.fromkeys(known.values())}
+        found: list[Way | None] = []
+        for number, lanes in enumerate(pinned.shares):
+            path = self._plan.path((pair, number))
+            found += [None if path is None else way_of.get(path)] * lanes
+        return found
 
     def _crosses(self, pair: PairKey, links: set[PortRef]) -> bool:
         return any(not links.isdisjoint(path) for path in self._fabric.paths(pair.src, pair.dst))
 
     def _update(self, now_s: float, pair: PairKey) -> list[PairKey]:
-        """Gives the plan what is known of a pair now."""
+        """Gives the plan what is known of a pair now. Returns the pairs whose paths may have changed."""
         known = [self._fabric.links(pair.src, pair.dst, way) for way in self._tables.ways(*pair)]
+        settled = not self._tables.doubtful(*pair)  # what is doubtful may still be right
+        unknown = set(self._fabric.paths(pair.src, pair.dst)) - set(known) if settled else set()
         moved: list[PairKey] = []
-        if not self._tables.doubtful(*pair):  # what is doubtful may still be right
-            unknown = set(self._fabric.paths(pair.src, pair.dst)) - set(known)
-            moved += self._plan.unlearn(pair, unknown, MOST_MOVES)
-        moved += self._plan.learn(pair, known, MOST_MOVES)
-        if self._discovery.ready(pair) or self._discovery.idle(pair):
-            moved.append(pair)
-        return self._aim(now_s, dict.fromkeys(moved))
+        for number in range(len(self._pairs[pair].shares)):
+            if unknown:
+                moved += (other for other, _ in self._plan.unlearn((pair, number), unknown, MOST_MOVES))
+            moved += (other for other, _ in self._plan.learn((pair, number), known, MOST_MOVES))
+        return self._aim(now_s, (*moved, pair))
 
-    def _aim(self, now_s: float, moved: Iterable[PairKey]) -> list[PairKey]:
+    def _aim(self, now_s: float, pairs: Iterable[PairKey]) -> list[PairKey]:
         """Looks for ports along the planned ways of pairs that know enough of these."""
-        pairs = list(moved)
-        for pair in pairs:
-            way = self._planned(pair)
-            if way is not None and (self._discovery.ready(pair) or self._discovery.idle(pair)):
-                self._discovery.aim(now_s, pair, way, self._lanes[pair])
-        return pairs
+        found = _distinct(pair for pair in pairs if pair in self._pairs)
+        for pair in found:
+            if self._discovery.aimed(pair) or self._discovery.ready(pair) or self._discovery.idle(pair):
+                ways = self._lane_ways(pair, self._pairs[pair], self._tables.known(*pair))
+                if ways and None not in ways:
+                    self._discovery.aim(now_s, pair, Counter(way for way in ways if way is not None))
+        return found
+
+
+def _shares(lanes: int, paths: int) -> list[int]:
+    """So many lanes, split over at most so many paths as evenly as possible."""
+    parts = min(lanes, paths)
+    return [lanes * (part + 1) // parts - lanes * part // parts for part in range(parts)]
+
+
+def _distinct(pairs: Iterable[PairKey]) -> list[PairKey]:
+    return list(dict.fromkeys(pairs))

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
-from netmodel.flow import ROCE_PORT
+from netmodel import IPPROTO_UDP, ROCE_PORT
 
 Way = TypeVar("Way", bound=Hashable)
 
@@ -66,7 +66,7 @@ class MeasuredTables(Generic[Way]):
     """
 
     def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
-        self._tables: OrderedDict[tuple[int, int, int], _Table] = OrderedDict()
+        self._tables: OrderedDict[tuple[int, int, int, int], _Table] = OrderedDict()
         self._ways: list[Way] = []
         self._numbers: dict[Way, int] = {}
         self._most_bytes = most_bytes
@@ -77,7 +77,16 @@ class MeasuredTables(Generic[Way]):
         """The number of pairs."""
         return len(self._tables)
 
-    def saw(self, now_s: float, src: int, dst: int, port: int, way: Way, dst_port: int = ROCE_PORT) -> Way | None:
+    def saw(
+        self,
+        now_s: float,
+        src: int,
+        dst: int,
+        port: int,
+        way: Way,
+        dst_port: int = ROCE_PORT,
+        protocol: int = IPPROTO_UDP,
+    ) -> Way | None:
         """A probe of a port found it on `way`. Returns its former way, if that was another one.
 
         The pair's other ports are then `doubtful`. Raises ValueError for more than 65,536 distinct ways.
@@ -88,9 +97,9 @@ class MeasuredTables(Generic[Way]):
                 raise ValueError("more than 65,536 distinct ways were seen: this is no fabric")
             number = self._numbers[way] = len(self._ways)
             self._ways.append(way)
-        table = self._used(src, dst, dst_port)
+        table = self._used(src, dst, dst_port, protocol)
         if table is None:
-            table = self._tables[src, dst, dst_port] = _Table()
+            table = self._tables[src, dst, dst_port, protocol] = _Table()
             self.bytes += _TABLE_BYTES
         place = table.place(port)
         former = None
@@ -113,70 +122,74 @@ class MeasuredTables(Generic[Way]):
         table.generations[place] = table.generation & 0xFF
         return former
 
-    def ports(self, src: int, dst: int, way: Way, count: int, dst_port: int = ROCE_PORT) -> list[int]:
+    def ports(
+        self, src: int, dst: int, way: Way, count: int, dst_port: int = ROCE_PORT, protocol: int = IPPROTO_UDP
+    ) -> list[int]:
         """The lowest `count` ports that are known to lead along `way`, ascending; empty when fewer are known."""
-        table = self._used(src, dst, dst_port)
+        table = self._used(src, dst, dst_port, protocol)
         number = self._numbers.get(way)
         if table is None or number is None:
             return []
         found = [port for port, its in table.current() if its == number]
         return found[:count] if len(found) >= count else []
 
-    def ways(self, src: int, dst: int, dst_port: int = ROCE_PORT) -> list[Way]:
+    def ways(self, src: int, dst: int, dst_port: int = ROCE_PORT, protocol: int = IPPROTO_UDP) -> list[Way]:
         """The ways on which ports are known, those with the lowest port first."""
-        table = self._used(src, dst, dst_port)
+        table = self._used(src, dst, dst_port, protocol)
         numbers = () if table is None else dict.fromkeys(way for _, way in table.current())
         return [self._ways[number] for number in numbers]
 
-    def known(self, src: int, dst: int, dst_port: int = ROCE_PORT) -> dict[int, Way]:
+    def known(self, src: int, dst: int, dst_port: int = ROCE_PORT, protocol: int = IPPROTO_UDP) -> dict[int, Way]:
         """The way of every port that is known, by ascending ports."""
-        table = self._tables.get((src, dst, dst_port))
+        table = self._tables.get((src, dst, dst_port, protocol))
         return {} if table is None else {port: self._ways[way] for port, way in table.current()}
 
-    def doubtful(self, src: int, dst: int, dst_port: int = ROCE_PORT) -> list[int]:
+    def doubtful(self, src: int, dst: int, dst_port: int = ROCE_PORT, protocol: int = IPPROTO_UDP) -> list[int]:
         """The ports that were seen before the last change of routes only, ascending. They need another probe."""
-        table = self._tables.get((src, dst, dst_port))
+        table = self._tables.get((src, dst, dst_port, protocol))
         if table is None:
             return []
         now = table.generation & 0xFF
         return [port for port, its in zip(table.ports, table.generations, strict=True) if its != now]
 
-    def doubt(self, src: int, dst: int, dst_port: int = ROCE_PORT) -> None:
+    def doubt(self, src: int, dst: int, dst_port: int = ROCE_PORT, protocol: int = IPPROTO_UDP) -> None:
         """Routes of a pair may have changed: all its ports are doubtful until they are probed again."""
-        table = self._tables.get((src, dst, dst_port))
+        table = self._tables.get((src, dst, dst_port, protocol))
         if table is not None:
             self._renew(table)
 
-    def generation(self, src: int, dst: int, dst_port: int = ROCE_PORT) -> int:
+    def generation(self, src: int, dst: int, dst_port: int = ROCE_PORT, protocol: int = IPPROTO_UDP) -> int:
         """How often the routes of a pair have changed; 0 for an unknown pair."""
-        table = self._tables.get((src, dst, dst_port))
+        table = self._tables.get((src, dst, dst_port, protocol))
         return 0 if table is None else table.generation
 
-    def seen_s(self, src: int, dst: int, port: int, dst_port: int = ROCE_PORT) -> float | None:
+    def seen_s(
+        self, src: int, dst: int, port: int, dst_port: int = ROCE_PORT, protocol: int = IPPROTO_UDP
+    ) -> float | None:
         """When a port was probed last; None if it never was."""
-        table = self._tables.get((src, dst, dst_port))
+        table = self._tables.get((src, dst, dst_port, protocol))
         if table is None:
             return None
         place = table.place(port)
         return table.seen_s[place] if table.has(place, port) else None
 
-    def drop(self, src: int, dst: int, port: int, dst_port: int = ROCE_PORT) -> None:
+    def drop(self, src: int, dst: int, port: int, dst_port: int = ROCE_PORT, protocol: int = IPPROTO_UDP) -> None:
         """Forgets one port, whose probes are not answered any more."""
-        table = self._tables.get((src, dst, dst_port))
+        table = self._tables.get((src, dst, dst_port, protocol))
         if table is not None and table.has(place := table.place(port), port):
             for column in (table.ports, table.ways, table.seen_s, table.generations):
                 del column[place]
             self.bytes -= _PORT_BYTES
 
-    def forget(self, src: int, dst: int, dst_port: int = ROCE_PORT) -> None:
+    def forget(self, src: int, dst: int, dst_port: int = ROCE_PORT, protocol: int = IPPROTO_UDP) -> None:
         """Drops a pair, of which probes are not answered any more, for example."""
-        table = self._tables.pop((src, dst, dst_port), None)
+        table = self._tables.pop((src, dst, dst_port, protocol), None)
         if table is not None:
             self.bytes -= _bytes_of(table)
 
-    def _used(self, src: int, dst: int, dst_port: int) -> _Table | None:
+    def _used(self, src: int, dst: int, dst_port: int, protocol: int) -> _Table | None:
         """The table of a pair, which is then the one used last."""
-        key = src, dst, dst_port
+        key = src, dst, dst_port, protocol
         table = self._tables.get(key)
         if table is not None:
             self._tables.move_to_end(key)

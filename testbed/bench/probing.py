@@ -164,7 +164,7 @@ def simulate(size: Size, *, affine: bool, lanes: int = 0, seed: int = 1) -> Outc
                 if lanes and ask.pair not in aimed:  # the planner takes any of the ways
                     aimed.add(ask.pair)
                     ways = discovery.tables.ways(*ask.pair)
-                    discovery.aim(now_s, ask.pair, ways[ask.pair.src % len(ways)], lanes)
+                    discovery.aim(now_s, ask.pair, {ways[ask.pair.src % len(ways)]: lanes})
                     if not discovery.ready(ask.pair):
                         continue
                 wanting.discard(ask.pair)

@@ -89,7 +89,7 @@ def test_a_planned_way_gets_its_ports() -> None:
     (pair,) = pairs(1)
     discovery.announce(0.0, pair, SIGHT)
     run(discovery, spine)
-    discovery.aim(1.0, pair, "spine3", 4)
+    discovery.aim(1.0, pair, {"spine3": 4})
     run(discovery, spine, 1.0)
     found = discovery.tables.ports(pair.src, pair.dst, "spine3", 4)
     assert len(found) == 4
@@ -107,7 +107,7 @@ def test_an_affine_hash_saves_probes() -> None:
         asked = run(discovery, spine)
         assert all(map(discovery.ready, own))
         for pair in own:
-            discovery.aim(70.0, pair, "spine5", 4)
+            discovery.aim(70.0, pair, {"spine5": 4})
         asked += run(discovery, spine, 70.0, 120.0)
         assert all(len(discovery.tables.ports(pair.src, pair.dst, "spine5", 4)) == 4 for pair in own)
         assert discovery.models.affine(SIGHT.group) is (name == "affine")
@@ -139,7 +139,7 @@ def test_a_polarised_pair_is_not_probed_for_ever() -> None:
     assert probes(run(discovery, half)) < 120
     assert not discovery.ready(pair)
     assert len(discovery.tables.ways(*pair)) == 4
-    discovery.aim(1.0, pair, "spine1", 1)
+    discovery.aim(1.0, pair, {"spine1": 1})
     assert probes(run(discovery, half, 1.0)) < 120
 
 

@@ -31,7 +31,7 @@ from netmodel.probing.simulated import Fabric, Naming
 from sdn.measured.discovery import Ask, PairKey
 from sdn.measured.fabric import MeasuredFabric
 from sdn.measured.pace import Pace
-from sdn.measured.pinning import MeasuredPinning
+from sdn.measured.pinning import Lanes, MeasuredPinning
 
 FAST = Pace(router_per_s=1e6, host_router_per_s=1e6, host_router_burst=1e6, host_per_s=1e6)
 TWO_TIERS = leaf_spine(4, 4, 4, 10**9)
@@ -88,28 +88,31 @@ def settle(pinning: MeasuredPinning, routers: Routers, now_s: float = 0.0) -> in
     raise AssertionError("probing does not end")
 
 
-def assert_pinned(pinning: MeasuredPinning, routers: Routers, pairs: list[PairKey], lanes: int) -> int:
-    """Every lane takes the planned path. Returns the most pairs on a link."""
+def assert_pinned(pinning: MeasuredPinning, routers: Routers, pairs: list[PairKey], lanes: int) -> float:
+    """Every lane takes its planned path by a port of its own. Returns the most pairs on a link."""
     load: Counter[PortRef] = Counter()
     for pair in pairs:
-        ports = pinning.ports(pair)
-        assert len(ports) == lanes
-        assert {routers.path(pair, port)[1:-1] for port in ports} == {pinning.path(pair)}
-        load.update(pinning.path(pair) or ())
-    return max(load.values())
+        ports, paths = pinning.ports(pair), pinning.paths(pair)
+        assert len(set(ports)) == len(ports) == lanes
+        assert [routers.path(pair, port)[1:-1] for port in ports] == paths
+        assert pinning.ports(pair) is ports
+        for path in paths:
+            load.update(path)
+    return max(load.values()) / lanes
 
 
 @pytest.mark.parametrize("naming", ["interface", "router"])
 @pytest.mark.parametrize("ecmp_hash", [LinuxL4Hash(), CrcHash("crc32")], ids=["linux", "affine"])
 @pytest.mark.parametrize("topology", [TWO_TIERS, THREE_TIERS], ids=["two", "three"])
-def test_pairs_are_pinned_to_distinct_paths_whatever_the_hash(
-    topology: Topology, ecmp_hash: EcmpHash, naming: Naming
+@pytest.mark.parametrize("lanes", ["distinct", "together"])
+def test_pairs_are_pinned_whatever_the_hash(
+    topology: Topology, ecmp_hash: EcmpHash, naming: Naming, lanes: Lanes
 ) -> None:
     routers = Routers(topology, ecmp_hash, naming)
-    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    pinning = MeasuredPinning(routers.measured(), lanes=lanes, pace=FAST)
     count = len(routers.hosts)
     pairs = [PairKey(host, (host + count // 2) % count, 4791) for host in range(count)]
-    assert all(pinning.announce(0.0, pair, 2) for pair in pairs)
+    assert all(pinning.announce(0.0, pair, 2) is not None for pair in pairs)
     assert all(pinning.ports(pair) == [] for pair in pairs)
     settle(pinning, routers)
     worst = assert_pinned(pinning, routers, pairs, 2)
@@ -135,8 +138,8 @@ def test_a_cut_link_is_left_and_ports_are_measured_again() -> None:
     assert set(away) <= set(said)
     probes = settle(pinning, routers, 1.0)
     assert 0 < probes < 60 * len(away)
-    assert assert_pinned(pinning, routers, pairs, 2) == 2  # four pairs of leaf1 share three links
-    assert all({link.a, link.b}.isdisjoint(pinning.path(pair) or ()) for pair in pairs)
+    assert assert_pinned(pinning, routers, pairs, 2) == 1.5  # eight lanes of leaf1 share three links
+    assert all({link.a, link.b}.isdisjoint(path) for pair in pairs for path in pinning.paths(pair))
     routers.change(None)
     pinning.mend(2.0, (link.a, link.b))
     settle(pinning, routers, 2.0)
@@ -151,7 +154,7 @@ def test_one_port_that_moved_has_all_pairs_of_its_leaf_measured_again() -> None:
     for pair in pairs:
         pinning.announce(0.0, pair, 2)
     settle(pinning, routers)
-    link = THREE_TIERS.link_at((pinning.path(pairs[0]) or ())[1])
+    link = THREE_TIERS.link_at(pinning.paths(pairs[0])[0][1])
     before = {(pair, port): routers.path(pair, port) for pair in pairs for port in pinning.ports(pair)}
     routers.change(forwarding(THREE_TIERS, frozenset([link])))
     moved = [(pair, port) for (pair, port), path in before.items() if routers.path(pair, port) != path]
@@ -184,7 +187,7 @@ def test_an_inferred_topology_will_do() -> None:
     number = {name: place for place, name in enumerate(routers.hosts)}
     pairs = [PairKey(src, dst, 4791) for src, dst in permutations(range(4), 2)]
     for pair in pairs:
-        assert pinning.announce(0.0, pair, 1)
+        assert pinning.announce(0.0, pair, 1) is not None
     for _ in range(500):
         for ask in pinning.due(0.0):
             own = PairKey(number[names[ask.pair.src]], number[names[ask.pair.dst]], 4791)
@@ -200,7 +203,7 @@ def test_what_cannot_be_chosen_is_refused() -> None:
         (parallel, PairKey(0, 2, 4791)),  # the spine chooses a link down, which its answer does not tell
     ):
         pinning = MeasuredPinning(Routers(topology, LinuxL4Hash()).measured(), pace=FAST)
-        assert not pinning.announce(0.0, pair, 2)
+        assert pinning.announce(0.0, pair, 2) is None
         assert pinning.due(0.0) == []
         assert pinning.release(0.0, pair) == []
 
@@ -218,7 +221,58 @@ def test_answers_from_elsewhere_count_for_none() -> None:
             pinning.probed(0.0, ask, {port: strange[port % 2] for port in ask.ports})
     assert asked <= 5 * 8
     assert pinning.ports(pair) == []
-    assert pinning.path(pair) is None
+    assert pinning.paths(pair) == []
+
+
+def test_lanes_keep_their_ports_until_others_are_known() -> None:
+    routers = Routers(TWO_TIERS, LinuxL4Hash())
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    pair = PairKey(0, 8, 4791)
+    pinning.announce(0.0, pair, 8)
+    settle(pinning, routers)
+    ports, (ttl, watched) = pinning.ports(pair), pinning.watched(pair)
+    assert {routers.answer(pair, port, ttl) for port, _ in watched} == {router for _, router in watched}
+    assert len(watched) == 4
+    pinning.doubt(1.0, pair)
+    assert pinning.ports(pair) is ports
+    settle(pinning, routers, 1.0)
+    assert pinning.ports(pair) is ports  # all is as it was
+    assert pinning.oldest_s(pair) == 1.0
+
+
+def test_a_host_that_lies_about_its_ports_moves_no_other_host() -> None:
+    """It says of its own probes what it likes, again and again: that routes have changed, and that models are wrong."""
+    routers = Routers(TWO_TIERS, CrcHash("crc32"))
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    liar, *others = [PairKey(host, host + 8, 4791) for host in range(4)]
+    addresses = sorted({routers.answer(liar, port, 2) for port in range(0xC000, 0xC040)}, key=int)
+    probes: Counter[PairKey] = Counter()
+    for pair in (liar, *others):
+        pinning.announce(0.0, pair, 2)
+
+    def answer_all(now_s: float, lie: int) -> None:
+        while due := pinning.due(now_s):
+            for ask in due:
+                probes[ask.pair] += len(ask.ports)
+                said = {port: routers.answer(ask.pair, port, ask.ttl) for port in ask.ports}
+                if ask.pair == liar:
+                    said = {port: addresses[(port + lie) % len(addresses)] for port in ask.ports}
+                pinning.probed(now_s, ask, said)
+
+    answer_all(0.0, 0)
+    ports = [pinning.ports(pair) for pair in others]
+    before = probes.total() - probes[liar]
+    for second in range(1, 21):
+        for lie in range(5):
+            known = pinning.ports(liar) or [0xC000]
+            way = {port: addresses[(port + second + lie) % len(addresses)] for port in known}
+            pinning.probed(float(second), Ask(liar, 2, tuple(known)), way)
+        answer_all(float(second), second)
+    assert [pinning.ports(pair) for pair in others] == ports
+    for pair in others:
+        assert [routers.path(pair, port)[1:-1] for port in pinning.ports(pair)] == pinning.paths(pair)
+    # They were probed again at most once in ten seconds, each time as often as when they began.
+    assert probes.total() - probes[liar] - before <= 3 * before
 
 
 def test_a_pair_that_is_released_makes_room() -> None:
@@ -230,7 +284,7 @@ def test_a_pair_that_is_released_makes_room() -> None:
     settle(pinning, routers)
     assert assert_pinned(pinning, routers, pairs, 1) == 2
     alone = next(
-        pair for pair in pairs if all(pinning.path(pair) != pinning.path(other) for other in pairs if other != pair)
+        pair for pair in pairs if all(pinning.paths(pair) != pinning.paths(other) for other in pairs if other != pair)
     )
     moved = pinning.release(1.0, alone)
     settle(pinning, routers, 1.0)
