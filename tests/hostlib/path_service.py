@@ -113,7 +113,8 @@ class PathService:
                     if message["type"] == "hello":
                         assert message["token"] == TOKEN
                         with self._lock:
-                            self._send(connection, [{"type": "welcome", "version": 1, "session": "5e55"}])
+                            welcome = {"type": "welcome", "version": message["version"], "session": "5e55"}
+                            self._send(connection, [welcome])
                             self._welcome.append(connection)
                     self.messages.append(message)
                     with self._lock:

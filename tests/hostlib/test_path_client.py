@@ -115,7 +115,7 @@ def test_hello_identifies_the_device(service: PathService, make: Callable[..., P
     make()
     one, other = service.received("hello", 2)
     assert {key: one[key] for key in ("version", "token", "device", "lanes")} == {
-        "version": 1,
+        "version": 2,
         "token": TOKEN,
         "device": A,
         "lanes": LANES,

@@ -117,6 +117,11 @@ void Client::on_readable(Nanos now) {
   for (std::size_t end = in_.find('\n', searched); end != std::string::npos; end = in_.find('\n', begin)) {
     const std::string_view line(in_.data() + begin, end - begin);
     const Session::Verdict verdict = session_.on_line(line, now, out_);
+    if (verdict == Session::Verdict::kSayOlder) {
+      disconnect(now);
+      attempt_at_ = now;
+      return;
+    }
     const std::string warning = session_.take_warning();
     if (verdict == Session::Verdict::kDrop) {
       drop(warning, now);
@@ -133,15 +138,19 @@ void Client::on_readable(Nanos now) {
   if (in_.size() > kMaxLine) drop("it sent a line of more than 1 MiB", now);
 }
 
-void Client::drop(const std::string& why, Nanos now) {
-  // Only a connection that lasted resets the back-off.
-  if (state_ == State::kConnected && now - since_ >= options_.reconnect_most) backoff_.reset();
+void Client::disconnect(Nanos now) {
   state_ = State::kOff;
   socket_.reset();
   in_.clear();
   out_.clear();
   set_connected(false, now);
   session_.on_disconnected();
+}
+
+void Client::drop(const std::string& why, Nanos now) {
+  // Only a connection that lasted resets the back-off.
+  if (state_ == State::kConnected && now - since_ >= options_.reconnect_most) backoff_.reset();
+  disconnect(now);
   attempt_at_ = now + backoff_.next();
   if (!std::exchange(loss_logged_, true)) {
     options_.log("no path service at " + options_.service + ", lanes use ECMP until it answers: " + why);

@@ -66,6 +66,7 @@ class Client {
   void check_time(Nanos now);
   void flush();
   [[nodiscard]] Nanos ping_at() const;
+  void disconnect(Nanos now);
   void drop(const std::string& why, Nanos now);
   void set_connected(bool connected, Nanos now);
   void share();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "path_client/messages.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +13,11 @@ namespace paralet::path_client {
 namespace {
 
 using nlohmann::json;
+
+constexpr double kShortestPeriod = 0.1;  // seconds between two probes of a watched port
+constexpr double kLongestPeriod = 3600;
+constexpr double kLeastRate = 1e-3;  // packets per second
+constexpr double kMostRate = 1e6;
 
 std::string line(const json& message) { return message.dump(-1, ' ', false, json::error_handler_t::replace) + '\n'; }
 
@@ -35,28 +41,55 @@ std::string quoted(const json& value, std::size_t most) {
   return printable(std::string_view(value.get_ref<const std::string&>()).substr(0, most));
 }
 
+/// A non-negative integer of at most `most`.
+std::optional<std::uint64_t> integer(const json& value, std::uint64_t most) {
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most) return std::nullopt;
+  return value.get<std::uint64_t>();
+}
+
+std::optional<double> number(const json& value, double least, double most) {
+  if (!value.is_number()) return std::nullopt;
+  const auto out = value.get<double>();
+  return out >= least && out <= most ? std::optional(out) : std::nullopt;  // not of a NaN
+}
+
+std::optional<std::uint16_t> source_port(const json& value) {
+  const auto out = integer(value, UINT16_MAX);
+  if (!out || *out < wire::kFirstEntropyPort) return std::nullopt;
+  return static_cast<std::uint16_t>(*out);
+}
+
+std::optional<IpAddress> address(const json& value) {
+  return value.is_string() ? parse_address(value.get_ref<const std::string&>()) : std::nullopt;
+}
+
+std::string out_of_range(const char* message) { return std::string(message) + " with a port outside 49152..65535"; }
+
+/// The peer of a message; otherwise what is wrong, where `message` names it.
+std::variant<PeerName, InvalidMessage> peer_of(const json& object, const std::string& message) {
+  const auto ip = address(member(object, "peer"));
+  if (!ip) return InvalidMessage{.what = message + " whose peer is not an IP address", .peer = std::nullopt};
+  const json& value = member(object, "peer_port");
+  if (value.is_null()) return PeerName(*ip);
+  const auto port = integer(value, UINT16_MAX);
+  if (!port) return InvalidMessage{.what = message + " whose peer_port is no port", .peer = std::nullopt};
+  return PeerName(*ip, static_cast<std::uint16_t>(*port));
+}
+
 Answer decode_assign(const json& message) {
   Assign out;
-  const json& peer = member(message, "peer");
-  const auto address = peer.is_string() ? parse_address(peer.get_ref<const std::string&>()) : std::nullopt;
-  if (!address) return InvalidMessage{.what = "an assignment whose peer is not an IP address", .peer = std::nullopt};
-  const json& peer_port = member(message, "peer_port");
-  const bool has_port = peer_port.is_number_unsigned() && peer_port.get<std::uint64_t>() <= UINT16_MAX;
-  if (!peer_port.is_null() && !has_port) {
-    return InvalidMessage{.what = "an assignment whose peer_port is no port", .peer = std::nullopt};
-  }
-  out.peer = has_port ? PeerName(*address, peer_port.get<std::uint16_t>()) : PeerName(*address);
-  const auto wrong = [&out](const char* what) { return InvalidMessage{.what = what, .peer = out.peer}; };
+  const auto peer = peer_of(message, "an assignment");
+  if (const auto* invalid = std::get_if<InvalidMessage>(&peer)) return *invalid;
+  out.peer = std::get<PeerName>(peer);
+  const auto wrong = [&out](const std::string& what) { return InvalidMessage{.what = what, .peer = out.peer}; };
 
   const json& ports = member(message, "ports");
   if (!ports.is_array() || ports.size() > kMaxPorts)
     return wrong("an assignment whose ports are not a list of at most 1024");
-  for (const json& port : ports) {
-    const auto number = port.is_number_unsigned() ? port.get<std::uint64_t>() : 0;
-    if (number < wire::kFirstEntropyPort || number > UINT16_MAX) {
-      return wrong("an assignment with a port outside 49152..65535");
-    }
-    out.ports.push_back(static_cast<std::uint16_t>(number));
+  for (const json& value : ports) {
+    const auto port = source_port(value);
+    if (!port) return wrong(out_of_range("an assignment"));
+    out.ports.push_back(*port);
   }
   const json& generation = member(message, "generation");
   if (!generation.is_number_unsigned()) return wrong("an assignment whose generation is not a non-negative integer");
@@ -76,11 +109,135 @@ Answer decode_assign(const json& message) {
   return out;
 }
 
+Answer decode_welcome(const json& message) {
+  const auto wrong = [](const char* what) { return InvalidMessage{.what = what, .peer = {}, .fatal = true}; };
+  const auto version = integer(member(message, "version"), kVersion);
+  if (!version || *version < kOldestVersion) return wrong("a welcome of another version of the protocol");
+  Welcome out{.version = static_cast<unsigned>(*version)};
+  if (out.version < 2) return out;
+  const json& probe = member(message, "probe");
+  if (!probe.is_null() && !probe.is_boolean()) return wrong("a welcome whose probe is neither true nor false");
+  out.probe = probe.is_boolean() && probe.get<bool>();
+  if (const json& rate = member(message, "router_rate"); !rate.is_null()) {
+    const auto value = number(rate, 0, kMostRate);
+    if (!value) return wrong("a welcome whose router_rate is not 0 to 1000000");
+    out.router_rate = *value;
+  }
+  if (const json& burst = member(message, "router_burst"); !burst.is_null()) {
+    const auto value = number(burst, 1, kMostRate);
+    if (!value) return wrong("a welcome whose router_burst is not 1 to 1000000");
+    out.router_burst = *value;
+  }
+  return out;
+}
+
+/// Whether no two of the ports are the same.
+bool distinct(std::vector<std::uint16_t> ports) {
+  std::ranges::sort(ports);
+  return std::ranges::adjacent_find(ports) == ports.end();
+}
+
+/// What asks for probes, and watches, have in common.
+struct Probes {
+  PeerName peer;
+  std::uint8_t ttl = 1;
+};
+
+std::variant<Probes, InvalidMessage> probes_of(const json& message, const std::string& name) {
+  const auto peer = peer_of(message, name);
+  if (const auto* invalid = std::get_if<InvalidMessage>(&peer)) return *invalid;
+  Probes out{.peer = std::get<PeerName>(peer)};
+  if (out.peer.port == 0) return InvalidMessage{.what = name + " whose peer_port is no port", .peer = {}};
+  const auto ttl = integer(member(message, "ttl"), UINT8_MAX);
+  if (!ttl || *ttl == 0) return InvalidMessage{.what = name + " whose ttl is not 1 to 255", .peer = {}};
+  out.ttl = static_cast<std::uint8_t>(*ttl);
+  return out;
+}
+
+Answer decode_probe(const json& message) {
+  const auto wrong = [](const std::string& what) { return InvalidMessage{.what = what, .peer = {}}; };
+  const auto ask = integer(member(message, "ask"), INT64_MAX);
+  if (!ask) return wrong("an ask for probes without a number");
+  const auto probes = probes_of(message, "an ask for probes");
+  if (const auto* invalid = std::get_if<InvalidMessage>(&probes)) return *invalid;
+  const auto& [peer, ttl] = std::get<Probes>(probes);
+  ProbeAsk out{.ask = *ask, .peer = peer, .ttl = ttl};
+  const json& ports = member(message, "ports");
+  if (!ports.is_array() || ports.empty() || ports.size() > kMaxProbedPorts) {
+    return wrong("an ask for probes whose ports are not a list of 1 to 64");
+  }
+  for (const json& value : ports) {
+    const auto port = source_port(value);
+    if (!port) return wrong(out_of_range("an ask for probes"));
+    out.ports.push_back(*port);
+  }
+  if (!distinct(out.ports)) return wrong("an ask for probes that names a port twice");
+  if (const json& value = member(message, "rate"); !value.is_null()) {
+    const auto rate = number(value, kLeastRate, kMostRate);
+    if (!rate) return wrong("an ask for probes whose rate is not 0.001 to 1000000");
+    out.rate = *rate;
+  }
+  return out;
+}
+
+Answer decode_watch(const json& message) {
+  const auto wrong = [](const std::string& what) { return InvalidMessage{.what = what, .peer = {}}; };
+  const auto probes = probes_of(message, "a watch");
+  if (const auto* invalid = std::get_if<InvalidMessage>(&probes)) return *invalid;
+  const auto& [peer, ttl] = std::get<Probes>(probes);
+  Watch out{.peer = peer, .ttl = ttl};
+  const json& rows = member(message, "ports");
+  if (!rows.is_array() || rows.size() > kMaxProbedPorts)
+    return wrong("a watch whose ports are not a list of at most 64");
+  std::vector<std::uint16_t> ports;
+  for (const json& row : rows) {
+    if (!row.is_array() || row.size() != 2) return wrong("a watch whose ports are not pairs of a port and a router");
+    const auto port = source_port(row[0]);
+    if (!port) return wrong(out_of_range("a watch"));
+    const auto router = address(row[1]);
+    if (!router) return wrong("a watch with a router that is not an IP address");
+    out.ports.push_back({.port = *port, .router = *router});
+    ports.push_back(*port);
+  }
+  if (!distinct(std::move(ports))) return wrong("a watch that names a port twice");
+  const auto period = number(member(message, "period_s"), kShortestPeriod, kLongestPeriod);
+  if (!period) return wrong("a watch whose period_s is not 0.1 to 3600");
+  out.period = from_seconds(*period);
+  return out;
+}
+
+const char* name_of(PortAnswer answer) {
+  switch (answer) {
+    case PortAnswer::kHop:
+      return "hop";
+    case PortAnswer::kDestination:
+      return "destination";
+    case PortAnswer::kNone:
+      return "none";
+    case PortAnswer::kFailed:
+      break;
+  }
+  return "failed";
+}
+
+json rows_of(const std::vector<ProbedPort>& answers) {
+  json out = json::array();
+  for (const ProbedPort& one : answers) {
+    json row = json::array({one.port, name_of(one.answer), nullptr, nullptr});
+    if (one.router) {
+      row[2] = format_address(*one.router);
+      row[3] = to_seconds(one.round_trip);
+    }
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string encode(const Hello& hello) {
   json out{{"type", "hello"},
-           {"version", kVersion},
+           {"version", hello.version},
            {"token", hello.token},
            {"device", format_address(hello.device.address)},
            {"instance", hex(hello.instance)},
@@ -126,16 +283,27 @@ std::string encode(const Report& report) {
 
 std::string encode_ping(std::uint64_t nonce) { return line({{"type", "ping"}, {"nonce", nonce}}); }
 
+std::string encode_probe(double rate) { return line({{"type", "probe"}, {"rate", rate}}); }
+
+std::string encode(const Probed& probed) {
+  return line({{"type", "probed"}, {"ask", probed.ask}, {"answers", rows_of(probed.answers)}});
+}
+
+std::string encode(const Moved& moved) {
+  json out{{"type", "moved"}, {"peer", format_address(moved.peer.address)}, {"answers", rows_of(moved.answers)}};
+  if (moved.peer.port != wire::kRocePort) out["peer_port"] = moved.peer.port;
+  return line(out);
+}
+
 Answer decode(std::string_view text) {
   const json message = json::parse(text, nullptr, false);
   if (!message.is_object())
     return InvalidMessage{.what = "a line that is not a JSON object", .peer = {}, .fatal = true};
   const json& type = member(message, "type");
   if (type == "assign") return decode_assign(message);
-  if (type == "welcome") {
-    if (member(message, "version") == kVersion) return Welcome{};
-    return InvalidMessage{.what = "a welcome of another version of the protocol", .peer = {}, .fatal = true};
-  }
+  if (type == "probe") return decode_probe(message);
+  if (type == "watch") return decode_watch(message);
+  if (type == "welcome") return decode_welcome(message);
   if (type == "error")
     return Refusal{.code = quoted(member(message, "code"), 32), .text = quoted(member(message, "text"), 200)};
   if (!type.is_string()) return InvalidMessage{.what = "a message without a type", .peer = {}};

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -17,9 +18,11 @@
 
 namespace paralet::path_client {
 
-inline constexpr unsigned kVersion = 1;
+inline constexpr unsigned kVersion = 2;
+inline constexpr unsigned kOldestVersion = 1;  ///< without probes; said to a service that refuses the newest
 inline constexpr std::size_t kMaxLine = std::size_t{1} << 20;  ///< bytes of a line from the service
 inline constexpr std::size_t kMaxPorts = 1024;                 ///< in one assignment: the most lanes of a device
+inline constexpr std::size_t kMaxProbedPorts = 64;             ///< in one line about probes
 
 // -- from the host ------------------------------------------------------------------------------------------------
 
@@ -29,6 +32,7 @@ struct Hello {
   std::uint64_t instance = 0;
   unsigned lanes = 0;
   bool tcp = false;  ///< lanes are TCP connections, whose protocol number switches hash
+  unsigned version = kVersion;
 };
 /// An elephant to `peer` has begun, or has grown.
 struct Announce {
@@ -57,6 +61,26 @@ struct Report {
   Reason reason = Reason::kRtt;
   double value = 0;  ///< kRtt: smoothed round trip in seconds; kLoss: share of packets sent again (1 for silence)
 };
+enum class PortAnswer : std::uint8_t { kHop, kDestination, kNone, kFailed };
+/// Who answered a probe from a source port. kNone: nobody, after all attempts. kFailed: this host could not send it.
+struct ProbedPort {
+  std::uint16_t port = 0;
+  PortAnswer answer = PortAnswer::kNone;
+  std::optional<IpAddress> router;  ///< who answered, of kHop and kDestination
+  Nanos round_trip = 0;             ///< of the same
+
+  bool operator==(const ProbedPort&) const = default;
+};
+/// The answers to a ProbeAsk, one for each of its ports.
+struct Probed {
+  std::uint64_t ask = 0;
+  std::vector<ProbedPort> answers;
+};
+/// Watched ports whose packets take another way now, or none.
+struct Moved {
+  PeerName peer;
+  std::vector<ProbedPort> answers;
+};
 /// From the data path to the client.
 using Event = std::variant<Announce, Release, Measured, Report>;
 
@@ -67,10 +91,21 @@ std::string encode(const Release& release);
 std::string encode(std::span<const Measured> flows);
 std::string encode(const Report& report);
 std::string encode_ping(std::uint64_t nonce);
+/// Tells that this host probes, at most at this rate in packets per second.
+std::string encode_probe(double rate);
+std::string encode(const Probed& probed);
+/// Of at most kMaxProbedPorts answers.
+std::string encode(const Moved& moved);
 
 // -- from the service ---------------------------------------------------------------------------------------------
 
-struct Welcome {};
+struct Welcome {
+  unsigned version = kOldestVersion;
+  // From version 2 on.
+  bool probe = false;       ///< the service would like this host to probe
+  double router_rate = 1;   ///< answers per second that a router gives one host; 0: unlimited. Linux's default
+  double router_burst = 6;  ///< answers that a router gives at once
+};
 struct Assign {
   PeerName peer;
   std::vector<std::uint16_t> ports;  ///< of lane 0, 1, ..; empty: ECMP
@@ -83,6 +118,25 @@ struct Refusal {
   std::string code;
   std::string text;
 };
+/// Asks for a probe from each of these source ports.
+struct ProbeAsk {
+  std::uint64_t ask = 0;  ///< its number
+  PeerName peer;
+  std::uint8_t ttl = 1;
+  std::vector<std::uint16_t> ports;  ///< 1 to kMaxProbedPorts, each once
+  double rate = 0;                   ///< packets per second, 0: as this host likes
+};
+/// Asks for a probe from each of these source ports once a period, in place of what was watched of this peer before.
+struct Watch {
+  struct Port {
+    std::uint16_t port = 0;
+    IpAddress router;  ///< expected to answer
+  };
+  PeerName peer;
+  std::uint8_t ttl = 1;
+  Nanos period = 0;
+  std::vector<Port> ports;  ///< at most kMaxProbedPorts, each once
+};
 /// A pong, or a message of a later version.
 struct Ignored {};
 /// An invalid message.
@@ -91,7 +145,7 @@ struct InvalidMessage {
   std::optional<PeerName> peer;  ///< the peer that it was about
   bool fatal = false;            ///< the other side does not speak this protocol: drop the connection
 };
-using Answer = std::variant<Welcome, Assign, Refusal, Ignored, InvalidMessage>;
+using Answer = std::variant<Welcome, Assign, Refusal, ProbeAsk, Watch, Ignored, InvalidMessage>;
 
 /// Decodes a line without its line feed.
 Answer decode(std::string_view line);

@@ -77,9 +77,13 @@ void Session::release(const Release& r, std::string& out) {
 
 // -- the connection -----------------------------------------------------------------------------------------------
 
-void Session::on_connected(std::string& out) { out += encode(hello_); }
+void Session::on_connected(std::string& out) {
+  hello_.version = version_;
+  out += encode(hello_);
+}
 
 void Session::on_disconnected() {
+  if (welcome_) version_ = kVersion;  // the service may be a newer one next time
   changed_ = changed_ || welcome_;
   welcome_ = false;
   for (auto& [id, elephant] : open_) elephant.answered = false;
@@ -93,42 +97,52 @@ void Session::on_disconnected() {
 }
 
 Session::Verdict Session::on_line(std::string_view line, Nanos now, std::string& out) {
-  return std::visit(Overloaded{
-                        [&](const Welcome&) {
-                          if (welcome_) return invalid({.what = "a second welcome", .peer = {}});
-                          welcome_ = now_.connected = changed_ = true;
-                          announce_all(false, out);
-                          return Verdict::kContinue;
-                        },
-                        [&](const Assign& a) {
-                          if (!welcome_)
-                            return invalid({.what = "an assignment before the welcome", .peer = {}, .fatal = true});
-                          const auto elephant = a.id ? open_.find(*a.id) : open_.end();
-                          if (a.generation < generation_ || (a.id && elephant == open_.end())) {
-                            ++counters_.stale;
-                            return Verdict::kContinue;
-                          }
-                          if (a.id && elephant->second.announce.peer.address != a.peer.address) {
-                            return invalid({.what = "an assignment whose peer is not its elephant's", .peer = a.peer});
-                          }
-                          if (!a.id && !now_.peers.contains(a.peer) && now_.peers.size() >= kMaxPeers) {
-                            return invalid({.what = "assignments for more than 65536 peers", .peer = {}});
-                          }
-                          assign(a);
-                          return Verdict::kContinue;
-                        },
-                        [&](const Refusal& r) {
-                          if (r.code == "busy") {
-                            again_at_ = std::min(again_at_, now + kBusyDelay);
-                            return Verdict::kContinue;
-                          }
-                          warning_ = "it says " + r.code + ": " + r.text;
-                          return Verdict::kDrop;
-                        },
-                        [&](const Ignored&) { return Verdict::kContinue; },
-                        [&](const InvalidMessage& n) { return invalid(n); },
-                    },
-                    decode(line));
+  return std::visit(
+      Overloaded{
+          [&](const Welcome& w) {
+            if (welcome_) return invalid({.what = "a second welcome", .peer = {}});
+            if (w.version > version_) {
+              return invalid({.what = "a welcome of another version of the protocol", .peer = {}, .fatal = true});
+            }
+            welcome_ = now_.connected = changed_ = true;
+            announce_all(false, out);
+            return Verdict::kContinue;
+          },
+          [&](const Assign& a) {
+            if (!welcome_) return invalid({.what = "an assignment before the welcome", .peer = {}, .fatal = true});
+            const auto elephant = a.id ? open_.find(*a.id) : open_.end();
+            if (a.generation < generation_ || (a.id && elephant == open_.end())) {
+              ++counters_.stale;
+              return Verdict::kContinue;
+            }
+            if (a.id && elephant->second.announce.peer.address != a.peer.address) {
+              return invalid({.what = "an assignment whose peer is not its elephant's", .peer = a.peer});
+            }
+            if (!a.id && !now_.peers.contains(a.peer) && now_.peers.size() >= kMaxPeers) {
+              return invalid({.what = "assignments for more than 65536 peers", .peer = {}});
+            }
+            assign(a);
+            return Verdict::kContinue;
+          },
+          [&](const Refusal& r) {
+            if (r.code == "busy") {
+              again_at_ = std::min(again_at_, now + kBusyDelay);
+              return Verdict::kContinue;
+            }
+            if (r.code == "version" && !welcome_) {
+              const bool oldest = version_ == kOldestVersion;
+              version_ = oldest ? kVersion : kOldestVersion;
+              if (!oldest) return Verdict::kSayOlder;
+            }
+            warning_ = "it says " + r.code + ": " + r.text;
+            return Verdict::kDrop;
+          },
+          [&](const ProbeAsk&) { return unoffered(); },
+          [&](const Watch&) { return unoffered(); },
+          [&](const Ignored&) { return Verdict::kContinue; },
+          [&](const InvalidMessage& n) { return invalid(n); },
+      },
+      decode(line));
 }
 
 void Session::assign(const Assign& a) {
@@ -156,6 +170,10 @@ void Session::set(PeerName peer, PeerPaths paths, bool cut) {
   paths.serial = rate_alone ? before.serial : serial_;
   before = std::move(paths);
   changed_ = true;
+}
+
+Session::Verdict Session::unoffered() {
+  return invalid({.what = "an ask for probes, which this host has not offered", .peer = {}});
 }
 
 Session::Verdict Session::invalid(const InvalidMessage& n) {

@@ -38,8 +38,9 @@ class Session {
   void on_connected(std::string& out);
   /// The connection is lost: all assignments are void.
   void on_disconnected();
-  enum class Verdict : std::uint8_t { kContinue, kDrop };
+  enum class Verdict : std::uint8_t { kContinue, kDrop, kSayOlder };
   /// A line from the service, without its line feed. kDrop: drop the connection; take_warning gives the reason.
+  /// kSayOlder: connect again at once, because the service wants an older version of the protocol.
   Verdict on_line(std::string_view line, Nanos now, std::string& out);
   /// Sends what is due.
   void on_time(Nanos now, std::string& out);
@@ -70,6 +71,7 @@ class Session {
   void release(const Release& release, std::string& out);
   void assign(const Assign& assign);
   void set(PeerName peer, PeerPaths paths, bool cut = false);
+  Verdict unoffered();
   Verdict invalid(const InvalidMessage& message);
 
   static constexpr std::size_t kMaxPeers = 65536;   // named by one service
@@ -80,6 +82,7 @@ class Session {
   Hello hello_;
   std::string job_;
   bool welcome_ = false;
+  unsigned version_ = kVersion;                            ///< that hello says
   std::map<std::uint64_t, Elephant> open_;                 ///< by id
   std::unordered_map<PeerName, std::uint64_t> elephants_;  ///< open ids by peer
   std::unordered_map<PeerName, Pushed> pushed_;            ///< assignments without an elephant

@@ -35,6 +35,15 @@ class FakePathService {
     CHECK(receive()["type"] == "hello");
     send({{"type", "welcome"}, {"version", 1}, {"session", "1"}});
   }
+  /// Does not know the newest version, and welcomes the host by the older one.
+  void welcome_older() {
+    accept();
+    CHECK(receive()["version"] == 2);
+    send({{"type", "error"}, {"code", "version"}, {"text", "this service speaks version 1, not 2"}});
+    accept();
+    CHECK(receive()["version"] == 1);
+    send({{"type", "welcome"}, {"version", 1}, {"session", "1"}});
+  }
   void disconnect() { connection_.reset(); }
   /// The next message.
   nlohmann::json receive() {

@@ -123,5 +123,20 @@ TEST_CASE("controller: messages arrive while ports are pushed and the service re
   two.close();
 }
 
+TEST_CASE("controller: a service of the older version is no loss, and is not logged") {
+  test::FakePathService service;
+  DeviceOptions options = controlled(service);
+  std::atomic<int> lines{0};
+  options.policy.path_client.log = [&lines](const std::string&) { ++lines; };
+  Device device(options);
+  service.welcome_older();
+  until([&] { return device.counters().path_client->connected; });
+  const auto counters = device.counters();
+  CHECK(counters.path_client->connections == 1);
+  CHECK(counters.path_client->invalid == 0);
+  CHECK(lines == 0);
+  device.close();
+}
+
 }  // namespace
 }  // namespace paralet

@@ -103,6 +103,46 @@ TEST_CASE("only hello is sent before the welcome, then every open elephant") {
   CHECK(talk.session.counters().invalid == 1);
 }
 
+TEST_CASE("a service that refuses the version hears the older one, and once more the newest after that connection") {
+  Talk talk;
+  const auto said_version = [&talk] {
+    talk.session.on_connected(talk.out);
+    return talk.said()[0]["version"].get<unsigned>();
+  };
+  const json refusal{{"type", "error"}, {"code", "version"}, {"text", "this service speaks version 1, not 2"}};
+  CHECK(said_version() == 2);
+  CHECK(talk.receive(refusal) == Verdict::kSayOlder);
+  CHECK(talk.session.take_warning().empty());  // nothing is wrong
+  talk.lose();
+  CHECK(said_version() == 1);
+  CHECK(talk.receive({{"type", "welcome"}, {"version", 2}}) == Verdict::kDrop);
+  talk.lose();
+  CHECK(said_version() == 1);
+  CHECK(talk.receive({{"type", "welcome"}, {"version", 1}}) == Verdict::kContinue);
+  CHECK(talk.session.welcome());
+  talk.lose();
+  CHECK(said_version() == 2);
+  CHECK(talk.receive(refusal) == Verdict::kSayOlder);
+  talk.lose();
+  CHECK(said_version() == 1);
+  CHECK(talk.receive(refusal) == Verdict::kDrop);  // it speaks neither
+  CHECK(talk.session.take_warning() == "it says version: this service speaks version 1, not 2");
+  talk.lose();
+  CHECK(said_version() == 2);
+}
+
+TEST_CASE("asks for probes that were not offered are invalid") {
+  Talk talk;
+  talk.welcome();
+  talk.said();
+  const json ask{{"type", "probe"}, {"ask", 1}, {"peer", "10.0.0.2"}, {"ttl", 2}, {"ports", {50000}}};
+  const json watch{{"type", "watch"}, {"peer", "10.0.0.2"}, {"ttl", 2}, {"period_s", 1}, {"ports", json::array()}};
+  CHECK(talk.receive(ask) == Verdict::kContinue);
+  CHECK(talk.receive(watch) == Verdict::kContinue);
+  CHECK(talk.session.counters().invalid == 2);
+  CHECK(talk.said().empty());
+}
+
 TEST_CASE("an elephant's assignment takes precedence over one without an elephant") {
   Talk talk;
   talk.welcome();
