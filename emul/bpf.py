@@ -10,6 +10,7 @@ import os
 import platform
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from emul.commands import FabricError
@@ -64,20 +65,18 @@ def pin_classifier(program: Iterable[Instruction], path: Path) -> None:
     """
     code = b"".join(program)
     instructions, licence = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(b"Apache-2.0")
-    log = ctypes.create_string_buffer(_LOG_BYTES)
-    attributes = struct.pack(
-        "=2IQQ2IQ",
-        _PROG_TYPE_SCHED_CLS,
-        len(code) // 8,
-        ctypes.addressof(instructions),
-        ctypes.addressof(licence),
-        1,
-        _LOG_BYTES,
-        ctypes.addressof(log),
-    )
+
+    def load(log: "ctypes.Array[ctypes.c_char] | None" = None) -> int:
+        wanted = (0, 0, 0) if log is None else (1, len(log), ctypes.addressof(log))
+        head = (_PROG_TYPE_SCHED_CLS, len(code) // 8, ctypes.addressof(instructions), ctypes.addressof(licence))
+        return _bpf(_PROG_LOAD, struct.pack("=2IQQ2IQ", *head, *wanted))
+
     try:
-        program_fd = _bpf(_PROG_LOAD, attributes)
+        program_fd = load()  # a log has a line for each instruction, and one without room for all is an error
     except FabricError as error:
+        log = ctypes.create_string_buffer(_LOG_BYTES)
+        with suppress(FabricError):
+            os.close(load(log))
         verdict = log.value.decode(errors="replace").strip().splitlines()
         raise FabricError("; ".join([str(error), *verdict[-2:]])) from error
     try:

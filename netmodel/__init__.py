@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from netmodel.direct_connect_builder import direct_connect, panel_of
     from netmodel.fabric_tiers import pods, tiers, top_switches, uplinks
     from netmodel.flow import ENTROPY_PORTS, IPPROTO_TCP, IPPROTO_UDP, ROCE_PORT, Flow, FlowFields
-    from netmodel.hashes import AffineHash, CrcHash, EcmpHash, LinuxL4Hash, OvsHash, XorHash
+    from netmodel.hashes import AffineHash, CrcHash, EcmpHash, LinuxCrcHash, LinuxL4Hash, OvsHash, XorHash
     from netmodel.located import LocatedError, Location, raise_all
     from netmodel.next_hops import Forwarding, WrittenNextHops, forwarding, in_order_of
     from netmodel.paths import NoRouteError, Path, equal_cost_paths, path_of, paths_of_ports, ports_for_path
@@ -54,6 +54,7 @@ __all__ = [
     "Host",
     "LeafSpineSpec",
     "Link",
+    "LinuxCrcHash",
     "LinuxL4Hash",
     "LocatedError",
     "Location",
@@ -115,7 +116,7 @@ _MODULES = {
     "circuits": ("Circuits", "check_circuits", "duplex", "far_end", "joined", "with_circuits", "links_with_circuits"),
     "direct_connect_builder": ("direct_connect", "panel_of"),
     "flow": ("ENTROPY_PORTS", "IPPROTO_TCP", "IPPROTO_UDP", "ROCE_PORT", "Flow", "FlowFields"),
-    "hashes": ("AffineHash", "CrcHash", "EcmpHash", "LinuxL4Hash", "OvsHash", "XorHash"),
+    "hashes": ("AffineHash", "CrcHash", "EcmpHash", "LinuxCrcHash", "LinuxL4Hash", "OvsHash", "XorHash"),
     "located": ("LocatedError", "Location", "raise_all"),
     "next_hops": ("Forwarding", "WrittenNextHops", "forwarding", "in_order_of"),
     "paths": ("NoRouteError", "Path", "equal_cost_paths", "path_of", "paths_of_ports", "ports_for_path"),

@@ -17,6 +17,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from emul import commands, hosts, sandbox
+from emul.bpf import Instruction
 from emul.capture import Capture
 from emul.commands import FabricError
 from emul.flow_dump import ObservedFlow
@@ -25,11 +26,12 @@ from emul.link_counters import LinkCounters
 from emul.link_faults import FaultCounts, LinkFault
 from emul.port_settings import PortSettings
 from emul.routed import header_hash
+from emul.routed.crc_hash import crc_program
 from emul.routed.nodes import Nodes
 from emul.routed.requirements import lack
 from emul.routed.router import Router
 from emul.routed.setup_lines import host_lines, link_lines, links_of, router_sysctls
-from netmodel import Flow, Forwarding, Link, PortRef, Topology, dump_topology
+from netmodel import Flow, Forwarding, Link, LinuxCrcHash, LinuxL4Hash, PortRef, Topology, dump_topology
 from netmodel.bgp_routes import bgp_routes
 from netmodel.frr import BgpTimers
 from netmodel.printable import printable
@@ -51,6 +53,7 @@ class RoutedFabric:
     pcap: ports, of routers or hosts, whose packets are captured.
     management: hosts reach the sandbox at `MANAGEMENT_ADDRESS` by separate links (`emul.management`).
     faults: by port of a router or host, what happens to packets that leave by it, from when the fabric is up.
+    ecmp_hash: by which routers choose among equal paths: the kernel's own hash, or a CRC.
     unnumbered: links have no addresses (`netmodel.routers`).
     timers: of the BGP sessions.
 
@@ -66,6 +69,7 @@ class RoutedFabric:
         pcap: Iterable[PortRef] = (),
         management: bool = False,
         faults: Mapping[PortRef, LinkFault] = MappingProxyType({}),
+        ecmp_hash: LinuxL4Hash | LinuxCrcHash = LinuxL4Hash(),  # noqa: B008 (immutable)
         unnumbered: bool = False,
         timers: BgpTimers = BgpTimers(),  # noqa: B008 (immutable)
     ) -> None:
@@ -82,6 +86,7 @@ class RoutedFabric:
         self._management = management
         self._faulty = dict(faults)
         self._all_routes = bgp_routes(self._plan)
+        self._ecmp_hash = ecmp_hash
         self._timers = timers
         self._cut: set[Link] = set()
         self._down: set[str] = set()
@@ -350,13 +355,26 @@ class RoutedFabric:
         each(Router.set_kernel)
         pids = {name: self._nodes.pid(name) for name in (*self._routers, *(host.name for host in self.topology.hosts))}
         commands.batch("ip", link_lines(self._layout, pids))
-        with header_hash.pinned(sandbox.SCRATCH_DIR / "header-hash") as program:
-            each(lambda router: router.set_ports(program))
+        hashing = {name: self._hashing(name) for name in self._routers}
+        with header_hash.pinned(sandbox.SCRATCH_DIR / "header-hash", (code for code, _ in hashing.values())) as paths:
+            path = dict(zip(hashing, paths, strict=True))
+            each(lambda router: router.set_ports(path[router.name], hashing[router.name][1]))
         for router in routers:
             self._stack.callback(router.close)
             self._stack.callback(router.daemons.kill)
         each(lambda router: router.daemons.start_zebra())
         each(lambda router: router.daemons.start_bgpd())
+
+    def _hashing(self, name: str) -> tuple[Sequence[Instruction], list[PortRef]]:
+        """The program that decides on the hash of packets, and the ports of a router where they pass it.
+
+        The kernel's own hash needs one only where packets come in from hosts.
+        """
+        if isinstance(self._ecmp_hash, LinuxL4Hash):
+            return header_hash.FORGET, [PortRef(name, port) for port in self._plan.hosts[name]]
+        seed = self.topology.switch(name).hash_seed
+        code = crc_program(seed, self._ecmp_hash.offsets.get(seed, 0), self._plan.version)
+        return code, [port for port in self.topology.linked_ports() if port.node == name]
 
     def _capture(self, port: PortRef) -> None:
         """Start a packet capture at a port. Raises CaptureError."""

@@ -7,7 +7,7 @@ fib_multipath_hash). A router sees only what is on the wire, so a program of tra
 packets come in from hosts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,16 +16,20 @@ from emul.virtual_queue import mount_bpffs
 
 _SKB_SET_HASH_INVALID = 41  # bpf_set_hash_invalid in include/uapi/linux/bpf.h
 
+FORGET = (bpf.instruction(0x85, immediate=_SKB_SET_HASH_INVALID), bpf.instruction(0xB7), bpf.instruction(0x95))
+"""The program that forgets the hash of a packet."""
+
 
 @contextmanager
-def pinned(directory: Path) -> Iterator[Path]:
-    """A bpffs at `directory` while open, with the program that forgets hashes. Raises FabricError."""
+def pinned(directory: Path, programs: Iterable[Sequence[bpf.Instruction]]) -> Iterator[list[Path]]:
+    """A bpffs at `directory` while open, with these programs. Raises FabricError."""
     mount_bpffs(directory)
     try:
-        path = directory / "header_hash"
-        program = [bpf.instruction(0x85, immediate=_SKB_SET_HASH_INVALID), bpf.instruction(0xB7), bpf.instruction(0x95)]
-        bpf.pin_classifier(program, path)
-        yield path
+        paths = []
+        for number, program in enumerate(programs):
+            paths.append(directory / f"header_hash_{number}")
+            bpf.pin_classifier(program, paths[-1])
+        yield paths
     finally:
         commands.run(["umount", str(directory)])
 

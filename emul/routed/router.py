@@ -3,7 +3,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from emul import commands, hosts, namespaces
@@ -55,10 +55,10 @@ class Router:
         """Set what must be there before the router has interfaces."""
         commands.run([*self._enter, "sysctl", "-q", "-w", *router_sysctls(self._plan, self.name)])
 
-    def set_ports(self, header_hash: Path) -> None:
+    def set_ports(self, program: Path, ports: Iterable[PortRef]) -> None:
         """Set addresses, queues and rates of all ports, and note flows from now on.
 
-        header_hash: the program of `emul.routed.header_hash`.
+        program: what decides on the hash of packets that come in by `ports`.
         """
         for interface in self._ports:
             hosts.disable_offloads(interface, self._enter)
@@ -72,8 +72,7 @@ class Router:
             )
         ]
         self._batch("tc", lines)
-        ports = (PortRef(self.name, port) for port in self._plan.hosts[self.name])
-        lines = [line for port in ports for line in attach_lines(self._layout.interface(port), header_hash)]
+        lines = [line for port in ports for line in attach_lines(self._layout.interface(port), program)]
         commands.batch("tc", lines, self._enter_network)  # its mount namespace does not have the program
         commands.run([*self._enter, "nft", "-f", "-"], flow_rules(self._plan.version))
         self._drops = namespaces.within(self._pid, QdiscDrops)

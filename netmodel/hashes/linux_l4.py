@@ -38,11 +38,16 @@ class LinuxL4Hash:
     def select(self, fields: FlowFields, seed: int, members: int) -> npt.NDArray[np.intp]:
         """See `EcmpHash.select`. The kernel's seed has 32 bits: the low half of `seed` is used."""
         check_members(members, self.weights)
-        cumulative = np.cumsum((1,) * members if self.weights is None else self.weights, dtype=np.int64)
-        total = int(cumulative[-1])
-        bounds = (cumulative * 2**31 + total // 2) // total - 1  # DIV_ROUND_CLOSEST_ULL(w << 31, total) - 1
-        chosen = np.searchsorted(bounds, flow_hash(fields, seed).astype(np.int64) >> 1, side="left")
+        chosen = nexthops_of(flow_hash(fields, seed), (1,) * members if self.weights is None else self.weights)
         return np.broadcast_to(chosen, len(fields)).astype(np.intp)
+
+
+def nexthops_of(hashes: npt.NDArray[np.uint32], weights: tuple[int, ...]) -> npt.NDArray[np.intp]:
+    """The nexthop, by its number, that the kernel selects for each hash of a packet."""
+    cumulative = np.cumsum(weights, dtype=np.int64)
+    total = int(cumulative[-1])
+    bounds = (cumulative * 2**31 + total // 2) // total - 1  # DIV_ROUND_CLOSEST_ULL(w << 31, total) - 1
+    return np.searchsorted(bounds, hashes.astype(np.int64) >> 1, side="left")
 
 
 def flow_hash(fields: FlowFields, seed: int) -> npt.NDArray[np.uint32]:

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-HashName = Literal["ovs", "linux", "crc16", "crc32", "xor", "rules"]
+HashName = Literal["ovs", "linux", "linux-crc32", "crc16", "crc32", "xor", "rules"]
 HASHES: tuple[HashName, ...] = get_args(HashName)
 
 
 def hash_of(name: HashName, topology: "Topology") -> "EcmpHash":
     """The hash with this name. Raises ValueError when the switches of `topology` cannot have the rules."""
-    from netmodel import CrcHash, LinuxL4Hash, OvsHash, XorHash
+    from netmodel import CrcHash, LinuxCrcHash, LinuxL4Hash, OvsHash, XorHash
     from sdn.openflow.source_rules import SourcePortRules
 
     match name:
@@ -28,6 +28,8 @@ def hash_of(name: HashName, topology: "Topology") -> "EcmpHash":
             return OvsHash()
         case "linux":
             return LinuxL4Hash()
+        case "linux-crc32":
+            return LinuxCrcHash()
         case "crc16" | "crc32":
             return CrcHash(name)
         case "xor":
@@ -55,36 +57,44 @@ def hash_option(command: _Command) -> _Command:
         "hash_name",
         type=click.Choice(HASHES),
         help="Hash by which switches choose among equal paths; rules: bits of source ports. Default: ovs; rules if "
-        "FILE is a spec with pinning: rules, linux if its fabric is routed.",
+        "FILE is a spec with pinning: rules, that of its routers if its fabric is routed.",
     )(command)
 
 
-def fabric_of(file: Path, hash_name: HashName | None) -> "tuple[Topology, HashName, EcmpHash]":
+def fabric_of(
+    file: Path, hash_name: HashName | None, *, routers: bool = False
+) -> "tuple[Topology, HashName, EcmpHash]":
     """The topology in `file`, which is a topology or a spec; the name of its switches' hash; and the hash.
 
-    Raises SpecError, and InputError when rules do not fit the topology.
+    `routers`: the switches are routers of Linux, whatever fabric a spec names. Raises SpecError, and InputError when
+    rules do not fit the topology.
     """
-    topology, usual = _read(file)
+    topology, usual, its_own = _read(file, routers)
     name = usual if hash_name is None else hash_name
+    if name == usual and its_own is not None:
+        return topology, name, its_own
     try:
         return topology, name, hash_of(name, topology)
     except ValueError as error:
         raise InputError(f"--hash {name}: {error}") from error
 
 
-def _read(file: Path) -> "tuple[Topology, HashName]":
-    """The topology, and the name of the hash that its switches use by default."""
+def _read(file: Path, routers: bool) -> "tuple[Topology, HashName, EcmpHash | None]":
+    """The topology, the name of the hash that its switches use by default, and that hash where a spec sets it."""
     from netmodel import Document, TopologySpec, is_foreign, load_topology
 
+    plain: HashName = "linux" if routers else "ovs"
     if is_foreign(file):
-        return load_topology(file), "ovs"
+        return load_topology(file), plain, None
     document = Document.read(file)
     if not isinstance(document.data, dict) or "topology" not in document.data:
-        return document.as_model(TopologySpec).topology, "ovs"
+        return document.as_model(TopologySpec).topology, plain, None
     # Imported here: a path service that starts again on a topology must answer soon, and this doubles its start.
     from testbed import spec
 
     experiment = spec.load(document)
-    if experiment.spec.fabric_kind.routers:
-        return experiment.topology, "linux"
-    return experiment.topology, "rules" if experiment.spec.pinning == "rules" else "ovs"
+    topology, written = experiment.topology, experiment.spec
+    if routers or written.fabric_kind.routers:
+        name: HashName = "linux-crc32" if written.routers.hash == "crc32" else "linux"
+        return topology, name, written.routers.ecmp_hash(topology)
+    return topology, "rules" if written.pinning == "rules" else "ovs", None

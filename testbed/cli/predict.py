@@ -35,7 +35,7 @@ _SHOWN_PORTS = 8
     metavar="FILE",
     type=click.Path(path_type=Path),
     help="The next hops of Linux routers, in their kernels' order: observations.json of a run on fabric routed, or "
-    'JSON such as {"leaf1": {"10.0.1.1": [6, 5]}}. The hash is then linux by default.',
+    'JSON such as {"leaf1": {"10.0.1.1": [6, 5]}}. The hash is then linux by default, or that of a spec.',
 )
 @hash_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with every port.")
@@ -58,8 +58,7 @@ def predict(
     require("models", "paralet predict")
     from netmodel import NoRouteError
 
-    given = hash_name or (None if next_hops_file is None else "linux")
-    topology, hash_name, ecmp_hash = fabric_of(topology_file, given)
+    topology, hash_name, ecmp_hash = fabric_of(topology_file, hash_name, routers=next_hops_file is not None)
     routes = None if next_hops_file is None else _read_routes(next_hops_file, topology)
     for name in (src, dst):
         if not topology.has_host(name):

@@ -50,6 +50,7 @@ def _routers(experiment: Experiment, log_dir: Path) -> Iterator[Up]:
         pcap=experiment.pcap,
         faults=faults,
         management=_has_service(experiment),
+        ecmp_hash=experiment.spec.routers.ecmp_hash(experiment.topology),
     ) as fabric:
         yield Up(fabric, Routers(fabric), (), fabric.host_pid)
 

@@ -183,7 +183,10 @@ class PathServices:
         argv = [*_PROGRAM, "--topology", str(self._log_dir / "topology.yaml")]
         argv += ["--planner", policy.planner_name]
         argv += ["--rules"] if self._experiment.spec.pinning == "rules" else []
-        argv += ["--routers"] if self._experiment.spec.fabric_kind.routers else []
+        if self._experiment.spec.fabric_kind.routers:
+            routers = self._experiment.spec.routers
+            argv += ["--routers", routers.hash]
+            argv += [f"--hash-offset={role}={bits}" for role, bits in routers.hash_offset.items()]
         argv += ["--event-log", str(self._log_dir / f"path-service-{name}.jsonl")]
         with PathServiceProcess(argv, self._log_dir / f"path-service-{name}.log", SCRATCH_DIR / "paths") as service:
             service.dead_links(self._dead)

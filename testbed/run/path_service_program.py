@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from netmodel import EcmpHash, LinuxL4Hash, OvsHash, load_topology
+from netmodel import EcmpHash, LinuxCrcHash, LinuxL4Hash, OvsHash, Topology, load_topology
 from sdn.openflow.source_rules import SourcePortRules
 from sdn.path_service.admin import AdminError, admin_socket
 from sdn.path_service.run import Place, serve
@@ -27,7 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--topology", type=Path, required=True, help="topology file")
     parser.add_argument("--planner", choices=list(PLANNERS), default=DEFAULT_PLANNER)
     parser.add_argument("--rules", action="store_true", help="switches have rules on source ports")
-    parser.add_argument("--routers", action="store_true", help="switches are routers of Linux")
+    parser.add_argument("--routers", choices=["linux", "crc32"], help="switches are routers with this hash")
+    parser.add_argument("--hash-offset", action="append", default=[], help="ROLE=BITS: of the hash crc32")
     parser.add_argument("--event-log", type=Path, help="file that gets all events")
     parser.add_argument("--listen", required=True, metavar="ADDR:PORT", help="where hosts connect")
     parser.add_argument("--token-file", type=Path, required=True, help="file with the token; made if it is missing")
@@ -39,9 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         place = Place(address, int(port), admin_socket(arguments.token_file))
         options = Options(arguments.planner, forecast=True)
         try:
-            ecmp_hash: EcmpHash = LinuxL4Hash() if arguments.routers else OvsHash()
-            if arguments.rules:
-                ecmp_hash = SourcePortRules.of(topology)
+            ecmp_hash = _hash_of(topology, arguments)
             token = made_or_read(arguments.token_file)
             missing = serve(topology, options, token, place, ecmp_hash=ecmp_hash, event_log=arguments.event_log)
         except (AdminError, ValueError) as error:
@@ -51,6 +50,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     return exit_status(work)
+
+
+def _hash_of(topology: Topology, arguments: argparse.Namespace) -> EcmpHash:
+    """The hash of the switches. Raises ValueError where they cannot have it."""
+    if arguments.routers == "crc32":
+        offsets = (one.partition("=") for one in arguments.hash_offset)
+        return LinuxCrcHash.of(topology, {role: int(bits) for role, _, bits in offsets})
+    if arguments.routers is not None:
+        return LinuxL4Hash()
+    return SourcePortRules.of(topology) if arguments.rules else OvsHash()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from testbed.spec.files import dump, load
 from testbed.spec.instance import Instance, all_hosts
 from testbed.spec.placing import Job
 from testbed.spec.policies import Policy
-from testbed.spec.settings import FluidSettings, Optical, PacketSettings, Timeouts
+from testbed.spec.settings import FluidSettings, Optical, PacketSettings, RouterSettings, Timeouts
 from testbed.spec.written import (
     LARGEST_ROCE_HEADERS_BYTES,
     OF_ROUTERS,
@@ -47,6 +47,7 @@ __all__ = [
     "PacketSettings",
     "Placement",
     "Policy",
+    "RouterSettings",
     "Spec",
     "SpecError",
     "Timeouts",

@@ -306,6 +306,11 @@ def _check_routers(spec: Spec, found: Findings) -> None:
     except ValueError as error:
         found.add(Conflict(f"{error}; or use mininet", "topology"))
         return
+    if found.fit("routers"):
+        try:
+            spec.routers.ecmp_hash(topology)
+        except ValueError as error:
+            found.add(Conflict(str(error), "routers", "hash_offset"))
     for index, event in enumerate(spec.events):
         for name in ("revive", "drain", "undrain"):
             if (router := getattr(event, name)) is not None and router not in plan.sessions:

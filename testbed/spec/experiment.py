@@ -4,7 +4,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from netmodel import EcmpHash, Link, LinuxL4Hash, PortRef, Topology, WrittenNextHops
+from netmodel import EcmpHash, Link, PortRef, Topology, WrittenNextHops
 from sdn.openflow.source_rules import ecmp_hash_of
 from testbed.arrangements import Arrangement
 from testbed.spec.placing import Job
@@ -54,7 +54,7 @@ class Experiment:
     def ecmp_hash(self) -> EcmpHash:
         """The ECMP hash of the fabric's switches."""
         if self.spec.fabric_kind.routers or self.next_hops is not None:
-            return LinuxL4Hash()
+            return self.spec.routers.ecmp_hash(self.topology)
         return ecmp_hash_of(self.topology, self.spec.pinning)
 
     def policy(self, name: str) -> Policy:

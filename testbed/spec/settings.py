@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings that a spec may change: time limits, optical switches, and the two simulated fabrics."""
+"""Settings that a spec may change: time limits, optical switches, routers, and the two simulated fabrics."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from netmodel import LinuxCrcHash, LinuxL4Hash, Role, Topology
+from netmodel.hashes.linux_crc import HASH_BITS
 from sim.packet import Congestion, Receiver
 from testbed.conflict import Conflict
 from testbed.quantities import Bytes
 from testbed.spec.section import Section
+
+RouterHash = Literal["linux", "crc32"]
 
 
 class Timeouts(Section):
@@ -46,6 +50,27 @@ class Optical(Section):
         if self.find and self.strides is not None:
             raise ValueError("give either strides or find")
         return self
+
+
+class RouterSettings(Section):
+    """How the routers of fabric `routed` are set. docs/routed.md explains it.
+
+    `hash` is by which they choose among equal paths: `linux` is the kernel's own, `crc32` a CRC as switch ASICs have,
+    whose bits begin `hash_offset` further at switches of a role.
+    """
+
+    hash: RouterHash = "linux"
+    hash_offset: dict[Role, Annotated[int, Field(ge=0, lt=HASH_BITS)]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _offset_of_a_crc(self) -> "RouterSettings":
+        if self.hash_offset and self.hash != "crc32":
+            raise Conflict(f"the hash {self.hash} has no offset; leave it out, or take hash crc32", "hash_offset")
+        return self
+
+    def ecmp_hash(self, topology: Topology) -> LinuxL4Hash | LinuxCrcHash:
+        """The hash of these routers. Raises ValueError for switches of one seed with different offsets."""
+        return LinuxL4Hash() if self.hash == "linux" else LinuxCrcHash.of(topology, self.hash_offset)
 
 
 class FluidSettings(Section):

@@ -13,7 +13,7 @@ from testbed.quantities import Bytes, Seconds, Share
 from testbed.spec.fabrics import FABRICS, FabricKind, FabricName
 from testbed.spec.policies import Policy
 from testbed.spec.section import NAME, Section
-from testbed.spec.settings import FluidSettings, Optical, PacketSettings, Timeouts
+from testbed.spec.settings import FluidSettings, Optical, PacketSettings, RouterSettings, Timeouts
 from testbed.workloads import AnyWorkload
 
 LARGEST_ROCE_HEADERS_BYTES = 8 + 12 + 16 + 4 + 4
@@ -185,6 +185,7 @@ class Spec(Section):
     pcap: list[str] = Field(default_factory=list)
     fluid: FluidSettings = FluidSettings()
     packet: PacketSettings = PacketSettings()
+    routers: RouterSettings = RouterSettings()
     optical: Optical | None = None
 
     @field_validator("name")

@@ -112,6 +112,17 @@ def test_the_path_service_plans_by_the_order_of_next_hops(tmp_path: Path) -> Non
     assert max(sent) < 1.2 * min(sent)
 
 
+def test_plans_keep_to_the_paths_that_ports_reach_with_a_polarised_hash(tmp_path: Path) -> None:
+    """Planned before the run, or by the path service, which says what is wrong with the fabric."""
+    policies = [{"name": "controller", **CONTROLLER}, {"name": "pinned", "policy": "pinned"}]
+    routers = {"hash": "crc32", "hash_offset": {"core": 8}}  # cores have no choice
+    summary, observations = run_with(tmp_path, **{**THREE_TIERS, "policies": policies, "routers": routers})
+    assert all(policy["verified"] for policy in summary["policies"])
+    assert summary["predictions"]["matched"] == summary["predictions"]["checked"] >= 16 + 8
+    (service,) = (observed["service"] for observed in observations["runs"] if observed["policy"] == "controller")
+    assert "ports reach 2 of 4 paths" in service["polarised"]
+
+
 def test_the_path_service_plans_around_dead_aggs_and_cores(tmp_path: Path) -> None:
     """It reads the next hops again after each event, so that the data arrive by paths that exist."""
     events = [{"at_s": 0.3, "kill": "agg1"}, {"at_s": 0.6, "kill": "core4"}]

@@ -424,6 +424,21 @@ def test_predict_chooses_in_the_order_of_next_hops_that_routers_had(tmp_path: Pa
         assert 50000 in mine["ports"]
 
 
+def test_paths_of_routers_with_a_crc_are_predicted_by_its_offsets(tmp_path: Path) -> None:
+    """By the spec's own hash, with next hops or without. An offset of the aggs is all that reaches every core."""
+    topology = {"clos": {"pods": 2, "leaves": 2, "aggs": 2, "cores_per_agg": 2, "hosts_per_leaf": 1, "host_rate": "1G"}}
+    (hops := tmp_path / "hops.json").write_text('{"leaf1": {"10.0.3.1": [3, 2]}}')
+    reached = []
+    for offset in ({}, {"agg": 8}):
+        routers = {"hash": "crc32", "hash_offset": offset}
+        spec = write_spec(tmp_path, topology=topology, fabric="routed", routers=routers)
+        for options in ((), ("--next-hops", hops), ("--hash", "linux-crc32")):
+            answer = json.loads(paralet("predict", "h1", "h4", "--topology", spec, "--json", *options).stdout)
+            assert answer["hash"] == "linux-crc32"
+            reached.append(sum(bool(path["ports"]) for path in answer["paths"]))
+    assert reached == [2, 2, 2, 4, 4, 4]
+
+
 @pytest.mark.parametrize(
     ("written", "sentence"),
     [

@@ -25,6 +25,18 @@ UNCABLED = {
     "switches": [{"name": "leaf1", "role": "leaf"}],
     "links": [{"a": "h1:1", "b": "leaf1:1", "rate": "1G"}],
 }
+ONE_SEED = {
+    "name": "four",
+    "hosts": [{"name": f"h{n}", "nics": [{"address": f"10.0.0.{n}"}]} for n in (1, 2, 3, 4)],
+    "switches": [
+        {"name": name, "role": role, "hash_seed": 7}
+        for name, role in (("leaf1", "leaf"), ("leaf2", "leaf"), ("spine1", "spine"))
+    ],
+    "links": [
+        *({"a": f"h{n}:1", "b": f"leaf{(n + 1) // 2}:{n}", "rate": "1G"} for n in (1, 2, 3, 4)),
+        *({"a": f"leaf{n}:9", "b": f"spine1:{n}", "rate": "1G"} for n in (1, 2)),
+    ],
+}
 
 
 def facts(made: Experiment) -> list[object]:
@@ -242,6 +254,22 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"fabric": "routed", "events": [{"at_s": 1, "reset": "leaf1:1"}]},
         r"events\[0\].reset: no port of a link between",
+    ),
+    (
+        {"fabric": "routed", "routers": {"hash_offset": {"spine": 8}}},
+        "routers.hash_offset: the hash linux has no offset; leave it out, or take hash crc32",
+    ),
+    (
+        {"fabric": "routed", "routers": {"hash": "crc32", "hash_offset": {"spine": 32}}},
+        "routers.hash_offset.spine: .* less than 32",
+    ),
+    (
+        {
+            "fabric": "routed",
+            "routers": {"hash": "crc32", "hash_offset": {"spine": 8}},
+            "topology": ONE_SEED,
+        },
+        "routers.hash_offset: hash seed 7 of switch .* is also that of a switch with another offset",
     ),
     ({"events": [{"at_s": 1, "revive": "spine1"}]}, r"events\[0\].revive: only fabric routed has routers"),
     ({"fabric": "fluid", "events": [{"at_s": 1, "reset": "leaf1:3"}]}, r"events\[0\].reset: only fabric routed has"),
