@@ -34,7 +34,7 @@ class Session:
 class RouterPlan:
     """The switches of a topology as routers.
 
-    unnumbered: links have no addresses; sessions use link-local IPv6 addresses (RFC 5549). Raises ValueError for
+    unnumbered: links have no addresses; sessions use link-local IPv6 addresses (RFC 8950). Raises ValueError for
     optical switches, which do not route, and for neighbours of one AS, between which BGP would not be eBGP, and
     TopologyError, a ValueError, as `router_addresses` does.
     """

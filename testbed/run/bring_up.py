@@ -51,6 +51,7 @@ def _routers(experiment: Experiment, log_dir: Path) -> Iterator[Up]:
         faults=faults,
         management=_has_service(experiment),
         ecmp_hash=experiment.spec.routers.ecmp_hash(experiment.topology),
+        unnumbered=experiment.spec.routers.unnumbered,
     ) as fabric:
         yield Up(fabric, Routers(fabric), (), fabric.host_pid)
 

@@ -56,11 +56,13 @@ class RouterSettings(Section):
     """How the routers of fabric `routed` are set. docs/routed.md explains it.
 
     `hash` is by which they choose among equal paths: `linux` is the kernel's own, `crc32` a CRC as switch ASICs have,
-    whose bits begin `hash_offset` further at switches of a role.
+    whose bits begin `hash_offset` further at switches of a role. With `unnumbered` links have no addresses.
     """
 
     hash: RouterHash = "linux"
     hash_offset: dict[Role, Annotated[int, Field(ge=0, lt=HASH_BITS)]] = Field(default_factory=dict)
+
+    unnumbered: bool = False
 
     @model_validator(mode="after")
     def _offset_of_a_crc(self) -> "RouterSettings":

@@ -294,8 +294,10 @@ def test_captures_have_the_sessions_packets(fabric: RoutedFabric) -> None:
     assert ".179: " in listed
 
 
-def test_ipv6_fabrics_may_be_unnumbered(tmp_path: Path) -> None:
-    topology = leaf_spine(2, 2, 1, 100_000_000, ipv6=True)
+@pytest.mark.parametrize("ipv6", [False, True], ids=["IPv4", "IPv6"])
+def test_links_may_have_no_addresses(tmp_path: Path, ipv6: bool) -> None:
+    """BGP then gives routes to IPv4 hosts IPv6 next hops (RFC 8950)."""
+    topology = leaf_spine(2, 2, 1, 100_000_000, ipv6=ipv6)
     with RoutedFabric(topology, log_dir=tmp_path, unnumbered=True) as fabric:
         check_prediction(fabric, "h1", "h2", range(50000, 50200))
         link = topology.link_at(PortRef("leaf1", 2))

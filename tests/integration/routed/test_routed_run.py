@@ -115,7 +115,7 @@ def test_the_path_service_plans_by_the_order_of_next_hops(tmp_path: Path) -> Non
 def test_plans_keep_to_the_paths_that_ports_reach_with_a_polarised_hash(tmp_path: Path) -> None:
     """Planned before the run, or by the path service, which says what is wrong with the fabric."""
     policies = [{"name": "controller", **CONTROLLER}, {"name": "pinned", "policy": "pinned"}]
-    routers = {"hash": "crc32", "hash_offset": {"core": 8}}  # cores have no choice
+    routers = {"hash": "crc32", "hash_offset": {"core": 8}, "unnumbered": True}  # cores have no choice
     summary, observations = run_with(tmp_path, **{**THREE_TIERS, "policies": policies, "routers": routers})
     assert all(policy["verified"] for policy in summary["policies"])
     assert summary["predictions"]["matched"] == summary["predictions"]["checked"] >= 16 + 8
