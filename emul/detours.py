@@ -7,9 +7,9 @@ the destination, and switches, which have no route to a NIC of another network, 
 
 from collections.abc import Callable, Iterator, Sequence
 
-from emul.layout import FIRST_NIC_TABLE
 from emul.relays import FORWARDING
 from netmodel import Nic, PortRef, Topology
+from netmodel.linux_routers import FIRST_NIC_TABLE
 from sdn.failover.detours import Detours
 
 _MAC_PRIORITY = 50

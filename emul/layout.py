@@ -12,6 +12,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from emul.shaping import HOST_QUEUE_PACKETS, QUEUE_PACKETS, shape_lines
 from netmodel import Host, Link, PortRef, Topology
 from netmodel.flow import Address
+from netmodel.linux_routers import FIRST_NIC_TABLE
 
 INTERFACE_NAME_MAX = 15
 """Largest length of a Linux interface name in bytes, without the terminating zero (IFNAMSIZ - 1)."""
@@ -24,7 +25,6 @@ _ALONE = {4: "/32", 6: "/128 nodad"}
 _IPV6_MTU_BYTES_MIN = 1280
 """RFC 8200, section 5. The kernel turns IPv6 off below it."""
 
-FIRST_NIC_TABLE = 100
 _FIRST_METRIC = 100
 
 

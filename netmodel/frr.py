@@ -40,6 +40,26 @@ def zebra_configuration(plan: RouterPlan, router: str, interface: Callable[[Port
     return _text(lines)
 
 
+def address_configuration(plan: RouterPlan, router: str, interface: Callable[[PortRef], str]) -> str:
+    """The configuration of zebra and staticd for the router's addresses and its routes to hosts.
+
+    It is for routers whose kernels nobody else gives these.
+    """
+    ip, own = "ip" if plan.version == 4 else "ipv6", plan.loopbacks[router]
+    addresses = {"lo": f"{own}/{own.max_prefixlen}"}
+    for port in plan.hosts[router]:
+        addresses[interface(PortRef(router, port))] = f"{own}/{own.max_prefixlen}"
+    for session in plan.sessions[router]:
+        if (address := plan.link_addresses.get(session.port)) is not None:
+            addresses[interface(session.port)] = f"{address}/{address.max_prefixlen - 1}"
+    lines = [line for name, it in addresses.items() for line in (f"interface {name}", f" {ip} address {it}", "exit")]
+    lines += [
+        f"{ip} route {host}/{host.max_prefixlen} {interface(PortRef(router, port))}"
+        for port, host in plan.hosts[router].items()
+    ]
+    return _text(lines)
+
+
 def bgpd_configuration(
     plan: RouterPlan, router: str, interface: Callable[[PortRef], str], timers: BgpTimers | None = None
 ) -> str:

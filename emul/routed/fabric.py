@@ -30,10 +30,11 @@ from emul.routed.crc_hash import crc_program
 from emul.routed.nodes import Nodes
 from emul.routed.requirements import lack
 from emul.routed.router import Router
-from emul.routed.setup_lines import host_lines, link_lines, links_of, router_sysctls
+from emul.routed.setup_lines import link_lines, links_of
 from netmodel import Flow, Forwarding, Link, LinuxCrcHash, LinuxL4Hash, PortRef, Topology, dump_topology
 from netmodel.bgp_routes import bgp_routes
 from netmodel.frr import BgpTimers
+from netmodel.linux_routers import host_lines, router_sysctls
 from netmodel.printable import printable
 from netmodel.router_plan import RouterPlan
 
@@ -322,7 +323,7 @@ class RoutedFabric:
         }
         with ThreadPoolExecutor(_WORKERS) as workers:
             self._start_routers(workers)
-        self._hosts.configure(lambda host: host_lines(self._plan, self._layout, host))
+        self._hosts.configure(lambda host: host_lines(self._plan, host, self._layout.interface))
         if self._management:
             self._hosts.add_management()
         for port in self._pcap:

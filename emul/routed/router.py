@@ -16,11 +16,12 @@ from emul.routed.daemons import RoutingDaemons
 from emul.routed.flow_set import flows_of
 from emul.routed.header_hash import attach_lines
 from emul.routed.kernel_routes import routes_of
-from emul.routed.setup_lines import NOTED_PROTOCOLS, flow_rules, port_up_lines, router_lines, router_sysctls
+from emul.routed.setup_lines import NOTED_PROTOCOLS, flow_rules, port_up_lines, router_lines
 from emul.shaping import QUEUE_PACKETS, shape_lines
 from netmodel import PortRef
 from netmodel.flow import Address
 from netmodel.frr import BgpTimers, bgpd_configuration, zebra_configuration
+from netmodel.linux_routers import router_sysctls
 from netmodel.router_plan import RouterPlan, Session
 
 _POLL_S = 0.05
@@ -53,7 +54,8 @@ class Router:
 
     def set_kernel(self) -> None:
         """Set what must be there before the router has interfaces."""
-        commands.run([*self._enter, "sysctl", "-q", "-w", *router_sysctls(self._plan, self.name)])
+        settings = router_sysctls(self._plan, self.name)
+        commands.run([*self._enter, "sysctl", "-q", "-w", *(f"{name}={value}" for name, value in settings.items())])
 
     def set_ports(self, program: Path, ports: Iterable[PortRef]) -> None:
         """Set addresses, queues and rates of all ports, and note flows from now on.

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration of routers and their hosts: lines for `ip -batch`, settings of the kernel, rules of nftables. Pure.
+"""The configuration of routers: lines for `ip -batch`, and rules of nftables. Pure.
 
-A host's gateway is its leaf, at the leaf's own address. The leaf has a route to the host.
+`netmodel.linux_routers` has that of kernels and hosts.
 """
 
 from collections.abc import Iterator
 
-from emul.layout import FIRST_NIC_TABLE, Layout
+from emul.layout import Layout
 from emul.shaping import QUEUE_PACKETS
-from netmodel import IPPROTO_TCP, IPPROTO_UDP, Host, Link, PortRef
+from netmodel import IPPROTO_TCP, IPPROTO_UDP, Link, PortRef
 from netmodel.router_plan import RouterPlan
 
 FLOWS_REMEMBERED_S = 3600
@@ -27,32 +27,6 @@ def link_lines(layout: Layout, pids: dict[str, int]) -> list[str]:
         f"link add {layout.interface(link.a)} mtu {mtu} netns {pids[link.a.node]} type veth "
         f"peer name {layout.interface(link.b)} mtu {mtu} netns {pids[link.b.node]}"
         for link in layout.topology.links
-    ]
-
-
-def router_sysctls(plan: RouterPlan, router: str) -> list[str]:
-    """NAME=VALUE for `sysctl -w` in a router's namespace, before it has interfaces other than lo.
-
-    Both IP versions hash with the seed of IPv4. Its 32 bits are the low half of the switch's; 0 would be a random one.
-    """
-    seed = plan.topology.switch(router).hash_seed & 0xFFFFFFFF
-    if seed == 0:
-        raise ValueError(f"the low 32 bits of the hash_seed of {router!r} are 0, which Linux takes for no seed")
-    link_local = plan.unnumbered or plan.version == 6
-    return [
-        "net.ipv4.ip_forward=1",
-        "net.ipv4.fib_multipath_hash_policy=1",
-        f"net.ipv4.fib_multipath_hash_seed={seed}",
-        "net.ipv4.icmp_errors_use_inbound_ifaddr=1",
-        "net.ipv4.conf.all.rp_filter=0",
-        "net.ipv4.conf.default.rp_filter=0",
-        f"net.ipv6.conf.all.disable_ipv6={int(not link_local)}",
-        f"net.ipv6.conf.default.disable_ipv6={int(not link_local)}",
-        f"net.ipv6.conf.all.forwarding={int(link_local)}",
-        "net.ipv6.fib_multipath_hash_policy=1",
-        "net.ipv6.conf.all.keep_addr_on_down=1",
-        "net.ipv6.conf.default.keep_addr_on_down=1",
-        "net.ipv6.conf.default.accept_dad=0",
     ]
 
 
@@ -79,28 +53,6 @@ def port_up_lines(plan: RouterPlan, layout: Layout, port: PortRef) -> list[str]:
     name, host = layout.interface(port), plan.hosts[port.node].get(port.port)
     route = [] if host is None else [f"route replace {host}/{host.max_prefixlen} dev {name}"]
     return [f"link set dev {name} up", *route]
-
-
-def host_lines(plan: RouterPlan, layout: Layout, host: Host) -> list[str]:
-    """Lines for `ip -batch` in a host's namespace: addresses, and a default route by each NIC.
-
-    A packet leaves by the NIC that owns its source address. Sockets that are bound to no address use the first NIC.
-    """
-    lines = ["link set dev lo up"]
-    linked = list(layout.linked_nics(host))
-    for number, (port, name) in enumerate(linked):
-        nic, gateway = host.nics[port.port - 1], plan.loopbacks[layout.topology.peer(port).node]
-        nodad = " nodad" if plan.version == 6 else ""
-        route = f"default via {gateway} dev {name} onlink src {nic.address}"
-        lines += [
-            f"link set dev {name} address {nic.mac} up",
-            f"address add {nic.address}/{nic.address.max_prefixlen}{nodad} dev {name}",
-            f"route add {route} metric {FIRST_NIC_TABLE + number}",
-        ]
-        if len(linked) > 1:
-            table = FIRST_NIC_TABLE + number
-            lines += [f"route add {route} table {table}", f"rule add from {nic.address} lookup {table}"]
-    return lines
 
 
 def flow_rules(version: int) -> list[str]:

@@ -2,7 +2,7 @@
 """`paralet export`: a topology or the traffic of a spec in formats of other programs."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 
@@ -12,7 +12,7 @@ from testbed.errors import InputError
 if TYPE_CHECKING:
     from netmodel import Topology
 
-Form = Literal["yaml", "topo", "containerlab", "cm"]
+Form = Literal["yaml", "topo", "containerlab", "containerlab-frr", "cm"]
 
 
 @click.command(
@@ -23,12 +23,13 @@ Form = Literal["yaml", "topo", "containerlab", "cm"]
 @click.option(
     "--to",
     "form",
-    type=click.Choice(["yaml", "topo", "containerlab", "cm"]),
+    type=click.Choice(get_args(Form)),
     required=True,
-    help="yaml: a topology file of ours; topo: htsim's topology; containerlab: containerlab's YAML; cm: htsim's "
-    "connection matrix of the spec's workload.",
+    help="yaml: a topology file of ours; topo: htsim's topology; containerlab: containerlab's YAML, with bridges "
+    "of Open vSwitch; containerlab-frr: a folder with containerlab's YAML and the configuration of FRR routers; "
+    "cm: htsim's connection matrix of the spec's workload.",
 )
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
+@click.option("--output", type=click.Path(path_type=Path), help="Write to this file, or into this folder.")
 def export(file: Path, form: Form, output: Path | None) -> None:
     """Print the topology of FILE, or with `--to cm` its traffic, in a format of another program.
 
@@ -38,8 +39,14 @@ def export(file: Path, form: Form, output: Path | None) -> None:
     require("models", "paralet export")
     from netmodel import SpecError
 
+    if form == "containerlab-frr" and output is None:
+        raise click.UsageError("--to containerlab-frr writes several files: give their folder by --output")
     try:
-        text = _connections(file) if form == "cm" else _written(_topology(file), form)
+        if form == "containerlab-frr":
+            assert output is not None
+            _write_lab(file, output)
+            return
+        text = _connections(file) if form == "cm" else _written(_read(file)[0], form)
     except SpecError:
         raise
     except OSError as error:
@@ -49,10 +56,27 @@ def export(file: Path, form: Form, output: Path | None) -> None:
     if output is None:
         click.echo(text, nl=False)
         return
+    _write(output, text)
+
+
+def _write(file: Path, text: str) -> None:
     try:
-        output.write_text(text)
+        file.write_text(text)
     except OSError as error:
-        raise InputError(f"cannot write {output}: {error.strerror}") from error
+        raise InputError(f"cannot write {file}: {error.strerror}") from error
+
+
+def _write_lab(file: Path, folder: Path) -> None:
+    """Write the lab of the routers in a spec or a topology."""
+    from netmodel.containerlab_frr import write_router_lab
+
+    lab = write_router_lab(*_read(file))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder}: {error.strerror}") from error
+    for name, text in lab.items():
+        _write(folder / name, text)
 
 
 def _written(topology: "Topology", form: Form) -> str:
@@ -65,17 +89,19 @@ def _written(topology: "Topology", form: Form) -> str:
     return write_containerlab(topology) if form == "containerlab" else dump_topology(topology)
 
 
-def _topology(file: Path) -> "Topology":
+def _read(file: Path) -> "tuple[Topology, bool]":
+    """The topology in a file, and whether the links of its routers have no addresses."""
     from netmodel import Document, TopologySpec, is_foreign, load_topology
 
     if is_foreign(file):
-        return load_topology(file)
+        return load_topology(file), False
     document = Document.read(file)
     if not isinstance(document.data, dict) or "topology" not in document.data:
-        return document.as_model(TopologySpec).topology
+        return document.as_model(TopologySpec).topology, False
     from testbed import spec
 
-    return spec.load(document).topology
+    experiment = spec.load(document)
+    return experiment.topology, experiment.spec.routers.unnumbered
 
 
 def _connections(file: Path) -> str:

@@ -39,6 +39,18 @@ def test_a_topology_becomes_yaml_htsims_and_containerlabs(tmp_path: Path) -> Non
     assert export(DEMO, "--to", "containerlab").startswith("# Make the bridges first")
 
 
+def test_routers_become_a_folder_for_containerlab(tmp_path: Path) -> None:
+    routed, folder = str(ROOT / "experiments" / "routed.yaml"), tmp_path / "lab"
+    assert export(routed, "--to", "containerlab-frr", "--output", str(folder)) == ""
+    assert len(list(folder.glob("*.conf"))) == 20
+    assert {file.name for file in folder.iterdir() if file.suffix != ".conf"} == {"clos-4x2x2x2x2.clab.yml", "daemons"}
+    (file := tmp_path / "file").write_text("")
+    for output in (["--output", str(file)], []):
+        done = CliRunner().invoke(main, ["export", routed, "--to", "containerlab-frr", *output])
+        assert done.exit_code == 2
+        assert ("cannot make the folder" if output else "give their folder by --output") in done.output
+
+
 def test_the_traffic_of_a_spec_becomes_a_connection_matrix() -> None:
     graph = read_connections(export(DEMO, "--to", "cm"))
     sends = [task for task in graph.tasks if task.kind == "send"]
