@@ -9,7 +9,7 @@ Relation = Literal["equals", "more than", "less than"]
 Verdict = Literal["agrees", "close", "differs", "holds", "fails", "input", "not printed", "not computed"]
 
 CLOSE = 0.05
-"""Largest relative deviation from the paper's number with verdict `close`."""
+"""Largest relative deviation from the paper's number with verdict `agrees` or `close`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class Claim:
 
     @property
     def verdict(self) -> Verdict:
-        """`agrees`: equal when rounded to the printed digits, or truncated and within 5 %. `close`: within 5 %.
+        """`agrees`: within 5 %, and equal when rounded or truncated to the printed digits. `close`: within 5 %.
 
-        `input`: the number is `given`.
+        The printed digits alone would let 3 agree with 2.6. `input`: the number is `given`.
         """
         if self.recorded is not None:
             return self.recorded
@@ -58,10 +58,18 @@ class Claim:
         if self.relation != "equals":
             holds = self.ours > self.printed if self.relation == "more than" else self.ours < self.printed
             return "holds" if holds else "fails"
-        near = abs(self.ours - self.printed) <= CLOSE * abs(self.printed)
-        if self._digits(0.5) or (near and self._digits(0.0)):
-            return "agrees"
-        return "close" if near else "differs"
+        if abs(self.ours - self.printed) > CLOSE * abs(self.printed):
+            return "differs"
+        return "agrees" if self._digits(0.5) or self._digits(0.0) else "close"
+
+    @property
+    def deviates_if(self) -> str:
+        """What our number would have to be for the claim to differ or fail; empty where nothing is compared."""
+        if self.verdict in ("input", "not printed", "not computed"):
+            return ""
+        if self.relation != "equals":
+            return f"ours {'<=' if self.relation == 'more than' else '>='} {self.printed:.{self.decimals}f}"
+        return f"|ours / paper - 1| > {CLOSE}"
 
     def _digits(self, up: float) -> bool:
         """Whether our number has the printed digits: rounded if `up` is 0.5, truncated if it is 0."""
@@ -82,5 +90,6 @@ class Claim:
             "ours": self.ours,
             "ratio": self.ratio,
             "verdict": self.verdict,
+            "deviates_if": self.deviates_if,
             "note": self.note,
         }

@@ -10,7 +10,7 @@ from typing import get_args
 from testbed.errors import InputError
 from testbed.research.papers.claim import Claim, Relation, Verdict
 
-COLUMNS = ("where", "what", "unit", "relation", "paper", "ours", "ratio", "verdict", "note", "series")
+COLUMNS = ("where", "what", "unit", "relation", "paper", "ours", "ratio", "verdict", "deviates_if", "note", "series")
 _RELATIONS: dict[str, Relation] = {name: name for name in get_args(Relation)}
 _VERDICTS: dict[str, Verdict] = {name: name for name in get_args(Verdict)}
 
@@ -25,7 +25,8 @@ def table(claims: Sequence[Claim]) -> str:
         relation = "" if claim.printed is None else claim.relation
         ours = "" if claim.ours is None else f"{claim.ours:.{claim.decimals + 1 if claim.unit else 0}f}"
         numbers = (relation, printed, ours, ratio_of(claim))
-        writer.writerow([claim.where, claim.what, claim.unit, *numbers, claim.verdict, claim.note, claim.series])
+        judged = (claim.verdict, claim.deviates_if)
+        writer.writerow([claim.where, claim.what, claim.unit, *numbers, *judged, claim.note, claim.series])
     return text.getvalue()
 
 

@@ -134,6 +134,7 @@ def _of_collectives() -> Iterator[Claim]:
         100 * (1 - share),
         2,
         0,
+        note="The formula gives 1/63. The paper prints one digit.",
         series="all-reduce, 32 x 2 GPUs: bytes over NICs, in HB domains",
     )
     yield Claim(

@@ -33,7 +33,9 @@ ROOT = Path(__file__).parents[4]
         (3.2, 1, 3.299, "agrees"),  # cut off, 3 % away
         (1.1, 1, 1.18, "differs"),  # cut off, but further away than what is close
         (6.0, 0, 6.56, "differs"),
-        (0.4, 1, 0.36, "agrees"),  # rounded
+        (0.4, 1, 0.36, "differs"),  # rounded, but 10 % away
+        (3.0, 0, 2.6, "differs"),
+        (4.0, 0, 3.81, "agrees"),
         (-43.3, 1, -43.39, "agrees"),  # cut off
         (8.2, 1, 8.33, "close"),
         (8.2, 1, 8.6, "close"),
@@ -117,6 +119,22 @@ def test_the_committed_pages_follow_from_their_csv_files(number: str, tmp_path: 
     done = CliRunner().invoke(main, ["papers", number, "--from-csv", "--page", str(page)])
     assert done.exit_code == 0, done.output
     assert page.read_text() == (pages / page.name).read_text()
+
+
+@pytest.mark.parametrize(("number", "name"), [("001", "vclos"), ("002", "topoopt"), ("003", "rail-only")])
+def test_the_committed_numbers_are_those_of_the_quick_check(number: str, name: str) -> None:
+    """So a changed number is seen. The quick checks of the other two papers take fewer draws than the pages."""
+    committed = (ROOT / "docs" / "papers" / f"{name}.csv").read_text().splitlines()
+    rows = table(PAPERS[number].find(True).claims).splitlines()
+    assert len(rows) > 10
+    assert set(rows) <= set(committed)
+
+
+def test_a_number_says_when_it_would_deviate() -> None:
+    assert Claim("here", "it", "%", 76.6, 77.0).deviates_if == "|ours / paper - 1| > 0.05"
+    assert Claim("here", "it", "%", 76.6, 75.0, 0, "more than").deviates_if == "ours <= 75"
+    assert Claim("here", "it", "%", 0.03, 0.04, 2, "less than").deviates_if == "ours >= 0.04"
+    assert Claim("here", "it", "W", 18.0, 18.0, given=True).deviates_if == ""
 
 
 @pytest.mark.parametrize("arguments", [[], ["--page", "it.md", "--quick"], ["--page", "it.md", "--json"]])

@@ -99,6 +99,7 @@ def test_deviations_from_the_paper_are_known_and_explained() -> None:
         "GPT-146B: pairs with tensor-parallel traffic",
         "GPT-310B: pairs with tensor-parallel traffic",
         "GPT-1T on GH200: data parallelism over NICs",
+        "all-reduce, 32 x 2 GPUs: bytes over NICs",
         "GPT-1T: data parallelism, per GPU",
         "GPT-1T: tensor parallelism, per GPU",
         "MoE-1.3B: all-to-all share",

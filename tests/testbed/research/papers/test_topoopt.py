@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import product
-from pathlib import Path
 from typing import get_args
 
 import networkx as nx
@@ -13,14 +12,11 @@ import numpy as np
 import pytest
 
 from testbed.research.papers import PAPERS
-from testbed.research.papers.claims_csv import table
 from testbed.research.papers.topoopt import claims, cost, iterations, prototype, reconfiguration, sharing
 from testbed.research.papers.topoopt.forwarding import RATIOS, SERVERS, Forwarding, best_one_way, both_ways, one_way
 from testbed.research.topoopt.estimates import Estimator
 from testbed.research.topoopt.fabrics import direct, direct_rings
 from testbed.research.topoopt.search import BUDGET
-
-ROOT = Path(__file__).parents[4]
 
 
 def test_costs_are_sums_of_table_2() -> None:
@@ -84,6 +80,8 @@ def test_printed_path_lengths_and_taxes_agree() -> None:
     assert by_what.pop("cost of Ideal Switch over that of TopoOpt, mean") == "differs"
     assert by_what.pop("cost of Fat-tree over that of TopoOpt, mean") == "differs"
     assert by_what.pop("greatest transfer with data parallelism") == "differs"
+    assert by_what.pop("greatest transfer with hybrid parallelism") == "differs"
+    assert by_what.pop("ports of a patch panel over those of an OCS") == "differs"
     assert by_what.pop("embedding tables of the example") == "differs"
     assert by_what.pop("DLRM, batch 512: Switch 25 Gbit/s over TopoOpt") == "differs"
     parts = [by_what.pop(f"DLRM, 12 servers, batch {32 * 2**k}: all-to-all over all-reduce") for k in range(5)]
@@ -101,23 +99,13 @@ def test_printed_path_lengths_and_taxes_agree() -> None:
         "cost of Ideal Switch over that of TopoOpt, 4,394 servers",
     }
     assert set(by_what.values()) <= {"agrees", "close", "holds"}
-    assert len(by_what) == 39
+    assert len(by_what) == 37
 
 
 def test_the_ratios_of_figure_12_are_below_those_that_figure_13_takes() -> None:
     ours = [iterations.all_to_all_ratio(iterations.of_batch(64 * 2**k)) for k in range(6)]
     assert [round(100 * ratio, 2) for ratio in (ours[0], ours[-1])] == [1.16, 37.2]
     assert all(ratio < taken / 2 for ratio, taken in zip(ours, RATIOS, strict=True))
-
-
-def test_the_committed_page_has_what_the_quick_check_finds() -> None:
-    """The whole check takes many minutes; its other rows are not compared."""
-    paper = PAPERS["002"]
-    folder = ROOT / "docs" / "papers"
-    committed = (folder / "topoopt.csv").read_text().splitlines()
-    rows = table(paper.find(True).claims).splitlines()
-    assert len(rows) > 30
-    assert set(rows) <= set(committed)
 
 
 def test_all_slow_results_are_computed_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
