@@ -11,7 +11,6 @@
 namespace paralet {
 namespace {
 
-constexpr std::size_t kEnoughAdvertised = 4;  // open receives; advertisements of more may wait to be sent together
 constexpr Nanos kAdvertisementDelay = 100 * kMicrosecond;
 
 }  // namespace
@@ -36,7 +35,7 @@ void Advertisements::add(Request& receive) {
   }
   const auto bytes = handshake::encode(advertisement, peer.fusion != nullptr);
   gather(peer, std::span(bytes).first(handshake::advertisement_bytes(peer.fusion != nullptr)),
-         connection.receives.size() <= kEnoughAdvertised);
+         connection.receives.size() <= kEnough);
 }
 
 void Advertisements::ask(Connection& connection, std::uint32_t number) {

@@ -20,6 +20,9 @@ namespace paralet {
 /// They gather for a moment, so that several go in one SEND.
 class Advertisements {
  public:
+  /// Open receives of a connection: advertisements of more may wait to be sent together.
+  static constexpr std::size_t kEnough = 4;
+
   Advertisements(Shard& shard, Registrations& registrations) : shard_(shard), registrations_(registrations) {}
 
   /// Advertises a receive, which has a slot and is in its connection's list.

@@ -29,7 +29,11 @@ bool Sends::send_eagerly(const std::shared_ptr<Request>& request) {
   Connection& connection = *request->connection;
   Peer& peer = *connection.peer;
   const auto target = connection.advertised.take(request->tag);
-  if (target && request->length > target->length) {
+  // A WRITE to the receive has no header, which may take one more packet, and is copied once less. Where the peer posts
+  // few receives ahead, it would have to advertise the next ones one by one: a SEND for each message.
+  const bool writes = request->length + handshake::kEagerHeaderBytes > peer.path_mtu &&
+                      connection.advertised.size() >= Advertisements::kEnough;
+  if (target && (writes || request->length > target->length)) {
     start_message(request, *target);
     return true;
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/random.hpp"
+#include "engine/advertisements.hpp"
 #include "engine/device_fixture.hpp"
 #include "engine/eager.hpp"
 
@@ -59,6 +60,43 @@ TEST_CASE("after short messages the next short one is done before its receive, w
     CHECK(std::equal(sent->memory.begin(), sent->memory.end(), received->memory.begin()));
   }
   CHECK(eventually([&] { return joined.to->copies == 0; }));
+}
+
+/// What a counter of all lanes has come to.
+std::uint64_t sum(Device& device, std::uint64_t QpCounters::*counter) {
+  std::uint64_t out = 0;
+  for (const LaneCounters& lane : device.counters().lanes) out += lane.qp.counters.*counter;
+  return out;
+}
+
+/// Packets of the first message that may go eagerly, when the peer has this many receives for it and for later ones.
+std::uint64_t packets_of(std::size_t bytes, std::size_t receives) {
+  DevicePair pair;
+  const Joined joined(pair.a, pair.b);
+  std::vector<MessagePtr> received;
+  while (received.size() < EagerSends::kShortRun + receives) received.push_back(joined.receive(Bytes(bytes)));
+  for (unsigned i = 0; i < EagerSends::kShortRun; ++i) {
+    require_done(joined.send(Bytes(8)));
+    require_done(received[i]);
+  }
+  const std::uint64_t advertised = received.size() * handshake::kAdvertisementBytes;
+  REQUIRE(eventually([&] { return joined.to->copies == 0 && sum(pair.b, &QpCounters::tx_bytes) >= advertised; }));
+  REQUIRE(eventually([&] {
+    return std::ranges::all_of(pair.b.counters().lanes, [](const auto& lane) { return lane.unfinished == 0; });
+  }));
+  const std::uint64_t before = sum(pair.a, &QpCounters::tx_packets);
+  require_done(joined.send(random_fill(1, bytes)));
+  require_done(received[EagerSends::kShortRun]);
+  CHECK(received[EagerSends::kShortRun]->bytes == bytes);
+  CHECK(received[EagerSends::kShortRun]->memory == random_fill(1, bytes));
+  return sum(pair.a, &QpCounters::tx_packets) - before;
+}
+
+TEST_CASE("a message that would take one more packet with a header is written to its receive if many are known" *
+          of_soft()) {
+  constexpr std::size_t kMany = Advertisements::kEnough + 1;
+  CHECK(packets_of(4096, kMany) == 1);
+  CHECK(packets_of(4096, kMany - 1) == 2);  // with the header: few known receives are advertised one by one
 }
 
 TEST_CASE("a long message after short ones asks for its receive") {
