@@ -67,6 +67,7 @@ class _State(Generic[Way]):
     in_vain: int = 0  # probes since the last one of use
     silent: int = 0  # asks since the last answer
     asked: bool = False
+    exhausted: bool = False  # probes found no more ways, before any was planned
     aims: Mapping[Way, int] = field(default_factory=dict)  # ports needed along each planned way
     proposed: dict[int, Way] = field(default_factory=dict)
 
@@ -125,6 +126,7 @@ class Discovery(Generic[Way]):
         self.tables.doubt(*pair)
         if pair in self._pairs:
             self._pairs[pair].in_vain = self._pairs[pair].silent = 0
+            self._pairs[pair].exhausted = False
             self._ask(now_s, pair)
 
     def doubt_beside(self, now_s: float, pair: PairKey) -> list[PairKey]:
@@ -202,6 +204,10 @@ class Discovery(Generic[Way]):
             return "probes are not answered"
         return "" if self.ready(pair) else "probes find nothing new"
 
+    def exhausted(self, pair: PairKey) -> bool:
+        """Whether so many probes of an announced pair found no more ways that ports hardly reach any other."""
+        return self._pairs[pair].exhausted
+
     def _saw(self, now_s: float, pair: PairKey, port: int, way: Way) -> bool:
         """Notes the way of a port. Returns whether it had another one."""
         return self.tables.saw(now_s, pair.src, pair.dst, port, way, pair.dst_port, pair.protocol) is not None
@@ -236,7 +242,10 @@ class Discovery(Generic[Way]):
             elif wanted := self.models.wanted(group, known):
                 return list(wanted)
         most = max(_IN_VAIN, _AIMED_IN_VAIN * state.sight.ways) if state.aims else _IN_VAIN
-        if self.ready(pair) or state.in_vain >= most:
+        if self.ready(pair):
+            return []
+        if state.in_vain >= most:
+            state.exhausted |= not state.aims
             return []
         if state.aims:
             targets = _lacking(state.aims, known)

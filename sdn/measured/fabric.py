@@ -6,6 +6,7 @@ loopback, port 0 of the router. On fabrics without parallel links beyond it, tha
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import TypeAlias
 
 from netmodel import NoRouteError, PortRef, Topology, equal_cost_paths
@@ -16,6 +17,7 @@ Way: TypeAlias = PortRef
 Links: TypeAlias = tuple[PortRef, ...]
 """The links between switches that a path takes, each as the port by which the path leaves a switch."""
 
+_EXAMINED = 4  # leaves from which pairs are examined
 _MOST_PAIRS = 1 << 16
 """Pairs of leaves whose ways are kept; with more, all are found again."""
 
@@ -65,6 +67,45 @@ class MeasuredFabric:
     def paths(self, src: int, dst: int) -> Iterable[Links]:
         """The links of all ways of two NICs, whether ports take them or not."""
         return self._ways(src, dst).values()
+
+    def unmeasurable(self) -> str | None:
+        """Why no pair at all can be measured, in one sentence; None where some can.
+
+        One pair is examined for each leaf: how many paths answers tell does not depend on the addresses of hosts.
+        """
+        first: dict[str, int] = {}
+        for nic, leaf in enumerate(self._leaf):
+            first.setdefault(leaf, nic)
+        nics = list(first.values())
+        pairs = [(src, dst) for src in nics[:_EXAMINED] for dst in nics if src != dst]
+        if not pairs:
+            return f"all hosts of {self.topology.name} are at one leaf, so there is no path to choose"
+        reasons = []
+        for src, dst in pairs:
+            ways = self._ways(src, dst)
+            if len(ways) > 1 and self._answering.issuperset(ways):
+                return None
+            reasons.append(self._reason(src, dst, ways))
+        return (
+            next((reason for reason in reasons if reason), None)
+            or f"no two hosts of {self.topology.name} have two paths"
+        )
+
+    def _reason(self, src: int, dst: int, ways: Mapping[Way, Links]) -> str:
+        hosts = self.nics[src].node, self.nics[dst].node
+        if missing := sorted(str(way) if self._ports else way.node for way in ways if way not in self._answering):
+            return f"{missing[0]} answers probes between {hosts[0]} and {hosts[1]}, and has no address"
+        if ways:
+            return ""
+        return (
+            f"from {hosts[0]} to {hosts[1]} the topmost router does not tell the path, because "
+            "parallel links lead on from it, or to it where answers name routers only"
+        )
+
+    @cached_property
+    def _answering(self) -> frozenset[Way]:
+        """The ways whose routers have an address."""
+        return frozenset(self._ports.values() if self._ports else (PortRef(node, 0) for node in self._routers.values()))
 
     def _ways(self, src: int, dst: int) -> Mapping[Way, Links]:
         key = near, far = self._leaf[src], self._leaf[dst]

@@ -26,6 +26,14 @@ class Pace:
     host_per_s: float = 200.0
     """That one host sends."""
 
+    @classmethod
+    def for_answers(cls, per_s: float) -> "Pace":
+        """The pace where a router gives one host so many answers a second; 0: without limit."""
+        if per_s == 0:
+            host_per_s = cls().host_per_s
+            return cls(host_router_per_s=host_per_s, host_router_burst=host_per_s)
+        return cls(host_router_per_s=per_s / 2, host_router_burst=max(2.0, per_s / 2))
+
 
 class Schedule(Generic[Routers, Item]):
     """Items of work, each some probes from one host, and when each may be sent.

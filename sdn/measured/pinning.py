@@ -107,10 +107,12 @@ class MeasuredPinning:
         """What came of an `Ask`: the address that answered, by port. Returns the pairs whose ports may have changed.
 
         Answers from addresses that are on no path of the pair count for none. If a port has moved, the routes have
-        changed, maybe for all pairs behind the same switches: their ports are probed again, unless the same host said
-        so within `TRUST_S` seconds. So a host that watches a port in use tells what it sees by this function too.
+        changed, maybe for all pairs behind the same switches, and for those with lanes over a link of the path that
+        the port has left: their ports are probed again, unless the same host said so within `TRUST_S` seconds. So a
+        host that watches a port in use tells what it sees by this function too.
         """
         src, dst, *_ = ask.pair
+        before = self._tables.known(*ask.pair)
         ways = {port: way for port, one in answers.items() if (way := self._fabric.way(src, dst, one)) is not None}
         trusted = now_s >= self._trusted_s.get(src, 0.0)
         news = self._discovery.answered(now_s, ask, ways, trusted=trusted)
@@ -122,6 +124,10 @@ class MeasuredPinning:
         if news and trusted:
             self._trusted_s[src] = now_s + TRUST_S
             others = self._discovery.doubt_beside(now_s, ask.pair)
+            left = {before[port] for port, way in ways.items() if before.get(port, way) != way}
+            others += self._doubt_over(
+                now_s, {link for way in left for link in self._fabric.links(src, dst, way)}, others
+            )
         return _distinct((ask.pair, *others, *self._update(now_s, ask.pair)))
 
     def doubt(self, now_s: float, pair: PairKey) -> None:
@@ -209,8 +215,9 @@ class MeasuredPinning:
         return bool(self._tables.doubtful(*pair))
 
     def reached(self, pair: PairKey) -> tuple[int, int]:
-        """How many of a pair's paths ports are known for, and how many it has."""
-        return len(self._tables.ways(*pair)), len(list(self._fabric.paths(pair.src, pair.dst)))
+        """How many of an announced pair's paths its ports reach, as far as that matters, and how many it has."""
+        ways = len(list(self._fabric.paths(pair.src, pair.dst)))
+        return (len(self._tables.ways(*pair)) if self._discovery.exhausted(pair) else ways), ways
 
     def oldest_s(self, pair: PairKey) -> float | None:
         """When the port in use was probed whose last probe is longest ago; None without ports."""
@@ -221,6 +228,15 @@ class MeasuredPinning:
     def known_pairs(self) -> int:
         """Pairs of which ports are known, whether they are announced or not."""
         return len(self._tables)
+
+    def _doubt_over(self, now_s: float, links: set[PortRef], done: Iterable[PairKey]) -> list[PairKey]:
+        """Probes those pairs again, beside those that are `done`, that have lanes over one of these links."""
+        known = set(done)
+        others = [pair for pair in self._pairs if pair not in known]
+        hit = [pair for pair in others if any(not links.isdisjoint(path) for path in self.paths(pair))]
+        for pair in hit:
+            self._discovery.doubt(now_s, pair)
+        return hit
 
     def _leave(self, pair: PairKey, pinned: _Pinned) -> list[PairKey]:
         moved = [self._plan.depart((pair, number), MOST_MOVES) for number in range(len(pinned.shares))]

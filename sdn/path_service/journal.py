@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The event log: everything that a path service's decisions depend on, and its replay.
 
-Each line is one JSON object. The first line, `{"log": 1, ..}`, has the topology and the options. Every other line is an
-event with its time `t` in seconds:
+Each line is one JSON object. The first line, `{"log": 1, ..}`, has the topology, the options and, with measured paths,
+the names of `routers`. Every other line is an event with its time `t` in seconds:
 
     {"t": 1.5, "conn": 7, "hello": {"device": .., "instance": .., "lanes": .., ..}}     without the token
     {"t": 1.6, "conn": 7, "lines": [..]}         the lines of the host, unchanged
@@ -26,6 +26,7 @@ from typing import Any, Protocol
 import msgspec
 
 from netmodel import EcmpHash, Link, PortRef, Topology, TopologySpec, dump_topology, parse_yaml
+from sdn.measured.router_names import RouterNames
 from sdn.path_service.group_lists import Listed
 from sdn.path_service.log_file import LogError
 from sdn.path_service.messages import Hello, from_host
@@ -75,9 +76,10 @@ class Journal:
         self._add(b'{"t":%.6f,"prepared":%d}\n' % (now_s, count))
 
 
-def head(topology: Topology, options: Options) -> bytes:
+def head(topology: Topology, options: Options, routers: RouterNames | None = None) -> bytes:
     """The first line of an event log."""
-    return _line({"log": VERSION, "options": asdict(options), "topology": dump_topology(topology)})
+    said = {"log": VERSION, "options": asdict(options), "topology": dump_topology(topology)}
+    return _line(said if routers is None else {**said, "routers": dict(routers)})
 
 
 class _Entry(msgspec.Struct):
@@ -121,7 +123,7 @@ def _begun(head: Any, ecmp_hash: EcmpHash | None) -> PathService:
     if not isinstance(head, dict) or head.get("log") != VERSION:
         raise ValueError(f"this is not an event log of version {VERSION}")
     topology = parse_yaml(head["topology"], TopologySpec, file="topology").topology
-    return PathService(topology, Options(**head["options"]), ecmp_hash)
+    return PathService(topology, Options(**head["options"]), ecmp_hash, head.get("routers"))
 
 
 def _done(service: PathService, entry: _Entry) -> Sends:

@@ -159,6 +159,8 @@ class Welcome(Struct, tag="welcome", tag_field="type", frozen=True, gc=False, om
     session: str
     probe: bool = False
     """Whether the service would like this host to probe."""
+    router_rate: float = 1.0
+    """Answers per second that a router gives one host; 0: without limit."""
 
 
 class Assign(Struct, tag="assign", tag_field="type", frozen=True, gc=False, omit_defaults=True):

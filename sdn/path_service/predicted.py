@@ -92,6 +92,7 @@ class Predicted:
             "gap": plan.gap,
             "polarised": None if polarised is None else polarised.statement,
             "prepared_failures": len(self._failover),
+            "measured": None,
         }
 
     def _moved(self, moved: list[Pair]) -> list[Pair]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import uvloop
 
 from netmodel import EcmpHash, Topology
+from sdn.measured.router_names import RouterNames
 from sdn.path_service import admin_server
 from sdn.path_service.journal import Journal, head
 from sdn.path_service.limits import Limits
@@ -42,6 +43,7 @@ def serve(
     place: Place,
     *,
     ecmp_hash: EcmpHash | None = None,
+    routers: RouterNames | None = None,
     event_log: Path | None = None,
     limits: Limits | None = None,
     ready: Callable[[str, int], None] = lambda address, port: None,
@@ -52,13 +54,13 @@ def serve(
     the operator's socket, LogError for the event log, and ValueError for a topology that `PathService` refuses.
     """
     raise_file_limit()
-    service = PathService(topology, options, ecmp_hash)
+    service = PathService(topology, options, ecmp_hash, routers)
     with ExitStack() as opened:
         # The event log comes last: a service that cannot listen must not touch the log of one that runs.
         listener = opened.enter_context(bind(place.address, place.port))
         admin_socket = opened.enter_context(admin_server.bind(place.admin))
         opened.callback(place.admin.unlink, missing_ok=True)
-        lines = opened.enter_context(LogFile(event_log, head(topology, options))) if event_log else None
+        lines = opened.enter_context(LogFile(event_log, head(topology, options, routers))) if event_log else None
         server = Server(service, token, limits=limits, journal=Journal(lines) if lines else None)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(server, token, listener, admin_socket, ready))

@@ -191,7 +191,8 @@ class Server:
         del self.greeting[number]
         connection = self.connections[number]
         probe = self.service.offers_probes and hello.version >= PROBING
-        connection.write(to_line(Welcome(hello.version, secrets.token_hex(8), probe)))
+        router_rate = self.service.options.router_answers if probe else 1.0
+        connection.write(to_line(Welcome(hello.version, secrets.token_hex(8), probe, router_rate)))
         sends, replaced = self.service.connect(now_s, number, hello)
         if self.journal is not None:
             self.journal.hello(now_s, number, hello)

@@ -19,10 +19,14 @@ from typing import Any
 
 from netmodel import EcmpHash, Link, OvsHash, Topology
 from netmodel.flow import address_at
+from sdn.measured.pace import Pace
+from sdn.measured.pinning import Lanes, MeasuredPinning
+from sdn.measured.router_names import RouterNames, fabric_with
 from sdn.path_service import views
 from sdn.path_service.assignments import Assignments
 from sdn.path_service.elephants import Elephants
 from sdn.path_service.expected import Expectations
+from sdn.path_service.measured import Measured as MeasuredPaths
 from sdn.path_service.messages import (
     Announce,
     CanProbe,
@@ -41,6 +45,7 @@ from sdn.path_service.parties import Client, Pair, Parties
 from sdn.path_service.pinning import Pinning, Rerouted, Sends
 from sdn.path_service.predicted import Predicted
 from sdn.planners import DEFAULT_PLANNER, PLANNERS
+from sdn.planners.planner import AnyCabling
 
 _LEAVING = 64  # pairs of clients that have left, removed in one event
 
@@ -54,6 +59,10 @@ class Options:
     """Learn which elephants repeat, and assign their paths before they are announced."""
     rates: bool = False
     """Limit every elephant to its max-min fair rate."""
+    lanes: Lanes = "distinct"
+    """With measured paths: whether the lanes of a host towards a peer take several planned paths, or one."""
+    router_answers: float = 1.0
+    """With measured paths: answers per second that a router gives one host; 0: without limit. Linux gives one."""
 
     def __post_init__(self) -> None:
         if self.planner not in PLANNERS:
@@ -63,11 +72,18 @@ class Options:
 class PathService:
     """One fabric, its hosts and their elephants. Not for several threads at once.
 
-    `ecmp_hash` is the hash of the switches. Raises ValueError for a topology that the planner does not
-    serve, which is neither a two-level leaf-spine nor a Clos of three tiers.
+    `ecmp_hash` is the hash of the switches, by default that of Open vSwitch. With `routers` hosts measure which ports
+    take which paths; a hash then serves hosts that do not probe. Raises ValueError for a topology that the planner does
+    not serve, which is neither a two-level leaf-spine nor a Clos of three tiers, and as `fabric_with` does.
     """
 
-    def __init__(self, topology: Topology, options: Options | None = None, ecmp_hash: EcmpHash | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        options: Options | None = None,
+        ecmp_hash: EcmpHash | None = None,
+        routers: RouterNames | None = None,
+    ) -> None:
         self.topology = topology
         self.options = options or Options()
         self.counts: Counter[str] = Counter()
@@ -77,7 +93,7 @@ class PathService:
             {str(address_at(self._cables.addresses, nic)): nic for nic in range(len(self._cables.nics))}
         )
         self._elephants = Elephants(self.counts)
-        self._pinning: Pinning = Predicted(self._cables, self.options.planner, ecmp_hash or OvsHash(), self.counts)
+        self._pinning: Pinning = _pinning(self._cables, self.options, ecmp_hash, routers, self.counts)
         self._assignments = Assignments(self._parties, self._pinning, self.counts)
         self._expected = Expectations(self._parties) if self.options.forecast else None
         self._leaving: deque[tuple[Client, list[Pair]]] = deque()  # clients that have left, and their remaining pairs
@@ -277,8 +293,9 @@ class PathService:
         self._update(changed, sends)
 
     def _update(self, pairs: Iterable[Pair], sends: Sends) -> None:
-        """Sends those of these pairs that have commodities their ports, if they have changed."""
-        self._assignments.update((pair for pair in pairs if pair.commodity is not None), sends)
+        """Sends those of these pairs that have commodities their ports, if they have changed and need not wait."""
+        ready = (pair for pair in pairs if pair.commodity is not None and self._pinning.is_settled(pair))
+        self._assignments.update(ready, sends)
 
     # -- commodities ---------------------------------------------------------------------------------------------------
 
@@ -287,7 +304,7 @@ class PathService:
         moved = self._pinning.arrive(now_s, pair)
         self._rates_changed = True
         if moved:
-            self._assignments.update(moved, sends)
+            self._update(moved, sends)
 
     def _remove(self, now_s: float, pair: Pair, commodity: int, sends: Sends) -> None:
         """Removes the commodity of a pair whose elephants have ended."""
@@ -298,7 +315,7 @@ class PathService:
         moved = self._pinning.depart(now_s, commodity)
         self._rates_changed = True
         if moved:
-            self._assignments.update(moved, sends)
+            self._update(moved, sends)
         # The pair's lanes now carry acknowledgements of what the peer sends.
         for back in pair.reverse or self._parties.reverse(pair):
             if back.commodity is not None:
@@ -333,3 +350,22 @@ class PathService:
             expected.add(pair, latest_s)
             self.counts["given ahead"] += 1
             self._assignments.update((pair,), sends)
+
+
+def _pinning(
+    cables: AnyCabling,
+    options: Options,
+    ecmp_hash: EcmpHash | None,
+    routers: RouterNames | None,
+    counts: Counter[str],
+) -> Pinning:
+    """Measured where the addresses of routers are given, predicted elsewhere."""
+    if routers is None:
+        return Predicted(cables, options.planner, ecmp_hash or OvsHash(), counts)
+    if options.rates:
+        raise ValueError("rates are limited by plans of predicted paths only: leave out either rates or measured paths")
+    predicted = None if ecmp_hash is None else Predicted(cables, options.planner, ecmp_hash, counts)
+    fabric = fabric_with(cables.topology, routers)
+    pace = Pace.for_answers(options.router_answers)
+    pinning = MeasuredPinning(fabric, lanes=options.lanes, pace=pace)
+    return MeasuredPaths(cables, fabric, pinning, predicted, counts, pace)

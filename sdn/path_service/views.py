@@ -30,10 +30,16 @@ def flows(pinning: Pinning, most: int) -> Iterator[dict[str, Any]]:
             "bytes": sum(sizes.values()),
             "since_s": pair.since_s,
             "path": [str(port) for path in paths[:1] for port in path],
+            "lane_paths": [[str(port) for port in path] for path in paths] if len(set(paths)) > 1 else None,
             "ports": pinning.ports(pair),
             "rate_bps": pair.rate_bps,
             "measured_bps": pair.measured_bps,
         }
+
+
+def _count(load: float) -> float:
+    """A number of commodities, whole unless lanes of one take several paths."""
+    return int(load) if float(load).is_integer() else round(float(load), 3)
 
 
 def _elephants(client: Client) -> dict[Pair, dict[int, int]]:
@@ -56,7 +62,7 @@ def paths(pinning: Pinning, cables: AnyCabling, dead: Collection[Link]) -> Itera
         yield {
             "lower": str(lower),
             "upper": str(upper),
-            "up": int(up[number]),
-            "down": int(down[number]),
+            "up": _count(up[number]),
+            "down": _count(down[number]),
             "dead": link in dead,
         }

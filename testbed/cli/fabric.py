@@ -79,6 +79,20 @@ def fabric_of(
         raise InputError(f"--hash {name}: {error}") from error
 
 
+def is_routed(file: Path) -> bool:
+    """Whether the file is a spec whose switches are routers. Raises SpecError."""
+    from netmodel import Document, is_foreign
+
+    if is_foreign(file):
+        return False
+    document = Document.read(file)
+    if not isinstance(document.data, dict) or "topology" not in document.data:
+        return False
+    from testbed import spec
+
+    return spec.load(document).spec.fabric_kind.routers
+
+
 def _read(file: Path, routers: bool) -> "tuple[Topology, HashName, EcmpHash | None]":
     """The topology, the name of the hash that its switches use by default, and that hash where a spec sets it."""
     from netmodel import Document, TopologySpec, is_foreign, load_topology

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -16,6 +16,9 @@ from testbed.cli.extras import require
 from testbed.cli.fabric import HashName, fabric_of, hash_option, topology_option
 from testbed.cli.group import OneSentenceGroup
 from testbed.errors import InputError, TestbedError
+
+if TYPE_CHECKING:
+    from netmodel import Topology
 
 DEFAULT_PORT = 4792
 
@@ -71,6 +74,36 @@ def _json(command: _Command) -> _Command:
     help="The planner, or that of another package.",
 )
 @hash_option
+@click.option(
+    "--pinning",
+    type=click.Choice(["hash", "measured"]),
+    default="hash",
+    show_default=True,
+    help="How ports are found that take a path: by the switches' hash, or by probes of the hosts.",
+)
+@click.option(
+    "--routers",
+    "routers_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="With --pinning measured: the port or switch that has each address by which routers answer. Default: as "
+    "fabric routed gives them, if the topology is a spec of that fabric.",
+)
+@click.option(
+    "--lanes",
+    type=click.Choice(["distinct", "together"]),
+    default="distinct",
+    show_default=True,
+    help="With --pinning measured: whether the lanes of a host take several planned paths, or one.",
+)
+@click.option(
+    "--router-answers",
+    metavar="N",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    help="With --pinning measured: answers per second that a router gives one host; 0: no limit.",
+)
 @click.option("--forecast", is_flag=True, help="Learn which elephants repeat, and assign their paths in advance.")
 @click.option("--rates", is_flag=True, help="Limit every elephant to its max-min fair rate.")
 @click.option(
@@ -86,6 +119,10 @@ def run(
     token_file: Path,
     planner: str,
     hash_name: HashName | None,
+    pinning: Literal["hash", "measured"],
+    routers_file: Path | None,
+    lanes: Literal["distinct", "together"],
+    router_answers: float,
     forecast: bool,
     rates: bool,
     event_log: Path | None,
@@ -111,6 +148,9 @@ def run(
         PLANNERS[planner].cabling(topology)
     except ValueError as error:  # the path service does not serve the topology
         raise InputError(f"{topology_file}: {error}") from error
+    if routers_file is not None and pinning != "measured":
+        raise click.UsageError("--routers needs --pinning measured")
+    routers = _routers(topology_file, topology, routers_file) if pinning == "measured" else None
     try:
         token = made_or_read(token_file)
     except TokenError as error:
@@ -125,15 +165,20 @@ def run(
         sys.stdout.flush()
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
-    options = Options(planner, forecast, rates)
+    options = Options(planner, forecast, rates, lanes, router_answers)
+    known_hash = None if pinning == "measured" and hash_name is None else ecmp_hash
     try:
-        missing = serve(topology, options, token, place, ecmp_hash=ecmp_hash, event_log=event_log, ready=ready)
+        missing = serve(
+            topology, options, token, place, ecmp_hash=known_hash, routers=routers, event_log=event_log, ready=ready
+        )
     except LogError as error:
         raise InputError(f"--event-log {error}") from error
     except AdminError as error:
         raise TestbedError(str(error)) from error
     except OSError as error:
         raise TestbedError(f"--listen {listen}: {error.strerror}") from error
+    except ValueError as error:  # paths cannot be measured
+        raise InputError(f"--pinning {pinning}: {error}") from error
     if missing:
         raise TestbedError(f"{event_log} lacks {missing} events: its disk was full or too slow")
 
@@ -195,6 +240,25 @@ def fail_link(link: str, token_file: Path, up: bool, as_json: bool) -> None:
     _show(_ask(token_file, LinkChange, link=link, up=up), as_json, text)
 
 
+def _routers(topology_file: Path, topology: "Topology", routers_file: Path | None) -> dict[str, str]:
+    """The names of routers by address."""
+    from netmodel import Document
+    from sdn.measured.router_names import names_of
+    from testbed.cli.fabric import is_routed
+
+    if routers_file is not None:
+        read = Document.read(routers_file).data
+        if not isinstance(read, dict) or not all(isinstance(name, str) for pair in read.items() for name in pair):
+            raise InputError(f'{routers_file}: give the owner of each address, such as {{"172.16.0.1": "leaf1:5"}}')
+        return read
+    if not is_routed(topology_file):
+        raise InputError(
+            "--pinning measured: it needs the addresses by which routers answer; give --routers, which `paralet probe "
+            "--from-hosts` can write"
+        )
+    return names_of(topology)
+
+
 def _ask(token_file: Path, request: Callable[..., Any], **fields: object) -> dict[str, Any]:
     require("service", "paralet path-service")
     from sdn.path_service.admin import AdminError, admin_socket, ask
@@ -221,8 +285,13 @@ def _print_status(said: dict[str, Any]) -> None:
     click.echo(printable(f"{said['topology']}, planner {said['options']['planner']}"))
     click.echo(f"{said['hosts']:d} hosts, {said['elephants']:d} elephants in {said['commodities']:d} commodities")
     if said["slowest_bps"] is not None:
-        gap = "the least possible" if said["gap"] == 0 else f"at most {said['gap']:.0%} above the least possible"
-        click.echo(printable(f"slowest elephant {format_rate(round(said['slowest_bps']))}; congestion {gap}"))
+        text = f"slowest elephant {format_rate(round(said['slowest_bps']))}"
+        if said["gap"] is not None:
+            gap = "the least possible" if said["gap"] == 0 else f"at most {said['gap']:.0%} above the least possible"
+            text += f"; congestion {gap}"
+        click.echo(printable(text))
+    if said["measured"] is not None:
+        _print_measured(said["measured"])
     if said["polarised"] is not None:
         click.echo(printable(said["polarised"]))
     if said["dead_links"]:
@@ -233,13 +302,37 @@ def _print_status(said: dict[str, Any]) -> None:
         click.echo(printable(f"{count:>12,} {name}"))
 
 
+def _print_measured(said: dict[str, Any]) -> None:
+    others = said["predicted"] + said["random"]
+    click.echo(
+        f"{said['probing_hosts']:d} hosts probe; of {said['pairs']:d} pairs {said['pinned']:d} are pinned, "
+        f"{said['measuring']:d} being measured, {said['doubtful']:d} in doubt"
+    )
+    if others:
+        click.echo(
+            f"{others:d} pairs of hosts that do not probe or need not: {said['predicted']:d} predicted, "
+            f"{said['random']:d} on random ports"
+        )
+    for why, count in said["given_up"].items():
+        click.echo(printable(f"{count:d} pairs given up: {why}"))
+    if said["oldest_s"] is not None:
+        click.echo(
+            f"ports in use were measured at most {said['oldest_s']:.0f} s ago; {said['watched_ports']:d} are watched"
+        )
+    for event in said["events"]:
+        now = "nobody answers" if event["instead"] is None else f"{event['instead']} answers"
+        text = f"at {event['at_s']:.1f} s, {event['device']} to {event['peer']}, port {event['port']}: {now}"
+        click.echo(printable(f"{text} instead of {event['router']}"))
+
+
 def _print_flows(said: dict[str, Any]) -> None:
     from testbed.cli.tables import console, table
 
     listing = table("", ["device", "peer", "job", "path"], ["bytes", "for s", "Gbit/s"])
     for flow in said["flows"]:
         measured = "" if flow["measured_bps"] is None else f"{flow['measured_bps'] / 1e9:.3f}"
-        way = " ".join(flow["path"][1:]) or "ECMP: no path"
+        paths = flow["lane_paths"] or [flow["path"]]
+        way = " | ".join(dict.fromkeys(" ".join(path[1:]) for path in paths)) or "ECMP: no path"
         listing.add_row(
             flow["device"],
             flow["peer"],

@@ -162,6 +162,13 @@ class _Ttl(click.ParamType["Ttl"]):
     help="With --from-hosts: write the topology as found.",
 )
 @click.option(
+    "--write-routers",
+    "routers_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="With --write-topology: write the port or switch of each address, for `paralet path-service run`.",
+)
+@click.option(
     "--link-rate",
     metavar="RATE",
     default="100Gbps",
@@ -188,6 +195,7 @@ def probe(
     host_name: str,
     files: tuple[Path, ...],
     found_file: Path | None,
+    routers_file: Path | None,
     link_rate: str,
 ) -> None:
     """Show the paths to each HOST and the source ports that take them, as the routers on the way tell.
@@ -199,9 +207,11 @@ def probe(
         raise click.UsageError("give either hosts, or what hosts have written with --from-hosts")
     if found_file is not None and not files:
         raise click.UsageError("--write-topology needs --from-hosts: one host does not see the whole fabric")
+    if routers_file is not None and found_file is None:
+        raise click.UsageError("--write-routers needs --write-topology: the names are those of its switches")
     name = _naming(topology_file, dns)
     if files:
-        pinnable = _joined(files, found_file, link_rate, name, as_json)
+        pinnable = _joined(files, found_file, routers_file, link_rate, name, as_json)
     else:
         from hostlib.probing import ProbeLimits
         from testbed.probing.survey import Questions
@@ -305,7 +315,12 @@ def _statements(pair: "PairPaths | None") -> Iterator[str]:
 
 
 def _joined(
-    files: tuple[Path, ...], found_file: Path | None, link_rate: str, name: Callable[[str], str], as_json: bool
+    files: tuple[Path, ...],
+    found_file: Path | None,
+    routers_file: Path | None,
+    link_rate: str,
+    name: Callable[[str], str],
+    as_json: bool,
 ) -> bool:
     require("models", "--from-hosts")
     from netmodel import dump_topology, parse_rate
@@ -334,10 +349,16 @@ def _joined(
     else:
         notes, missing = topology.notes, polarised(topology, pairs)
     if found_file is not None and topology is not None:
-        try:
-            found_file.write_text(dump_topology(topology.topology))
-        except OSError as error:
-            raise TestbedError(f"{found_file} cannot be written: {error.strerror}") from error
+        owners = {str(address): str(owner) for address, owner in (topology.ports or topology.routers).items()}
+        for file, text in (
+            (found_file, dump_topology(topology.topology)),
+            (routers_file, json.dumps(owners, indent=1)),
+        ):
+            try:
+                if file is not None:
+                    file.write_text(text)
+            except OSError as error:
+                raise TestbedError(f"{file} cannot be written: {error.strerror}") from error
     if as_json:
         click.echo(
             json.dumps(

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,17 +43,26 @@ def topology(tmp_path: Path) -> Path:
 @pytest.fixture
 def running(tmp_path: Path, topology: Path) -> Iterator[tuple[Path, str, int]]:
     """Token file, address and port of a path service in its own process, which must exit with status 0."""
+    with serving(tmp_path, topology) as at:
+        yield at
+
+
+@contextmanager
+def serving(tmp_path: Path, topology: Path, *more: str) -> Iterator[tuple[Path, str, int]]:
+    """As `running`, with more arguments."""
     token = tmp_path / "token"
     argv = [sys.executable, "-c", "from testbed.cli import main; main()", "path-service", "run"]
     argv += ["--topology", str(topology), "--token-file", str(token), "--listen", "127.0.0.1:0", "--json"]
-    argv += ["--event-log", str(tmp_path / "events.jsonl")]
+    argv += ["--event-log", str(tmp_path / "events.jsonl"), *more]
     with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
         assert ready["event"] == "ready"
         address, _, port = ready["listen"].partition(":")
-        yield token, address, int(port)
-        process.send_signal(signal.SIGTERM)
+        try:
+            yield token, address, int(port)
+        finally:
+            process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT_S) == 0
     assert not Path(ready["admin"]).exists()
 
@@ -113,6 +123,44 @@ def test_a_running_service_answers_queries_and_accepts_a_link_failure(
         )
 
 
+def test_a_measuring_service_asks_hosts_to_probe_and_shows_what_they_found(tmp_path: Path, topology: Path) -> None:
+    routers = tmp_path / "routers.json"
+    routers.write_text(json.dumps({"172.16.0.1": "spine1", "172.16.0.2": "spine2"}))
+    measured = "--pinning", "measured", "--routers", str(routers), "--router-answers", "0"
+    with (
+        serving(tmp_path, topology, *measured) as (token_file, *at),
+        socket.create_connection((at[0], at[1]), timeout=TIMEOUT_S) as host,
+        host.makefile("rb") as said,
+    ):
+
+        def say(**message: object) -> None:
+            host.sendall(json.dumps(message).encode() + b"\n")
+
+        token = token_file.read_text().strip()
+        say(type="hello", version=2, token=token, device="10.0.0.1", instance="0" * 16, lanes=4)
+        assert json.loads(said.readline())["probe"] is True
+        say(type="probe", rate=100.0)
+        say(type="announce", id=1, peer="10.0.1.1", bytes=9)
+        while (asked := json.loads(said.readline()))["type"] == "probe":
+            answers = [[port, "hop", f"172.16.0.{1 + port % 2}", 0.001] for port in asked["ports"]]
+            say(type="probed", ask=asked["ask"], answers=answers)
+        assert sorted(port % 2 for port in asked["ports"]) == [0, 0, 1, 1]  # half of the lanes on each spine
+        text = paralet("status", "--token-file", token_file).stdout
+        assert "1 hosts probe; of 1 pairs 1 are pinned, 0 being measured, 0 in doubt" in text
+        (flow,) = json.loads(paralet("flows", "--token-file", token_file, "--json").stdout)["flows"]
+        assert [f"leaf1:{3 + port % 2}" for port in flow["ports"]] == [path[1] for path in flow["lane_paths"]]
+        assert " | " in paralet("flows", "--token-file", token_file).stdout
+        (watch,) = [json.loads(said.readline())]
+        assert {router for _, router in watch["ports"]} == {"172.16.0.1", "172.16.0.2"}
+        port, router = watch["ports"][0]
+        other = f"172.16.0.{3 - int(router[-1])}"
+        say(type="moved", peer="10.0.1.1", answers=[[port, "hop", other, 0.001]])
+        say(type="ping", nonce=1)
+        while json.loads(said.readline())["type"] != "pong":
+            pass
+        assert f"{other} answers instead of {router}" in paralet("status", "--token-file", token_file).stdout
+
+
 @pytest.mark.parametrize("job", ["[/foo]", "[red]a", "\x1b[2Ja", "a\nb", "\x9bc", "\u202ea", ":smile:"])
 def test_a_job_of_any_name_is_shown(running: tuple[Path, str, int], job: str) -> None:
     token_file, *at = running
@@ -137,7 +185,15 @@ def test_mistakes_are_one_line_errors(tmp_path: Path, topology: Path) -> None:
     three = tmp_path / "rails.yaml"
     three.write_text("name: pair\nhosts: [{name: h1, nics: [{address: 10.0.0.1}]}]\nswitches: []\nlinks: []\n")
     good = ("run", "--topology", topology, "--token-file", tmp_path / "new")
+    measured = (*good, "--listen", "127.0.0.1:0", "--pinning", "measured")
+    (tmp_path / "routers.yaml").write_text("{10.9.0.1: spine1}")
+    (tmp_path / "list.yaml").write_text("[10.9.0.1]")
     for arguments, status, sentence in (
+        (measured, 2, "it needs the addresses by which routers answer; give --routers"),
+        ((*measured, "--routers", tmp_path / "routers.yaml"), 2, "spine2 answers probes between h1 and h3, and has no"),
+        ((*measured, "--routers", tmp_path / "list.yaml"), 2, "give the owner of each address"),
+        ((*measured, "--routers", tmp_path / "none.yaml"), 2, "none.yaml"),
+        ((*good, "--routers", tmp_path / "routers.yaml"), 2, "--routers needs --pinning measured"),
         (("status", "--token-file", tmp_path / "none"), 2, "there is no token file"),
         (("status", "--token-file", token), 2, f"may be read or written by others: chmod 600 {token}"),
         (("run", "--topology", topology, "--token-file", token), 2, "chmod 600"),

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from netmodel import CrcHash, LinuxL4Hash, clos, load_topology
 from netmodel.probing.observations import ProbeFile, save
 from netmodel.probing.simulated import Fabric
+from sdn.measured.router_names import fabric_with
 from testbed.cli import main
 
 
@@ -35,13 +36,17 @@ def written(folder: Path, *, affine: bool = False) -> list[str]:
 
 
 def test_files_of_hosts_make_a_topology_that_can_be_read_again(tmp_path: Path) -> None:
-    found = tmp_path / "found.yaml"
-    done = probe(*written(tmp_path), "--write-topology", found, "--link-rate", "25Gbps")
+    found, routers = tmp_path / "found.yaml", tmp_path / "routers.json"
+    written_to = "--write-topology", found, "--write-routers", routers
+    done = probe(*written(tmp_path), *written_to, "--link-rate", "25Gbps")
     assert done.exit_code == 0, done.output
     assert "found 12 switches and 20 links" in done.output
     assert "10.0.0.1 to 10.0.1.1" in done.output
     topology = load_topology(found)
     assert {link.rate_bps for link in topology.links} == {25 * 10**9}
+    names = json.loads(routers.read_text())
+    assert fabric_with(topology, names).unmeasurable() is None
+    assert len(names) == 2 * 16  # both ends of each link between switches
 
 
 def test_json_has_every_port_of_every_pair(tmp_path: Path) -> None:
@@ -58,6 +63,7 @@ def test_json_has_every_port_of_every_pair(tmp_path: Path) -> None:
         ([], "give either hosts"),
         (["10.0.0.1", "--from-hosts", "a.json"], "give either hosts"),
         (["10.0.0.1", "--write-topology", "a.yaml"], "needs --from-hosts"),
+        (["--from-hosts", "a.json", "--write-routers", "a.yaml"], "needs --write-topology"),
         (["10.0.0.1", "--ports", "16385"], "neither a number"),
         (["10.0.0.1", "--ports", "60000-50000"], "neither a number"),
         (["10.0.0.1", "--ttl", "0"], "neither top nor all"),

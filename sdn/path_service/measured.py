@@ -1,0 +1,450 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pinning by measured paths: hosts probe which of their ports take which path. No I/O.
+
+`sdn.measured` decides what to probe and plans paths. Here pairs of hosts become its pairs, its asks become messages to
+hosts, and what hosts watch tells when routes have changed. Pairs of hosts that do not probe are served by a prediction
+where there is one, and otherwise have random ports.
+"""
+
+from collections import Counter, deque
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from netmodel import Link, Path, PortRef, tiers
+from netmodel.flow import Address
+from sdn.measured.discovery import ENOUGH, Ask, PairKey
+from sdn.measured.fabric import MeasuredFabric
+from sdn.measured.pace import Pace
+from sdn.measured.pinning import MeasuredPinning
+from sdn.path_service.messages import Answer, CanProbe, Moved, Probe, Probed, Watch
+from sdn.path_service.next_hops import NextHops
+from sdn.path_service.parties import Client, Pair
+from sdn.path_service.pinning import HostProbes, Rerouted, Sends, distinct
+from sdn.path_service.predicted import Predicted
+from sdn.path_service.reach import Polarised
+from sdn.planners import Cabling
+from sdn.planners.links import rates
+from sdn.planners.model import Floats
+from sdn.planners.planner import AnyCabling
+
+HOLD_S = 1.0
+"""The longest time for which an announcement waits for its pair's ports to be measured."""
+_ANSWER_S = 10.0  # after which an ask counts as unanswered; hosts answer within 5
+_MOST_ASKS = 64  # open on one connection
+_MOST_WATCHED = 4096  # ports of one host
+_LEAST_PERIOD_S = 1.0
+_SAME_PERIOD = 1.25  # a period that differs by less is not sent again
+_EVENTS = 20  # that `status` shows
+_WATCH_S = 0.05  # between two looks at what is to be watched
+_NO_PORTS: list[int] = []
+_NOTHING = Watch("", 1, 0.0, [])
+
+
+@dataclass(slots=True)
+class _Host:
+    """A connection of a host that probes."""
+
+    client: Client
+    open: dict[int, Ask] = field(default_factory=dict)
+    """Its asks by number."""
+    waiting: deque[Ask] = field(default_factory=deque)
+    """Asks that wait until fewer are open."""
+    watched: dict[PairKey, Watch] = field(default_factory=dict)
+    """What it was told to watch."""
+    period_s: float = 0.0
+
+
+class Measured:
+    """A `Pinning` whose hosts measure. `predicted` serves the others; None: their hash is not known.
+
+    NICs of `cables` and `fabric` are those of one topology.
+    """
+
+    offers_probes = True
+
+    def __init__(
+        self,
+        cables: AnyCabling,
+        fabric: MeasuredFabric,
+        pinning: MeasuredPinning,
+        predicted: Predicted | None,
+        counts: Counter[str],
+        pace: Pace | None = None,
+    ) -> None:
+        self._cables = cables
+        self._fabric = fabric
+        self._pinning = pinning
+        self._predicted = predicted
+        self._counts = counts
+        self._pace = pace or Pace()
+        number = {port: nic for nic, port in enumerate(fabric.nics)}
+        self._nic = [number[port] for port in cables.nics]
+        self._hosts: dict[int, _Host] = {}  # by connection
+        self._own: dict[int, Pair] = {}  # by commodity; numbers are below 0, and those of predictions above
+        self._keys: dict[Pair, PairKey] = {}  # of those in `_own` that can be pinned
+        self._users: dict[PairKey, dict[Pair, None]] = {}  # several devices of a host may send to one peer
+        self._asked: dict[tuple[int, int], float] = {}  # by connection and ask: when it counts as unanswered
+        self._held: dict[Pair, float] = {}  # until when its announcement may wait
+        self._rewatch: dict[PairKey, None] = {}  # whose ports may not be those that are watched
+        self._dead: frozenset[Link] = frozenset()
+        self._count = 0  # of commodities and asks
+        self._watching = 0  # ports, of all hosts
+        self._watched_s = 0.0  # when `_rewatch` was worked off last
+        self._ready: dict[int, None] = {}  # connections that may be asked something
+        self._ended: Sends = []  # watches to end
+        self._now_s = 0.0
+        self._events: deque[dict[str, Any]] = deque(maxlen=_EVENTS)
+
+    @property
+    def pairs(self) -> Mapping[int, Pair]:
+        predicted = {} if self._predicted is None else self._predicted.pairs
+        return {**predicted, **self._own}
+
+    # -- commodities ---------------------------------------------------------------------------------------------------
+
+    def arrive(self, now_s: float, pair: Pair) -> list[Pair]:
+        self._now_s = now_s
+        client, peer = pair.client, pair.peer
+        if client.conn not in self._hosts and self._predicted is not None:
+            return self._predicted.arrive(now_s, pair)
+        self._count += 1
+        pair.commodity, pair.since_s = -self._count, now_s
+        self._own[pair.commodity] = pair
+        if client.conn not in self._hosts:
+            return []
+        key = PairKey(self._nic[client.nic], self._nic[peer.nic], *peer.at[1:])
+        users = {**self._users.get(key, {}), pair: None}
+        changed = self._pinning.announce(now_s, key, max(user.client.lanes for user in users))
+        if changed is None:
+            return []
+        self._users[key], self._keys[pair] = users, key
+        if not self._pinning.ports(key):
+            self._held[pair] = now_s + HOLD_S
+        self._rewatch[key] = None
+        return [other for other in self._of(changed) if other is not pair]
+
+    def depart(self, now_s: float, number: int) -> list[Pair]:
+        self._now_s = now_s
+        if number >= 0:
+            return [] if self._predicted is None else self._predicted.depart(now_s, number)
+        pair = self._own.pop(number)
+        self._held.pop(pair, None)
+        key = self._keys.pop(pair, None)
+        if key is None:
+            return []
+        users = self._users[key]
+        del users[pair]
+        self._rewatch[key] = None
+        if (host := self._hosts.get(pair.client.conn)) is not None:
+            self._end_watch(host, key)
+        if users:
+            return []
+        del self._users[key]
+        return self._of(self._pinning.release(now_s, key))
+
+    def ports(self, pair: Pair) -> list[int]:
+        """The lanes of several devices of a host towards one peer have the same ports."""
+        if self._is_predicted(pair):
+            assert self._predicted is not None
+            return self._predicted.ports(pair)
+        key = self._keys.get(pair)
+        ports = _NO_PORTS if key is None else self._pinning.ports(key)[: pair.client.lanes]
+        if ports != pair.ports:
+            pair.ports = ports
+        return pair.ports
+
+    def ports_back(self, back: Pair, pair: Pair) -> list[int]:
+        """Acknowledgements are too few to be probed for: they have random ports, unless both sides are predicted."""
+        if self._predicted is not None and self._is_predicted(pair) and back.client.conn not in self._hosts:
+            return self._predicted.ports_back(back, pair)
+        return _NO_PORTS
+
+    def is_settled(self, pair: Pair) -> bool:
+        return pair not in self._held or bool(self.ports(pair))
+
+    def leave(self, now_s: float, client: Client) -> list[Pair]:
+        self._now_s = now_s
+        host = self._hosts.pop(client.conn, None)
+        if host is None:
+            return []
+        changed: list[Pair] = []
+        for number, ask in host.open.items():
+            del self._asked[client.conn, number]
+            changed += self._of(self._pinning.probed(now_s, ask, {}))
+        for ask in host.waiting:
+            changed += self._of(self._pinning.probed(now_s, ask, {}))
+        self._watching -= sum(len(watch.ports) for watch in host.watched.values())
+        self._ready.pop(client.conn, None)
+        self._rewatch |= dict.fromkeys(host.watched)  # another connection of the host may go on
+        return distinct(changed)
+
+    # -- links ---------------------------------------------------------------------------------------------------------
+
+    def links(self, now_s: float, dead: frozenset[Link]) -> Rerouted:
+        """Ports stay until they are probed again: where the network has found other paths, they are not lost."""
+        self._now_s = now_s
+        for link in dead:
+            self._cables.link_number(link)  # raises KeyError
+        predicted = Rerouted([], []) if self._predicted is None else self._predicted.links(now_s, dead)
+        return Rerouted(predicted.cut, [*predicted.others, *self._with_dead(now_s, dead)])
+
+    def next_hops(self, now_s: float, dead: frozenset[Link], next_hops: NextHops) -> Rerouted:
+        self._now_s = now_s
+        predicted = Rerouted([], [])
+        if self._predicted is not None:
+            predicted = self._predicted.next_hops(now_s, dead, next_hops)
+        return Rerouted(predicted.cut, [*predicted.others, *self._with_dead(now_s, dead)])
+
+    def _with_dead(self, now_s: float, dead: frozenset[Link]) -> list[Pair]:
+        gone, back = _ports(dead - self._dead), _ports(self._dead - dead)
+        self._dead = dead
+        changed = self._pinning.cut(now_s, gone) if gone else []
+        changed += self._pinning.mend(now_s, back) if back else []
+        return self._changed(changed)
+
+    # -- probes --------------------------------------------------------------------------------------------------------
+
+    def heard(self, now_s: float, client: Client, message: HostProbes) -> list[Pair]:
+        self._now_s = now_s
+        host = self._hosts.get(client.conn)
+        if isinstance(message, CanProbe):
+            if host is None:  # pairs that have commodities already are measured from their next ones on
+                self._hosts[client.conn] = _Host(client)
+            return []
+        if host is None:
+            return []
+        return self._probed(now_s, host, message) if isinstance(message, Probed) else self._moved(now_s, host, message)
+
+    def _probed(self, now_s: float, host: _Host, message: Probed) -> list[Pair]:
+        ask = host.open.pop(message.ask, None)
+        if ask is None:
+            self._counts["answers that nobody asked for"] += 1
+            return []
+        del self._asked[host.client.conn, message.ask]
+        self._counts["probes"] += len(ask.ports)
+        answers = _answered(message.answers, ask.ports)
+        self._counts["probes answered"] += len(answers)
+        self._ready[host.client.conn] = None
+        return self._changed(self._pinning.probed(now_s, ask, answers))
+
+    def _moved(self, now_s: float, host: _Host, message: Moved) -> list[Pair]:
+        """Watched ports have moved or fallen silent: they are in doubt, and with them those of the same pair."""
+        try:
+            peer = str(ip_address(message.peer))
+        except ValueError:
+            peer = ""
+        pair = host.client.pairs.get((peer, message.peer_port, host.client.endpoint.at[2]))
+        key = None if pair is None else self._keys.get(pair)
+        watch = _NOTHING if key is None else host.watched.pop(key, _NOTHING)
+        self._watching -= len(watch.ports)
+        watched = dict(watch.ports)
+        answers = [answer for answer in message.answers if answer.port in watched]
+        if key is None or not answers:
+            self._counts["changes of ports that nobody watches"] += 1
+            return []
+        moved = _answered(answers, watched)
+        for answer in answers:
+            self._events.append({
+                "at_s": now_s,
+                "device": host.client.key[0],
+                "peer": peer,
+                "port": answer.port,
+                "router": watched[answer.port],
+                "instead": answer.router,
+            })  # fmt: skip
+        self._counts["watched ports that moved"] += len(moved)
+        self._counts["watched ports that fell silent"] += len(answers) - len(moved)
+        self._rewatch[key] = None
+        changed = self._pinning.probed(now_s, Ask(key, 0, tuple(moved)), moved) if moved else []
+        if len(moved) < len(answers):
+            self._pinning.doubt(now_s, key)
+        return self._changed(changed)
+
+    def due(self, now_s: float) -> tuple[Sends, list[Pair]]:
+        self._now_s = now_s
+        changed = self._expire(now_s)
+        for ask in self._pinning.due(now_s):
+            host = self._host_of(ask.pair)
+            if host is None:  # nobody can probe it any more
+                changed += self._changed(self._pinning.probed(now_s, ask, {}))
+            else:
+                host.waiting.append(ask)
+                self._ready[host.client.conn] = None
+        sends, self._ended = self._ended, []
+        for conn in self._ready:
+            host = self._hosts[conn]
+            while host.waiting and len(host.open) < _MOST_ASKS:
+                sends.append((conn, self._ask(now_s, host, host.waiting.popleft())))
+        self._ready.clear()
+        if self._rewatch and now_s >= self._watched_s + _WATCH_S:
+            self._watched_s = now_s
+            for key in list(self._rewatch):
+                self._watch(key, sends)
+        return sends, changed
+
+    def _ask(self, now_s: float, host: _Host, ask: Ask) -> Probe:
+        self._count += 1
+        host.open[self._count] = ask
+        self._asked[host.client.conn, self._count] = now_s + _ANSWER_S
+        peer, port = self._peer(ask.pair)
+        return Probe(self._count, peer, ask.ttl, list(ask.ports), None, port)
+
+    def _expire(self, now_s: float) -> list[Pair]:
+        """Gives up asks that were not answered, and announcements that have waited long enough."""
+        changed: list[Pair] = []
+        while self._asked and self._asked[first := next(iter(self._asked))] <= now_s:
+            del self._asked[first]
+            conn, number = first
+            self._counts["asks without an answer"] += 1
+            changed += self._changed(self._pinning.probed(now_s, self._hosts[conn].open.pop(number), {}))
+            self._ready[conn] = None
+        while self._held and self._held[pair := next(iter(self._held))] <= now_s:
+            del self._held[pair]
+            changed.append(pair)
+        return changed
+
+    def _watch(self, key: PairKey, sends: Sends) -> None:
+        """Has a host watch the ports of a pair that it uses now, unless they are being measured."""
+        host = self._host_of(key)
+        if host is None:
+            del self._rewatch[key]
+            return
+        if self._pinning.measuring(key) or self._pinning.is_doubtful(key):
+            return
+        del self._rewatch[key]
+        ttl, ports = self._pinning.watched(key)
+        wanted, known = [(port, str(router)) for port, router in ports], host.watched.get(key, _NOTHING).ports
+        total = sum(len(watch.ports) for watch in host.watched.values()) - len(known) + len(wanted)
+        if wanted == known or total > _MOST_WATCHED:
+            return
+        peer, port = self._peer(key)
+        self._watching += len(wanted) - len(known)
+        host.watched[key] = Watch(peer, ttl, host.period_s, wanted, port)
+        period_s = self._period_s(host, key)
+        if host.period_s / _SAME_PERIOD <= period_s <= host.period_s * _SAME_PERIOD:
+            sends.append((host.client.conn, host.watched[key]))
+            return
+        host.period_s = period_s
+        for each, watch in host.watched.items():
+            watch = host.watched[each] = msgspec.structs.replace(watch, period_s=period_s)
+            sends.append((host.client.conn, watch))
+
+    def _period_s(self, host: _Host, key: PairKey) -> float:
+        """How often each port may be probed, so that routers answer this host, and all hosts: see `Pace`."""
+        sight = self._fabric.sight(key.src, key.dst)
+        assert sight is not None  # the pair is pinned
+        own_s = len(host.watched) / self._pace.host_router_per_s
+        all_s = self._watching / (sight.router_count * self._pace.router_per_s / 2)
+        return max(_LEAST_PERIOD_S, own_s, all_s)
+
+    def _end_watch(self, host: _Host, key: PairKey) -> None:
+        watch = host.watched.pop(key, None)
+        if watch is not None:
+            self._watching -= len(watch.ports)
+            self._ended.append((host.client.conn, msgspec.structs.replace(watch, ports=[])))
+
+    # -- for operators -------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> bool:
+        return self._predicted is not None and self._predicted.prepare()
+
+    def rates_bps(self) -> Iterator[tuple[Pair, float]]:
+        """None: what hosts measure tells no rates, and the pairs that are predicted are only part of the load."""
+        return iter(())
+
+    def paths(self, pair: Pair) -> list[Path]:
+        if self._is_predicted(pair):
+            assert self._predicted is not None
+            return self._predicted.paths(pair)
+        key = self._keys.get(pair)
+        if key is None or not self.ports(pair):
+            return []
+        first, last = self._fabric.nics[key.src], self._fabric.topology.peer(self._fabric.nics[key.dst])
+        return [(first, *path, last) for path in self._pinning.paths(key)][: pair.client.lanes]
+
+    def loads(self) -> Floats:
+        topology, tier = self._cables.topology, tiers(self._cables.topology)
+        loads = np.zeros((2, rates(self._cables.fabric).size))
+        if self._predicted is not None:
+            loads += self._predicted.loads()
+        for key in self._users:
+            paths = self._pinning.paths(key)
+            for path in paths:
+                for port in path:
+                    down = tier[port.node] > tier[topology.peer(port).node]
+                    loads[int(down), self._cables.link_number(topology.link_at(port))] += 1 / len(paths)
+        return loads
+
+    def status(self) -> dict[str, Any]:
+        pinning = self._pinning
+        ports = {key: pinning.ports(key) for key in self._users}
+        given_up = Counter(why for key in self._users if (why := pinning.given_up(key)))
+        ages = [self._now_s - seen_s for key in self._users if (seen_s := pinning.oldest_s(key)) is not None]
+        predicted = {} if self._predicted is None else self._predicted.status()
+        return {
+            "unreachable": predicted.get("unreachable", 0),
+            "slowest_bps": 1 / pinning.congestion if pinning.congestion > 0 else None,
+            "gap": None,
+            "polarised": next(filter(None, map(self._polarised, self._users)), None),
+            "prepared_failures": predicted.get("prepared_failures", 0),
+            "measured": {
+                "probing_hosts": len(self._hosts),
+                "known_pairs": pinning.known_pairs,
+                "pairs": len(self._users),
+                "pinned": sum(map(bool, ports.values())),
+                "measuring": sum(map(pinning.measuring, self._users)),
+                "doubtful": sum(map(pinning.is_doubtful, self._users)),
+                "given_up": dict(given_up),
+                "predicted": 0 if self._predicted is None else len(self._predicted.pairs),
+                "random": sum(1 for pair in self._own.values() if pair not in self._keys),
+                "watched_ports": self._watching,
+                "oldest_s": max(ages, default=None),
+                "events": list(self._events),
+            },
+        }
+
+    def _polarised(self, key: PairKey) -> str | None:
+        """What is wrong where all probes of a pair found only part of its paths, although it has few."""
+        reached, ways = self._pinning.reached(key)
+        if reached in (0, ways) or ways > ENOUGH or self._dead:
+            return None
+        switches = "leaves and spines" if isinstance(self._cables, Cabling) else "leaves, aggs and cores"
+        begin, end = (self._fabric.topology.peer(self._fabric.nics[nic]).node for nic in key[:2])
+        return Polarised(begin, end, reached, ways, switches).statement
+
+    # -- internal ------------------------------------------------------------------------------------------------------
+
+    def _is_predicted(self, pair: Pair) -> bool:
+        return pair.commodity is not None and pair.commodity >= 0
+
+    def _host_of(self, key: PairKey) -> _Host | None:
+        """The first host that probes among those of the pair's devices."""
+        hosts = (self._hosts.get(pair.client.conn) for pair in self._users.get(key, ()))
+        return next((host for host in hosts if host is not None), None)
+
+    def _peer(self, key: PairKey) -> tuple[str, int]:
+        peer = next(iter(self._users[key])).peer.at
+        return peer[0], peer[1]
+
+    def _of(self, keys: Iterable[PairKey]) -> list[Pair]:
+        return [pair for key in keys for pair in self._users.get(key, ())]
+
+    def _changed(self, keys: list[PairKey]) -> list[Pair]:
+        """The pairs of hosts whose ports may have changed, which are to be watched anew."""
+        self._rewatch |= dict.fromkeys(key for key in keys if key in self._users)
+        return self._of(keys)
+
+
+def _answered(answers: Iterable[Answer], ports: Container[int]) -> dict[int, Address]:
+    """The routers that answered for these ports."""
+    found = {answer.port: answer.address for answer in answers if answer.port in ports}
+    return {port: address for port, address in found.items() if address is not None}
+
+
+def _ports(links: Iterable[Link]) -> list[PortRef]:
+    return [end for link in links for end in (link.a, link.b)]
