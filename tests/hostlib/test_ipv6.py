@@ -76,5 +76,13 @@ def test_parameters_take_ipv6_addresses() -> None:
     assert read_parameters({"PARALET_IFNAME": "eth1"}).candidates(local) == ["fd00::2"]
     pinned = read_parameters({"PARALET_POLICY": "pinned", "PARALET_PORTS": "fd00::2=50000,50001; 10.0.0.2=50002"})
     assert pinned.options["ports"] == {"fd00::2": [50000, 50001], "10.0.0.2": [50002]}
+    along = read_parameters(
+        {
+            "PARALET_POLICY": "pinned",
+            "PARALET_PORTS": "fd00::2=50000,50001",
+            "PARALET_SEGMENTS": "fd00::2=fd03::1,FD03::2 | fd03::3",
+        }
+    )
+    assert along.options["segments"] == {"fd00::2": [["fd03::1", "fd03::2"], ["fd03::3"]]}
     with pytest.raises(ValueError, match="PARALET_ADDRESSES"):
         read_parameters({"PARALET_ADDRESSES": "fd00::g"})

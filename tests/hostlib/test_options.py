@@ -116,6 +116,40 @@ def test_a_value_outside_the_bounds_is_refused_with_its_name_and_what_is_allowed
         ({"policy": "pinned", "ports": {B: [4791]}}, "source port 4791 for peer 127.0.0.2 is outside 49152..65535"),
         ({"policy": "pinned", "ports": {B: [65536]}}, "source port 65536 for peer 127.0.0.2 is outside 49152..65535"),
         ({"policy": "pinned", "ports": {"h2": [50000]}}, "'h2' is not an IP address such as 10.0.0.1 or fd00::1"),
+        (
+            {"policy": "pinned", "ports": {"fd00::2": [50000]}, "segments": {"fd00::2": [["10.0.0.9"]]}},
+            "'10.0.0.9', a segment, is not an IPv6 address such as fd00::1",
+        ),
+        (
+            {"policy": "pinned", "ports": {B: [50000]}, "segments": {B: [["fd03::1"]]}},
+            f"'{B}', a peer with segments, is not an IPv6 address such as fd00::1",
+        ),
+        (
+            {"policy": "pinned", "ports": {"fd00::2": [50000]}, "segments": {"fd00::2": [[]]}},
+            "a lane to peer fd00::2 has 0 segments: give it 1 to 16",
+        ),
+        (
+            {"policy": "pinned", "ports": {"fd00::2": [50000, 50001]}, "segments": {"fd00::2": [["fd03::1"]]}},
+            "segments for fd00::2 has 1 lanes: ports must list as many source ports for that peer",
+        ),
+        (
+            {
+                "policy": "pinned",
+                "ports": {"fd00::2": [50000, 50000]},
+                "segments": {"fd00::2": [["fd03::1"], ["fd03::2"]]},
+            },
+            "source port 50000 for peer fd00::2 has two lists of segments: give each its own port",
+        ),
+        (
+            {
+                "backend": "tcp",
+                "lanes": 1,
+                "policy": "pinned",
+                "ports": {"fd00::2": [50000]},
+                "segments": {"fd00::2": [["fd03::1"]]},
+            },
+            "segments is only for backend='soft': no other back end sends IPv6 routing headers",
+        ),
         ({"seed": -1}, f"seed must be 0 to {2**64 - 1}, not -1"),
         ({"line_rate_bps": 0}, "line_rate_bps must be 1 to 1e15, not 0"),
         ({"flowlet_bytes": 2**80}, f"flowlet_bytes must be 1 to 2147483648, not {2**80}"),

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/interfaces.hpp"
+#include "engine/lane_segments.hpp"
 #include "engine/options.hpp"
 #include "python/binding.hpp"
 #include "settings/error.hpp"
@@ -73,6 +74,19 @@ SourcePorts ports_of(const py::handle& given) {
   return out;
 }
 
+LaneSegments segments_of(const py::handle& given) {
+  LaneSegments out;
+  for (const auto& [peer, lanes] : given.cast<py::dict>()) {
+    std::vector<std::vector<std::string>> lists;
+    for (const py::handle lane : py::iter(lanes)) {
+      auto& list = lists.emplace_back();
+      for (const py::handle segment : py::iter(lane)) list.push_back(py::str(segment).cast<std::string>());
+    }
+    add_segments(out, py::str(peer).cast<std::string>(), lists);
+  }
+  return out;
+}
+
 OptionValue value_of(const Option& option, const py::handle& given) {
   switch (option.type) {
     case OptionType::kInteger:
@@ -91,6 +105,8 @@ OptionValue value_of(const Option& option, const py::handle& given) {
       return text_of(option, given);
     case OptionType::kPorts:
       return ports_of(given);
+    case OptionType::kSegments:
+      return segments_of(given);
   }
   throw std::logic_error("an option has an unknown type");
 }
@@ -119,6 +135,18 @@ py::object to_python(const OptionValue& value) {
         } else if constexpr (std::is_same_v<Value, SourcePorts>) {
           py::dict out;
           for (const auto& [peer, ports] : v) out[py::str(format_address(peer))] = py::cast(ports);
+          return out;
+        } else if constexpr (std::is_same_v<Value, LaneSegments>) {
+          py::dict out;
+          for (const auto& [peer, lanes] : v) {
+            py::list lists;
+            for (const auto& lane : lanes) {
+              py::list list;
+              for (const IpAddress& segment : lane) list.append(format_address(segment));
+              lists.append(list);
+            }
+            out[py::str(format_address(peer))] = lists;
+          }
           return out;
         } else {
           return py::cast(v);

@@ -2,6 +2,8 @@
 #include "engine/backend_factory.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "backend/rc_timing.hpp"
 #include "base/interfaces.hpp"
@@ -45,6 +47,16 @@ Nanos network_queue(const DeviceOptions& options, Nanos target) {
   return std::max(least, from_seconds(8 * static_cast<double>(options.queue_bytes) / rate_bps));
 }
 
+/// The segments of lanes by their source ports, which `check_segments` has compared.
+SegmentTable segments_of(const DeviceOptions& options) {
+  std::map<std::pair<IpAddress, std::uint16_t>, SegmentTable::Segments> out;
+  for (const auto& [peer, lanes] : options.segments) {
+    const auto& ports = options.policy.ports.at(peer);
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) out.try_emplace({peer, ports.at(lane)}, lanes[lane]);
+  }
+  return SegmentTable(std::move(out));
+}
+
 SoftOptions soft_options(const DeviceOptions& options) {
   const Nanos target = target_queue(options);
   SoftOptions out;
@@ -69,6 +81,7 @@ SoftOptions soft_options(const DeviceOptions& options) {
   // The lanes of a device start together. The data that they send at once must not grow with their number.
   out.congestion.initial_window = std::max(1.0, kInitialPackets / options.policy.lanes);
   out.traffic_class = options.traffic_class;
+  out.segments = segments_of(options);
   out.faults = options.faults;
   out.log = options.log;
   return out;

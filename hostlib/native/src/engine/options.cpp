@@ -59,6 +59,7 @@ void assign(std::string& field, const OptionValue& value) { field = std::get<std
 void assign(double& field, const OptionValue& value) { field = std::get<double>(value); }
 void assign(Nanos& field, const OptionValue& value) { field = nanos(std::get<double>(value)); }
 void assign(SourcePorts& field, const OptionValue& value) { field = std::get<SourcePorts>(value); }
+void assign(LaneSegments& field, const OptionValue& value) { field = std::get<LaneSegments>(value); }
 template <typename T>
 requires kIsUnsigned<T>
 void assign(T& field, const OptionValue& value) { field = static_cast<T>(std::get<std::uint64_t>(value)); }
@@ -73,6 +74,7 @@ OptionValue value_of(const std::string& field) { return field.empty() ? OptionVa
 OptionValue value_of(double field) { return field; }
 OptionValue value_of(Nanos field) { return to_seconds(field); }
 OptionValue value_of(const SourcePorts& field) { return field.empty() ? OptionValue() : OptionValue(field); }
+OptionValue value_of(const LaneSegments& field) { return field.empty() ? OptionValue() : OptionValue(field); }
 template <typename T>
 requires kIsUnsigned<T> OptionValue value_of(T field) { return std::uint64_t{field}; }
 template <typename T>
@@ -178,6 +180,10 @@ std::vector<Option> make_options() {
        "For policy pinned: the source ports of lane 0, 1, .. towards each peer. Fewer ports than lanes repeat; with "
        "backend tcp each lane needs one of its own. Peers without a list get random ports.",
        PARALET_FIELD(policy.ports)},
+      {"segments", "PARALET_SEGMENTS", kSegments, FreeText{"lists of IPv6 addresses for each peer address"}, "none",
+       "For policy pinned and backend soft over IPv6: the nodes that the packets of each of the ports towards a peer "
+       "pass, in this order (segment routing, RFC 8754). Routers then need no hash.",
+       PARALET_FIELD(segments)},
       {"path_service", "PARALET_PATH_SERVICE", kText, FreeText{"HOST:PORT, [IPv6 address]:PORT"}, "none",
        "For policy controller: where the path service listens. Elephants are announced to it and move to the ports that "
        "it assigns.",
@@ -392,6 +398,8 @@ const char* to_string(OptionType type) {
       return "text";
     case OptionType::kPorts:
       return "ports";
+    case OptionType::kSegments:
+      return "segments";
   }
   return "";
 }
@@ -501,6 +509,11 @@ void check_combination(const DeviceOptions& options, const OptionSpelling& spell
   if (options.backend != BackendKind::kTcp && !options.tcp_congestion.empty()) {
     throw std::invalid_argument(spelled("tcp_congestion") + " is only for " + setting("backend", "tcp"));
   }
+  if (options.backend != BackendKind::kSoft && !options.segments.empty()) {
+    throw std::invalid_argument(spelled("segments") + " is only for " + setting("backend", "soft") +
+                                ": no other back end sends IPv6 routing headers");
+  }
+  check_segments(options.segments, policy.ports, spelled("segments"), spelled("ports"));
   if (options.backend == BackendKind::kTcp) {
     for (const auto& [peer, ports] : policy.ports) {
       if (std::set(ports.begin(), ports.end()).size() >= policy.lanes) continue;

@@ -19,6 +19,7 @@
 #include "base/clock.hpp"
 #include "base/ip_address.hpp"
 #include "base/log.hpp"
+#include "engine/lane_segments.hpp"
 #include "engine/policy_options.hpp"
 
 namespace paralet {
@@ -43,6 +44,8 @@ struct DeviceOptions {
   RdmaOptions rdma;
   std::uint8_t traffic_class = 0;  ///< IPv4 TOS byte: DSCP and ECN bits; without the latter, soft sets them itself
   PolicyOptions policy;
+  /// Of soft, IPv6 nodes that the packets of lane 0, 1, .. pass, by peer: beside each of the policy's ports.
+  LaneSegments segments;
   std::optional<std::uint32_t> path_mtu;        ///< nothing: the largest the link's MTU allows
   double line_rate_bps = 0;                     ///< 0: unknown, sends are not paced
   std::optional<Nanos> base_rtt;                ///< nothing: measured; congestion control limits it
@@ -65,7 +68,8 @@ struct DeviceOptions {
 using SourcePorts = std::map<IpAddress, std::vector<std::uint16_t>>;
 
 /// Type and unit of an option's value. In OptionValue, kInteger and kBytes are uint64_t; kNumber, kBitsPerSecond and
-/// kSeconds are double; kSecondsRange is a pair of doubles; kChoice and kText are strings; kPorts is SourcePorts.
+/// kSeconds are double; kSecondsRange is a pair of doubles; kChoice and kText are strings; kPorts is SourcePorts;
+/// kSegments is LaneSegments.
 enum class OptionType : std::uint8_t {
   kInteger,
   kBytes,
@@ -75,13 +79,14 @@ enum class OptionType : std::uint8_t {
   kSecondsRange,
   kChoice,
   kText,
-  kPorts
+  kPorts,
+  kSegments
 };
 const char* to_string(OptionType type);
 
 /// A value in the unit of its option. std::monostate: not set, the device chooses.
-using OptionValue =
-    std::variant<std::monostate, std::uint64_t, double, std::pair<double, double>, std::string, SourcePorts>;
+using OptionValue = std::variant<std::monostate, std::uint64_t, double, std::pair<double, double>, std::string,
+                                 SourcePorts, LaneSegments>;
 
 /// Inclusive bounds of kInteger and kBytes.
 struct IntegerBounds {
@@ -95,7 +100,7 @@ struct RealBounds {
 };
 /// The only values of a kChoice, or of a kInteger.
 using Choices = std::vector<std::string>;
-/// A kText or kPorts, whose setter checks it; the words say what is allowed.
+/// A kText, kPorts or kSegments, whose setter checks it; the words say what is allowed.
 struct FreeText {
   const char* allowed;
 };

@@ -9,6 +9,7 @@
 
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
+#include "engine/lane_segments.hpp"
 #include "engine/options.hpp"
 #include "settings/error.hpp"
 #include "settings/values.hpp"
@@ -90,6 +91,30 @@ SourcePorts parse_ports(const std::string& value) {
   return table;
 }
 
+/// "fd00::2=fd03::1,fd03::2|fd03::3,fd03::4": the segments of lanes, apart by |, in the order of their ports.
+LaneSegments parse_segments(const std::string& value) {
+  LaneSegments table;
+  for (const std::string& entry : split(value, ";")) {
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string::npos) refuse("'" + entry + "' is not ADDRESS=SEGMENT,SEGMENT|..");
+    const std::string peer(trim(std::string_view(entry).substr(0, equals)));
+    if (const auto address = parse_address(peer); address && table.contains(*address)) {
+      refuse(peer + " has two lists of segments");
+    }
+    std::vector<std::vector<std::string>> lanes;
+    for (const std::string& lane : split(std::string_view(entry).substr(equals + 1), "|")) {
+      lanes.push_back(split(lane, ", "));
+    }
+    try {
+      add_segments(table, peer, lanes);
+    } catch (const std::invalid_argument& error) {
+      refuse(error.what());
+    }
+  }
+  if (table.empty()) not_allowed();
+  return table;
+}
+
 /// The option's value as people write it. Throws OptionNotAllowed when the text is no such value, SettingsError with a
 /// sentence where there is more to say.
 OptionValue parse(const Option& option, const std::string& text) {
@@ -115,6 +140,8 @@ OptionValue parse(const Option& option, const std::string& text) {
       return text;
     case OptionType::kPorts:
       return parse_ports(text);
+    case OptionType::kSegments:
+      return parse_segments(text);
     case OptionType::kSecondsRange:
       break;
   }
@@ -133,6 +160,9 @@ std::string allowed_text(const Option& option) {
              "s";
     case OptionType::kPorts:
       return kPortsSyntax;
+    case OptionType::kSegments:
+      return "ADDRESS=SEGMENT,SEGMENT,..|SEGMENT,..;ADDRESS=.. with IPv6 addresses, and a list for each of "
+             "PARALET_PORTS";
     default:
       return allowed_values(option);
   }

@@ -75,7 +75,8 @@ std::uint32_t SoftBackend::max_path_mtu() const {
 std::uint32_t SoftBackend::path_mtu_to(unsigned /*member*/, const IpAddress& remote) const {
   // The lanes' source ports are not known yet. Should one have a narrower route, outgrows_route finds it.
   const auto mtu = ask_route({.address = options_.address}, {.address = remote, .port = wire::kRocePort});
-  return wire::largest_path_mtu(mtu.value_or(interface_.mtu_bytes), !options_.address.is_ipv4());
+  return wire::largest_path_mtu(mtu.value_or(interface_.mtu_bytes) - options_.segments.longest_header_bytes(remote),
+                                !options_.address.is_ipv4());
 }
 
 QpIdentity SoftBackend::create_qp() {
@@ -111,8 +112,8 @@ std::uint8_t SoftBackend::traffic_class_to(const Ece& remote) const {
 bool SoftBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) {
   Qp& qp = qps_.at(qpn);
   qp.traffic_class = traffic_class_to(remote.ece);
-  if (!bind_port(qp, source_port)) return false;
   qp.remote = remote;
+  if (!bind_port(qp, source_port)) return false;
   qp.path = &paths_.try_emplace(remote.address, reassembly_).first->second;
   const std::uint32_t agreed = agreed_options(remote.ece);
   const RcQpOptions options{
@@ -140,12 +141,18 @@ PortChange SoftBackend::set_port(std::uint32_t qpn, std::uint16_t source_port) {
 
 bool SoftBackend::bind_port(Qp& qp, std::uint16_t source_port) {
   if (qp.socket >= 0 && qp.port == source_port) return true;
-  const int socket = send_sockets_.acquire(source_port, qp.traffic_class);
+  const int socket = send_sockets_.acquire(sending_as(qp, source_port));
   if (socket < 0) return false;
-  if (qp.socket >= 0) send_sockets_.release(qp.port, qp.traffic_class);
+  if (qp.socket >= 0) send_sockets_.release(sending_as(qp, qp.port));
   qp.socket = socket;
   qp.port = source_port;
   return true;
+}
+
+SendingAs SoftBackend::sending_as(const Qp& qp, std::uint16_t source_port) const {
+  return {.port = source_port,
+          .traffic_class = qp.traffic_class,
+          .segments = options_.segments.of(qp.remote.address, source_port)};
 }
 
 void SoftBackend::path_changed(std::uint32_t qpn, Nanos now) {
@@ -179,7 +186,7 @@ void SoftBackend::destroy_qp(std::uint32_t qpn) {
   std::erase(acknowledge_, qp);
   spare_memory_.forget(*qp);
   if (writing_ == qp) writing_ = nullptr;
-  if (qp->socket >= 0) send_sockets_.release(qp->port, qp->traffic_class);
+  if (qp->socket >= 0) send_sockets_.release(sending_as(*qp, qp->port));
   if (const ReceiveBuffer* held = qp->machine ? qp->machine->responder().held_buffer() : nullptr)
     receive_queue_.push_back(*held);
   qps_.erase(found);
@@ -459,7 +466,9 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
       ++discards_.send_errors;  // the same as loss in the network: the timer repairs it or fails the QP
       break;
   }
-  const std::size_t ipv6_bytes = options_.address.is_ipv4() ? 0 : wire::kIpv6ExtraBytes;
+  const std::size_t ipv6_bytes =
+      options_.address.is_ipv4() ? 0
+                                 : wire::kIpv6ExtraBytes + options_.segments.header_bytes(qp.remote.address, qp.port);
   pacer_.spend(batch_.bytes() + count * (wire::kIpUdpBytes + ipv6_bytes + kEthernetHeaderBytes));
   return batch_.bytes();
 }
@@ -471,7 +480,8 @@ bool SoftBackend::outgrows_route(Qp& qp) {
   const auto mtu = ask_route({.address = flow.src_address, .port = flow.src_port},
                              {.address = flow.dst_address, .port = flow.dst_port});
   if (!mtu) return false;
-  const std::uint32_t fitting = wire::largest_path_mtu(*mtu, !options_.address.is_ipv4());
+  const std::uint32_t fitting = wire::largest_path_mtu(
+      *mtu - options_.segments.header_bytes(qp.remote.address, qp.port), !options_.address.is_ipv4());
   if (fitting >= qp.remote.path_mtu) return false;
   if (fitting < std::exchange(qp.path->logged_path_mtu, std::min(qp.path->logged_path_mtu, fitting))) {
     options_.log("the route to " + format_address(qp.remote.address) + " takes IP packets of at most " +

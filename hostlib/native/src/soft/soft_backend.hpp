@@ -18,6 +18,7 @@
 #include "soft/batch.hpp"
 #include "soft/direct_placement.hpp"
 #include "soft/fault_injector.hpp"
+#include "soft/segment_table.hpp"
 #include "soft/soft_qp.hpp"
 #include "soft/spare_memory.hpp"
 #include "soft/udp_sockets.hpp"
@@ -44,6 +45,7 @@ struct SoftOptions {
   std::uint32_t offers = kSelectiveRepeat | kMarkCounts | kHostDelays;  ///< used with peers that offer them too
   QpnShare qpns;                                                        ///< of a device with several shards
   std::optional<std::uint32_t> first_psn;                               ///< of every QP; nothing: random ones
+  SegmentTable segments;
   Faults faults;
   std::string rdma_devices = "/sys/class/infiniband";  ///< where the kernel lists RDMA devices
   Log log = log_to_standard_error;
@@ -103,6 +105,7 @@ class SoftBackend : public Backend {
   using Qp = SoftQp;
 
   bool bind_port(Qp& qp, std::uint16_t source_port);
+  [[nodiscard]] SendingAs sending_as(const Qp& qp, std::uint16_t source_port) const;
   [[nodiscard]] std::uint32_t agreed_options(const Ece& remote) const;
   [[nodiscard]] std::uint8_t traffic_class_to(const Ece& remote) const;
   void handle(std::span<const std::byte> datagram, const PacketOrigin& origin);

@@ -17,6 +17,7 @@
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
 #include "base/limits.hpp"
+#include "wire/routing_header.hpp"
 #include "wire/wire.hpp"
 
 #ifndef UDP_SEGMENT
@@ -200,8 +201,8 @@ std::optional<Scattered> ReceiveSocket::receive_into(std::span<iovec> pieces) {
           .address = source.address(), .port = source.port(), .age = age(more, real_time()), .marked = more.marked}};
 }
 
-int SendSockets::acquire(std::uint16_t port, std::uint8_t traffic_class) {
-  if (const auto found = entries_.find({port, traffic_class}); found != entries_.end()) {
+int SendSockets::acquire(const SendingAs& as) {
+  if (const auto found = entries_.find(as); found != entries_.end()) {
     ++found->second.users;
     return found->second.socket.get();
   }
@@ -217,28 +218,34 @@ int SendSockets::acquire(std::uint16_t port, std::uint8_t traffic_class) {
     // A flow label of its own for each source port, which switches may hash too (RFC 6438).
     set_option(fd.get(), IPPROTO_IPV6, IPV6_AUTOFLOWLABEL, 1);
   }
-  const int tos = traffic_class;
+  const int tos = as.traffic_class;
   if (tos != 0 &&
       setsockopt(fd.get(), ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS, &tos, sizeof tos) != 0) {
     throw DeviceError("cannot send with traffic class " + std::to_string(tos) + ": " + std::strerror(errno));
+  }
+  if (!as.segments.empty()) {
+    const auto header = wire::routing_header(as.segments);
+    if (setsockopt(fd.get(), IPPROTO_IPV6, IPV6_RTHDR, header.data(), static_cast<socklen_t>(header.size())) != 0) {
+      throw DeviceError("cannot send along segments (an IPv6 routing header): " + error_text(errno));
+    }
   }
   // Lanes of several processes may share a source port of one address, because these sockets receive nothing.
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   sock_filter drop_all[] = {{.code = BPF_RET | BPF_K, .jt = 0, .jf = 0, .k = 0}};
   const sock_fprog program{.len = 1, .filter = drop_all};
   setsockopt(fd.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
-  if (!bind_to(fd.get(), address_, port)) {
+  if (!bind_to(fd.get(), address_, as.port)) {
     if (errno == EADDRINUSE) return -1;
-    throw DeviceError("cannot send from UDP port " + std::to_string(port) + " of " + format_address(address_) + ": " +
-                      std::strerror(errno));
+    throw DeviceError("cannot send from UDP port " + std::to_string(as.port) + " of " + format_address(address_) +
+                      ": " + std::strerror(errno));
   }
   const int raw = fd.get();
-  entries_.emplace(std::pair(port, traffic_class), Entry{std::move(fd), 1});
+  entries_.emplace(as, Entry{std::move(fd), 1});
   return raw;
 }
 
-void SendSockets::release(std::uint16_t port, std::uint8_t traffic_class) {
-  const auto found = entries_.find({port, traffic_class});
+void SendSockets::release(const SendingAs& as) {
+  const auto found = entries_.find(as);
   if (found != entries_.end() && --found->second.users == 0) entries_.erase(found);
 }
 

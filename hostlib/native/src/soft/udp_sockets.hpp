@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
@@ -14,7 +15,6 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "base/file_descriptor.hpp"
@@ -73,14 +73,22 @@ class ReceiveSocket {
   bool full_ = true;           ///< the last call filled its limit, so more may have arrived
 };
 
-/// Sending sockets by UDP source port and IPv4 TOS byte, shared and reference-counted.
+/// What the packets of a sending socket have in common.
+struct SendingAs {
+  std::uint16_t port = 0;           ///< UDP source port
+  std::uint8_t traffic_class = 0;   ///< IPv4 TOS byte
+  std::vector<IpAddress> segments;  ///< IPv6 nodes that they pass (RFC 8754); none: routers choose the path
+  auto operator<=>(const SendingAs&) const = default;  // NOLINT(modernize-use-nullptr): of what the compiler writes
+};
+
+/// Sending sockets, shared and reference-counted.
 class SendSockets {
  public:
   explicit SendSockets(const IpAddress& address) : address_(address) {}
-  /// The socket of `port` whose packets have this TOS byte, opened on first use. -1 when another program holds the
-  /// port. Each success needs a release. Throws DeviceError when the process cannot open another socket or bind it.
-  int acquire(std::uint16_t port, std::uint8_t traffic_class);
-  void release(std::uint16_t port, std::uint8_t traffic_class);
+  /// The socket for such packets, opened on first use. -1 when another program holds the port. Each success needs a
+  /// release. Throws DeviceError when the process cannot open another socket, bind it, or set what its packets have.
+  int acquire(const SendingAs& as);
+  void release(const SendingAs& as);
 
  private:
   struct Entry {
@@ -88,7 +96,7 @@ class SendSockets {
     unsigned users = 0;
   };
   IpAddress address_;
-  std::map<std::pair<std::uint16_t, std::uint8_t>, Entry> entries_;  ///< by port and TOS byte
+  std::map<SendingAs, Entry> entries_;
 };
 
 /// kBusy: the kernel's queue is full. kRefused: packets of this form, as too long ones (EMSGSIZE, EINVAL, EIO).

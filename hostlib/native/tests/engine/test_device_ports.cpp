@@ -98,7 +98,7 @@ TEST_CASE("without any free source port the error says so") {
 
 TEST_CASE("a source port that cannot be bound for another reason than a taken port is not searched for") {
   SendSockets sockets(0xC0000201);
-  CHECK_THROWS_WITH_AS(sockets.acquire(0xC000, 0),
+  CHECK_THROWS_WITH_AS(sockets.acquire({.port = 0xC000}),
                        "cannot send from UDP port 49152 of 192.0.2.1: Cannot assign requested address", DeviceError);
 }
 

@@ -74,6 +74,7 @@ TEST_CASE("a value that is set is the value that is read") {
   CHECK(kept("base_rtt_s", 20e-6));
   CHECK(kept("policy", std::string("adaptive")));
   CHECK(kept("ports", SourcePorts{{0x0A000001, {50000}}}));
+  CHECK(kept("segments", LaneSegments{{0x0A000001, {{0x0A000002}}}}));
   CHECK(kept("reconnect_s", std::pair(0.5, 2.0)));
   CHECK(kept("faults.drop", 0.25));
 }
