@@ -37,6 +37,7 @@ from netmodel.frr import BgpTimers
 from netmodel.linux_routers import host_lines, router_sysctls
 from netmodel.printable import printable
 from netmodel.router_plan import RouterPlan
+from netmodel.segments import segment_addresses
 
 _ROUTES_TIMEOUT_S = 120.0
 _CHANGE_TIMEOUT_S = 30.0
@@ -57,6 +58,7 @@ class RoutedFabric:
     ecmp_hash: by which routers choose among equal paths: the kernel's own hash, or a CRC.
     unnumbered: links have no addresses (`netmodel.routers`).
     timers: of the BGP sessions.
+    segments: routers know the segments of `netmodel.segments`. Needs IPv6, and links with addresses.
 
     Raises KeyError for a port in `pcap` or `faults` without a link, SandboxError outside the sandbox, LayoutError for a
     topology that it cannot carry, and CaptureError or FabricError when a part does not come up.
@@ -73,11 +75,13 @@ class RoutedFabric:
         ecmp_hash: LinuxL4Hash | LinuxCrcHash = LinuxL4Hash(),  # noqa: B008 (immutable)
         unnumbered: bool = False,
         timers: BgpTimers = BgpTimers(),  # noqa: B008 (immutable)
+        segments: bool = False,
     ) -> None:
         self.topology = topology
         self._layout = Layout(topology)
         try:
             self._plan = RouterPlan(topology, unnumbered)
+            self._segments = segment_addresses(topology) if segments else None
             for switch in topology.switches:
                 router_sysctls(self._plan, switch.name)
         except ValueError as error:
@@ -318,6 +322,7 @@ class RoutedFabric:
                 self._nodes.pid(name),
                 self._log_dir / "routers" / name,
                 self._timers,
+                self._segments,
             )
             for name in names
         }

@@ -16,13 +16,14 @@ from emul.routed.daemons import RoutingDaemons
 from emul.routed.flow_set import flows_of
 from emul.routed.header_hash import attach_lines
 from emul.routed.kernel_routes import routes_of
-from emul.routed.setup_lines import NOTED_PROTOCOLS, flow_rules, port_up_lines, router_lines
+from emul.routed.setup_lines import NOTED_PROTOCOLS, SEGMENT_SETTINGS, flow_rules, port_up_lines, router_lines
 from emul.shaping import QUEUE_PACKETS, shape_lines
 from netmodel import PortRef
 from netmodel.flow import Address
 from netmodel.frr import BgpTimers, bgpd_configuration, zebra_configuration
 from netmodel.linux_routers import router_sysctls
 from netmodel.router_plan import RouterPlan, Session
+from netmodel.segments import SegmentAddresses
 
 _POLL_S = 0.05
 
@@ -30,12 +31,22 @@ _POLL_S = 0.05
 class Router:
     """A router in the namespaces of process `pid`. Methods raise FabricError when a command fails.
 
-    folder: for the configuration and the logs of its daemons.
+    folder: for the configuration and the logs of its daemons. segments: those of the fabric, if routers know them.
     """
 
-    def __init__(self, plan: RouterPlan, layout: Layout, name: str, pid: int, folder: Path, timers: BgpTimers) -> None:
+    def __init__(
+        self,
+        plan: RouterPlan,
+        layout: Layout,
+        name: str,
+        pid: int,
+        folder: Path,
+        timers: BgpTimers,
+        segments: SegmentAddresses | None = None,
+    ) -> None:
         self.name = name
         self._plan = plan
+        self._segments = segments
         self._layout = layout
         self._pid = pid
         self._enter = ["mnexec", "-a", str(pid)]
@@ -55,6 +66,8 @@ class Router:
     def set_kernel(self) -> None:
         """Set what must be there before the router has interfaces."""
         settings = router_sysctls(self._plan, self.name)
+        if self._segments is not None:
+            settings |= SEGMENT_SETTINGS
         commands.run([*self._enter, "sysctl", "-q", "-w", *(f"{name}={value}" for name, value in settings.items())])
 
     def set_ports(self, program: Path, ports: Iterable[PortRef]) -> None:
@@ -64,7 +77,7 @@ class Router:
         """
         for interface in self._ports:
             hosts.disable_offloads(interface, self._enter)
-        self._batch("ip", router_lines(self._plan, self._layout, self.name))
+        self._batch("ip", router_lines(self._plan, self._layout, self.name, self._segments))
         topology = self._layout.topology
         lines = [
             line
@@ -82,7 +95,7 @@ class Router:
     def set_interface(self, port: PortRef, up: bool) -> None:
         """Bring a port up or down. The neighbour's loses its carrier with it."""
         down = [f"link set dev {self._layout.interface(port)} down"]
-        self._batch("ip", port_up_lines(self._plan, self._layout, port) if up else down)
+        self._batch("ip", port_up_lines(self._plan, self._layout, port, self._segments) if up else down)
 
     def drain(self, drained: bool) -> None:
         """Ask all neighbours to send around this router (graceful shutdown, RFC 8326), or to do so no longer."""
