@@ -153,6 +153,12 @@ def infer(files: Sequence[ProbeFile], *, rate_bps: int, mtu_bytes: int = 9000, n
                 f"a link joins two switches of one tier, those with the addresses {one} and {other}: this is no fabric "
                 "of tiers"
             )
+    if naming == "interface" and _is_one_router(tier, links, joined):
+        notes.append(
+            "only one topmost router was seen, with several links to one below: if there are more, routers name the "
+            "port by which an answer leaves, and this topology is wrong; on Linux set "
+            "net.ipv4.icmp_errors_use_inbound_ifaddr=1, and probe again"
+        )
     return _built(names, leaf_of, tier, links, joined, naming, rate_bps, mtu_bytes, name, tuple(notes))
 
 
@@ -299,6 +305,13 @@ def _tiers(chains: Iterable[_Chain], joined: _Joined) -> dict[Address, int]:
                         f"{tier[joined.root(hop)]} of another: this is no fabric of tiers"
                     )
     return tier
+
+
+def _is_one_router(tier: dict[Address, int], links: list[tuple[Address, Address]], joined: _Joined) -> bool:
+    """Whether the topmost tier is one router with parallel links, as routers seem that are taken for each other."""
+    top = max(tier.values())
+    below = [joined.root(end) for link in links for end in link if tier[joined.root(end)] == top - 1]
+    return top > 1 and list(tier.values()).count(top) == 1 and len(set(below)) < len(below)
 
 
 def _built(

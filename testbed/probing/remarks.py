@@ -8,13 +8,15 @@ from netmodel.probing.observations import Observation
 from netmodel.probing.paths import FoundPath, PairPaths, paths_of
 from testbed.probing.survey import Survey
 
+_INBOUND = "net.ipv4.icmp_errors_use_inbound_ifaddr=1"
 _SLACK_S = 0.5
 """How exactly the bucket of a router is known: answers leave it later than probes leave this host."""
 
 
 def pair_of(survey: Survey) -> PairPaths | None:
-    """The paths to the destination; None if no probe left this host."""
-    return next(iter(paths_of(survey.own())), None)
+    """The paths to the destination, without answers that tell nothing of them; None if no probe left this host."""
+    telling = (one for one in survey.own() if one.answer != "hop" or one.ttl not in survey.vague)
+    return next(iter(paths_of(telling)), None)
 
 
 def lost_of(survey: Survey, path: FoundPath, limits: ProbeLimits) -> tuple[int, int]:
@@ -57,12 +59,17 @@ def remarks(survey: Survey, found: PairPaths | None) -> Iterator[str]:
         )
     if not any(path.hops[ttl - 1 : ttl] not in ((), (None,)) for path in found.paths for ttl in survey.told_by):
         yield f"no router at hop {survey.told_by[-1]} answered: name another hop with --ttl"
-    if (shared := _shared_hop(survey, found)) is not None:
+    if survey.vague:
+        yield (
+            f"answers from hop {survey.vague[0]} on tell nothing of the way, since routers name the port by which the "
+            f"answer leaves: ports are pinned up to hop {survey.told_by[-1]}, and parallel links are not told apart; "
+            f"on Linux {_INBOUND} names them"
+        )
+    elif (shared := _shared_hop(survey, found)) is not None:
         hop, here, there = shared
         yield (
             f"{here} paths that differ at hop {hop} lead to {there} addresses at hop {hop + 1}: routers answer by a "
-            "loopback, so parallel links of two routers look like one; Linux names links with "
-            "net.ipv4.icmp_errors_use_inbound_ifaddr=1"
+            f"loopback, so parallel links of two routers look like one; on Linux {_INBOUND} names them"
         )
     if found.silent:
         yield f"{len(found.silent)} source ports were not answered, in several attempts each"

@@ -8,6 +8,7 @@ from typing import Literal
 from hostlib.probing import Failure, Prober, Target
 from netmodel.probing.affine import Judgement, judge
 from netmodel.probing.observations import Observation
+from testbed.probing.reply_ports import vague_hops
 
 MOST_HOPS = 30
 _SAMPLES = 16
@@ -55,6 +56,8 @@ class Survey:
     """Whether the destination is known to be the next after the last router."""
     left_out: int = 0
     """Probes that did not leave in time."""
+    vague: tuple[int, ...] = ()
+    """Hops at which routers name the port by which their answer leaves (`testbed.probing.reply_ports`)."""
     linear: Judgement[str] | None = None
     observations: list[Observation] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
@@ -94,6 +97,8 @@ def survey(prober: Prober, target: Target, questions: Questions) -> Survey:
             prober.ask(target, ttl, _unanswered(found, ttl, questions.ports))
         _run(prober, found, questions.time_s)
         found.told_by = tuple(sorted({*found.told_by, *parting}))
+    found.vague = vague_hops(_ways(found), found.hops // 2 + 1)
+    found.told_by = tuple(ttl for ttl in found.told_by if ttl not in found.vague) or found.told_by[:1]
     if questions.linear:
         _learn(prober, found, questions.time_s)
     return found

@@ -189,6 +189,27 @@ def test_polarised_hashes_are_found() -> None:
         assert all("reach 2 of 4 paths" in finding.statement for finding in missing)
 
 
+def test_answers_by_the_port_of_the_reply_are_noted() -> None:
+    """A leaf that answers by any uplink joins its spines to one, which nothing that was seen contradicts."""
+    topology = leaf_spine(2, 4, 1, 10**9)
+    fabric = Fabric(topology, LinuxL4Hash())
+    uplinks = {
+        host: [str(address) for port, address in router_addresses(topology).port.items() if port.node == leaf]
+        for host, leaf in (("h2", "leaf2"), ("h1", "leaf1"))
+    }
+    seen = []
+    for file, uplink in zip(files(fabric, [("h1", "h2"), ("h2", "h1")]), uplinks.values(), strict=True):
+        own = [
+            msgspec.structs.replace(one, router=uplink[one.source_port // 4 % 4]) if one.ttl == 3 else one
+            for one in file.observations
+        ]
+        seen.append(ProbeFile(file.host, file.began, tuple(own)))
+    (note,) = infer(seen, rate_bps=10**9).notes
+    assert "only one topmost router was seen" in note
+    assert "net.ipv4.icmp_errors_use_inbound_ifaddr=1" in note
+    assert not infer(files(fabric, [("h1", "h2"), ("h2", "h1")]), rate_bps=10**9).notes
+
+
 def test_hosts_without_a_file_are_named_by_their_address() -> None:
     fabric = Fabric(leaf_spine(2, 2, 1, 10**9), LinuxL4Hash())
     found = infer(files(fabric, [("h1", "h2")]), rate_bps=10**9)

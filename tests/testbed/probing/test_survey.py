@@ -103,6 +103,41 @@ def test_answers_by_loopbacks_are_told_once_paths_share_the_next_address() -> No
     assert "2 paths that differ at hop 2 lead to 1 addresses at hop 3" in said(found)
 
 
+def by_reply(target: Target, port: int, ttl: int, times: int) -> str | None:
+    """Four spines; the last leaf answers by an uplink of its own choice."""
+    return ["172.0.0.1", f"172.1.{port % 4}.1", f"172.2.{port // 4 % 4}.1", THERE][min(ttl, 4) - 1]
+
+
+def three_tiers_by_reply(target: Target, port: int, ttl: int, times: int) -> str | None:
+    """An agg answers by the port to any of its two cores, the last leaf by that to any agg."""
+    if ttl == 4:
+        return f"172.3.{port % 2}.{port // 4 % 2}"
+    return f"172.4.{port // 8 % 2}.1" if ttl == 5 else three_tiers(target, port, ttl, times)
+
+
+@pytest.mark.parametrize(("answers", "top", "hops"), [(by_reply, 2, 3), (three_tiers_by_reply, 3, 5)])
+def test_answers_by_the_port_of_the_reply_make_no_paths(answers: Answers, top: int, hops: int) -> None:
+    found, _ = asked(answers)
+    assert (found.hops, found.told_by, found.vague) == (hops, (top,), tuple(range(top + 1, hops + 1)))
+    pair = pair_of(found)
+    assert pair is not None
+    assert [len(path.ports) for path in pair.paths] == [16, 16, 16, 16]
+    assert not pair.undecided
+    assert f"ports are pinned up to hop {top}, and parallel links are not told apart" in said(found)
+
+
+def test_parallel_links_to_both_sides_of_two_spines_are_told_apart() -> None:
+    def answers(target: Target, port: int, ttl: int, times: int) -> str | None:
+        way = ["172.0.0.1", f"172.1.{port % 4}.1", f"172.2.{port % 2 + 2 * (port // 4 % 2)}.1", THERE]
+        return way[min(ttl, 4) - 1]
+
+    found, _ = asked(answers)
+    assert (found.told_by, found.vague) == ((2, 3), ())
+    pair = pair_of(found)
+    assert pair is not None
+    assert len(pair.paths) == 8
+
+
 def test_a_sprayed_fabric_pins_nothing() -> None:
     def answers(target: Target, port: int, ttl: int, times: int) -> str | None:
         return f"172.2.{(port + times * 7 + times // 2) % 4}.1" if ttl == 3 else three_tiers(target, port, ttl, times)
