@@ -36,6 +36,8 @@ from netmodel.topology import (
 _ROLES: dict[int, tuple[Role, ...]] = {1: ("leaf",), 2: ("leaf", "spine"), 3: ("leaf", "agg", "core")}
 _MOST_ROUTERS = 5
 """On a path: up to a core and down again."""
+_NAMED = 4
+"""Routers that a sentence names, at most."""
 
 _Chain: TypeAlias = tuple[Address, tuple[Address | None, ...], Address]
 """Source, the addresses that answered by TTL, destination: all routers of the way."""
@@ -97,14 +99,17 @@ class Polarised:
     pair: Pair
     reached: int
     ways: int
+    narrow: tuple[Address, ...]
+    """An address of each router at which they part less than they could, in the order of the way."""
 
     @property
     def statement(self) -> str:
         """What was seen and how to mend it, in one sentence."""
+        routers = ", ".join(map(str, self.narrow[:_NAMED])) + (", .." if len(self.narrow) > _NAMED else "")
         return (
-            f"the switches' hash is polarised: ports from {self.pair} reach {self.reached} of {self.ways} paths; plans "
-            "use these only, and different hash functions on neighbouring tiers, or an offset of the hash bits on one "
-            "of them, mend it"
+            f"the switches' hash is polarised: ports from {self.pair} reach {self.reached} of {self.ways} paths, since "
+            f"some routers choose as those before them did ({routers}); plans use these paths only, and another hash "
+            "function on that tier, or an offset of its hash bits, mends it"
         )
 
 
@@ -121,8 +126,26 @@ def polarised(found: FoundTopology, pairs: Iterable[PairPaths]) -> tuple[Polaris
         paths, taken = found.ways(each)
         ports = sum(map(len, taken.values()))
         if 0 < len(taken) < len(paths) and len(paths) * (1 - 1 / len(paths)) ** ports < 0.01:
-            missing.append(Polarised(each.pair, len(taken), len(paths)))
+            missing.append(Polarised(each.pair, len(taken), len(paths), _narrow(found, paths, taken)))
     return tuple(missing)
+
+
+def _narrow(found: FoundTopology, paths: Iterable[Path], taken: Iterable[Path]) -> tuple[Address, ...]:
+    """The least address of each switch that flows leave by fewer ports than they could, of those that they pass."""
+    address: dict[str, Address] = {}
+    for each, switch in sorted(found.routers.items(), key=lambda item: int(item[0]), reverse=True):
+        address[switch] = each
+    used, all_of = (_by_switch(some) for some in (taken, paths))
+    return tuple(address[switch] for switch, ports in used.items() if len(ports) < len(all_of[switch]))
+
+
+def _by_switch(paths: Iterable[Path]) -> dict[str, set[PortRef]]:
+    """The ports by which paths leave each switch, in the order of the way."""
+    leaving: defaultdict[str, set[PortRef]] = defaultdict(set)
+    for hop in zip(*paths, strict=True):
+        for port in hop:
+            leaving[port.node].add(port)
+    return leaving
 
 
 def infer(files: Sequence[ProbeFile], *, rate_bps: int, mtu_bytes: int = 9000, name: str = "found") -> FoundTopology:

@@ -187,6 +187,8 @@ def test_polarised_hashes_are_found() -> None:
         assert {finding.pair for finding in missing} == {pair for pair in reached if reached[pair] < ways[pair]}
         assert bool(missing) == is_polarised
         assert all("reach 2 of 4 paths" in finding.statement for finding in missing)
+        owner = {found.routers[address] for finding in missing for address in finding.narrow}
+        assert {name.rstrip("0123456789") for name in owner} == ({"agg"} if is_polarised else set())
 
 
 def test_answers_by_the_port_of_the_reply_are_noted() -> None:
