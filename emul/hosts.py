@@ -3,6 +3,7 @@
 
 import subprocess
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from emul import commands, management, rxe, shared_hosts
@@ -24,6 +25,8 @@ _STATIC_IPV6 = tuple(
 
 # Linux gives some of the source ports of lanes to other connections too, and a lane over TCP could not have those then.
 _RESERVED_PORTS = f"net.ipv4.ip_local_reserved_ports={ENTROPY_PORTS.start}-{ENTROPY_PORTS[-1]}"
+
+_MACHINE_NAMES = Path("/etc/hosts")
 
 
 def disable_ipv6(enter: Sequence[str] = ()) -> None:
@@ -96,6 +99,16 @@ class Hosts:
     def unshare_namespace(self) -> None:
         """Undo `share_namespace`."""
         commands.batch("ip", shared_hosts.undo_lines(self._layout))
+
+    def add_names(self, file: Path) -> None:
+        """Let every host find all hosts by name, beside the names of the machine. `file` gets what hosts see instead of
+        /etc/hosts. Hosts in the main namespace keep the machine's names only."""
+        if self._layout.shared:
+            return
+        names = [f"{host.nics[0].address} {host.name}\n" for host in self._hosts if host.nics]
+        file.write_text(_MACHINE_NAMES.read_text() + "".join(names))
+        for host in self._hosts:
+            self.run(host.name, ["mount", "--bind", str(file), str(_MACHINE_NAMES)], None)
 
     def add_management(self) -> None:
         """Add the management network (`emul.management`). Hosts in the main namespace need its address only."""

@@ -8,6 +8,7 @@ removes it with them.
 import logging
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +23,7 @@ from emul.flow_dump import ObservedFlow
 from emul.layout import INTERFACE_GROUP, Layout, switch_end
 from emul.link_counters import LinkCounters, PortCounters
 from emul.link_faults import FaultCounts, LinkFault
+from emul.link_states import LinkState, link_states, live_interfaces
 from emul.mininet_net import Network
 from emul.netlink import InterfaceCounters
 from emul.observation import SwitchObserver
@@ -98,6 +100,7 @@ class MininetFabric:
         self._dead: set[Link] = set()
         self._receivers: dict[PortRef, socket.socket] = {}
         self._steering: Steering | None = None
+        self._changing = threading.Lock()
         self._stack = ExitStack()
         # Made when the fabric comes up, in this order.
         self._ovs: PrivateOvs
@@ -138,7 +141,33 @@ class MininetFabric:
         """The private OVS that carries the fabric."""
         return self._ovs
 
-    # Hosts
+    # Nodes
+
+    def enter(self, node: str) -> list[str]:
+        """The argv prefix that runs a command in the namespaces of a host or switch: all switches share the sandbox's.
+
+        OVS's tools, such as `ovs-ofctl`, then reach the private OVS. Raises KeyError for an unknown name.
+        """
+        if self.topology.has_host(node):
+            return self._hosts.enter(node)
+        self.topology.switch(node)
+        return []
+
+    def node_pid(self, node: str) -> int:
+        """The id of a process in the namespaces of a host or switch. Raises KeyError for an unknown name."""
+        if self.topology.has_host(node):
+            return self.host_pid(node)
+        self.topology.switch(node)
+        return self._ovs.vswitchd_pid
+
+    def interface(self, port: PortRef) -> str:
+        """The name of a linked port's interface, in the namespaces of its node. Raises KeyError."""
+        self.topology.link_at(port)
+        return self._layout.interface(port)
+
+    def name_hosts(self) -> None:
+        """Let programs on hosts find hosts by name. Raises FabricError."""
+        self._hosts.add_names(self._log_dir / "hosts")
 
     def popen(self, host_name: str, argv: Sequence[str], **popen_kwargs: Any) -> "subprocess.Popen[Any]":
         """Start a command in a host's network and mount namespaces. Keywords go to subprocess.Popen.
@@ -154,6 +183,19 @@ class MininetFabric:
         return self._network.pid(host_name)
 
     # Observation
+
+    def link_states(self) -> list[LinkState]:
+        """How every link is now. Raises FabricError."""
+        live = live_interfaces(commands.run(["ip", "-j", "link", "show"]))
+        return link_states(self._layout, self._settings, lambda _: live)
+
+    def rules(self, switch_name: str) -> str:
+        """The groups and flows of a switch, as `ovs-ofctl` prints them. Raises KeyError, and OvsError."""
+        self.topology.switch(switch_name)
+        shown = (
+            self._ovs.command("ovs-ofctl", "-O", OPENFLOW, f"dump-{what}", switch_name) for what in ("groups", "flows")
+        )
+        return "".join(shown)
 
     def link_counters(self) -> dict[PortRef, LinkCounters]:
         """Counters of every linked switch port since the fabric came up. Takes about 1 ms for 50 ports."""
@@ -218,15 +260,16 @@ class MininetFabric:
         """
         if link not in self.topology.links:
             raise ValueError(f"topology {self.topology.name!r} has no link {link.a} to {link.b}")
-        if (link not in self._dead) == up:
-            return
-        interface = self._interfaces[switch_end(self._layout, link)]
-        commands.run(["ip", "link", "set", "dev", interface, "up" if up else "down"])
-        (self._dead.discard if up else self._dead.add)(link)
-        # The OpenFlow app does not hear of links between optical switches and hosts: no routes depend on them.
-        if self._openflow_app is not None and self._is_routed(link):
-            dead = sorted([str(other.a), str(other.b)] for other in self._dead if self._is_routed(other))
-            self._openflow_app.wait_for("links", _LINK_TIMEOUT_S, dead=dead)
+        with self._changing:
+            if (link not in self._dead) == up:
+                return
+            interface = self._interfaces[switch_end(self._layout, link)]
+            commands.run(["ip", "link", "set", "dev", interface, "up" if up else "down"])
+            (self._dead.discard if up else self._dead.add)(link)
+            # The OpenFlow app does not hear of links between optical switches and hosts: no routes depend on them.
+            if self._openflow_app is not None and self._is_routed(link):
+                dead = sorted([str(other.a), str(other.b)] for other in self._dead if self._is_routed(other))
+                self._openflow_app.wait_for("links", _LINK_TIMEOUT_S, dead=dead)
 
     def set_rate(self, link: Link, part: float) -> None:
         """Leave a link this part of its rate, in both directions, unnoticed by switches. Raises FabricError.
@@ -265,8 +308,9 @@ class MininetFabric:
             return
         check_circuits(self.topology, circuits)
         self._check_steering(self._steering, {**self.circuits, **circuits})
-        self._optical.set(circuits, reconfiguration_s)
-        self._program(self._openflow_app)
+        with self._changing:
+            self._optical.set(circuits, reconfiguration_s)
+            self._program(self._openflow_app)
         # Without circuits a switch may have had no choice of ports, so the check at start-up has not covered it.
         self._observer.check_hash(self.circuits, self._pinning)
 
@@ -296,8 +340,9 @@ class MininetFabric:
         if self._openflow_app is None:
             raise OpenFlowAppError(f"topology {self.topology.name!r} has optical switches only, and nothing to steer")
         self._check_steering(steering, self.circuits)
-        self._steering = steering
-        self._program(self._openflow_app)
+        with self._changing:
+            self._steering = steering
+            self._program(self._openflow_app)
 
     def _check_steering(self, steering: Steering | None, circuits: Circuits) -> None:
         if steering is not None:

@@ -24,6 +24,7 @@ from emul.flow_dump import ObservedFlow
 from emul.layout import Layout, LayoutError
 from emul.link_counters import LinkCounters
 from emul.link_faults import FaultCounts, LinkFault
+from emul.link_states import LinkState, link_states
 from emul.port_settings import PortSettings
 from emul.routed import header_hash
 from emul.routed.crc_hash import crc_program
@@ -124,7 +125,26 @@ class RoutedFabric:
     ) -> None:
         self._stack.close()
 
-    # Hosts
+    # Nodes
+
+    def enter(self, node: str) -> list[str]:
+        """The argv prefix that runs a command in the namespaces of a host or router. Raises KeyError."""
+        return ["mnexec", "-a", str(self.node_pid(node))]
+
+    def node_pid(self, node: str) -> int:
+        """The id of a process in the namespaces of a host or router. Raises KeyError for an unknown name."""
+        if not self.topology.has_host(node):
+            self.topology.switch(node)
+        return self._nodes.pid(node)
+
+    def interface(self, port: PortRef) -> str:
+        """The name of a linked port's interface, in the namespaces of its node. Raises KeyError."""
+        self.topology.link_at(port)
+        return self._layout.interface(port)
+
+    def name_hosts(self) -> None:
+        """Let programs on hosts find hosts by name. Raises FabricError."""
+        self._hosts.add_names(self._log_dir / "hosts")
 
     def popen(self, host_name: str, argv: Sequence[str], **popen_kwargs: Any) -> "subprocess.Popen[Any]":
         """Start a command in a host's network and mount namespaces. Keywords go to subprocess.Popen.
@@ -140,6 +160,16 @@ class RoutedFabric:
         return self._nodes.pid(host_name)
 
     # Observation
+
+    def link_states(self) -> list[LinkState]:
+        """How every link is now. Raises FabricError."""
+        live = {name: router.live_interfaces() for name, router in self._routers.items()}
+        return link_states(self._layout, self._settings, lambda switch: live[switch])
+
+    def rules(self, switch_name: str) -> str:
+        """The routes in a router's kernel, and its BGP sessions. Raises KeyError, and FabricError."""
+        self.topology.switch(switch_name)
+        return self._routers[switch_name].rules()
 
     def routes(self) -> Forwarding:
         """The routes in the routers' kernels. Members of groups are in the kernels' order, which hashes select by."""

@@ -11,6 +11,7 @@ from emul.commands import FabricError
 from emul.flow_dump import ObservedFlow
 from emul.layout import Layout
 from emul.link_counters import LinkCounters
+from emul.link_states import live_interfaces
 from emul.netlink import QdiscDrops, interface_counters
 from emul.routed.daemons import RoutingDaemons
 from emul.routed.flow_set import flows_of
@@ -132,6 +133,18 @@ class Router:
         """By address: the ports of the kernel's next hops, in its order."""
         listed = commands.run([*self._enter, "ip", f"-{self._plan.version}", "-j", "route", "show"])
         return routes_of(listed, self._numbers)
+
+    def rules(self) -> str:
+        """The routes in the kernel, and the sessions of BGP, for people."""
+        shown = commands.run([*self._enter, "ip", f"-{self._plan.version}", "route", "show"])
+        try:
+            return f"{shown}{self.daemons.command('show bgp summary')}"
+        except FabricError as error:  # the router is dead, and its routes are still there
+            return f"{shown}no BGP: {error}\n"
+
+    def live_interfaces(self) -> set[str]:
+        """The interfaces that are up and have a carrier."""
+        return live_interfaces(commands.run([*self._enter, "ip", "-j", "link", "show"]))
 
     def flows(self) -> list[tuple[PortRef, ObservedFlow]]:
         """The flows that the router has forwarded, each with the port by which they left."""
