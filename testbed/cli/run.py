@@ -19,7 +19,7 @@ from testbed.errors import InputError, TestbedError
 if TYPE_CHECKING:
     from testbed.analysis.kept_runs import KeptRuns
     from testbed.analysis.observations import Observations
-    from testbed.spec import Experiment, FabricName
+    from testbed.spec import Experiment, FabricKind, FabricName
 
 GIVEN = Path("/dev/stdin")
 """The file in which a runner in a sandbox finds what it is to do."""
@@ -76,7 +76,6 @@ def run(
     """
     require("models", "paralet run")
     from emul import rxe
-    from emul.routed import requirements
     from testbed import spec
     from testbed.analysis import results
     from testbed.cli.outcome import evaluate, observations_of
@@ -86,8 +85,6 @@ def run(
     experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric, run_code=True)
     modelled = experiment.spec.fabric_kind.modelled
     in_guest = experiment.spec.fabric_kind.rdma and not rxe.per_namespace()
-    if not modelled:
-        require("fabric", f"fabric {experiment.spec.fabric}")
     if watch:
         require("top", "--watch")
     if watch and (modelled or in_guest):
@@ -95,10 +92,7 @@ def run(
     if watch and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("--watch needs a terminal: leave it out, or use `paralet top --json` beside the run")
     if not modelled:
-        require_machine()
-    if experiment.spec.fabric_kind.routers and (lacking := requirements.lack()) is not None:
-        raise InputError(f"fabric {experiment.spec.fabric}: {lacking.what}; {lacking.remedy}")
-    if not modelled:
+        require_fabric(experiment.spec.fabric_kind)
         _check_time(experiment, spec_file)
     written = spec.dump(experiment.spec)
     held = context.with_resource(ExitStack())
@@ -121,6 +115,16 @@ def run(
     results.point_latest(folder)
     outcome.show(as_json)
     context.exit(0 if all(result.verified for result in outcome.results) else 1)
+
+
+def require_fabric(kind: "FabricKind") -> None:
+    """Raises InputError that names the first thing that this machine lacks for a fabric with real packets."""
+    from emul.routed import requirements
+
+    require("fabric", f"fabric {kind.name}")
+    require_machine()
+    if kind.routers and (lacking := requirements.lack()) is not None:
+        raise InputError(f"fabric {kind.name}: {lacking.what}; {lacking.remedy}")
 
 
 def require_machine() -> None:

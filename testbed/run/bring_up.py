@@ -10,12 +10,13 @@ from typing import TypeAlias
 from emul import MininetFabric, RoutedFabric
 from netmodel import Link
 from testbed.arrangements import Arranger
+from testbed.run.console.fabric import ConsoleFabric
 from testbed.run.events import faults_of
 from testbed.run.fabric import Fabric
 from testbed.run.routers import Routers
 from testbed.run.steering import SteeredSwitches
 from testbed.run.switches import Switches
-from testbed.spec import Experiment
+from testbed.spec import BareFabric, Experiment
 
 OnDead: TypeAlias = Callable[[Sequence[Link]], None]
 """Called with the links that have died, whenever that changes."""
@@ -31,6 +32,8 @@ class Up:
     """Those of the experiment's arrangements."""
     host_pid: Callable[[str], int]
     """The id of a process in the namespaces of a host."""
+    console_fabric: ConsoleFabric
+    """The fabric, for commands of users."""
 
 
 def brought_up(experiment: Experiment, log_dir: Path, on_dead: OnDead) -> AbstractContextManager[Up]:
@@ -38,6 +41,14 @@ def brought_up(experiment: Experiment, log_dir: Path, on_dead: OnDead) -> Abstra
     if experiment.spec.fabric_kind.routers:
         return _routers(experiment, log_dir)
     return _switches(experiment, log_dir, on_dead)
+
+
+def bare_fabric(bare: BareFabric, log_dir: Path) -> AbstractContextManager[ConsoleFabric]:
+    """A fabric on which nothing runs, up for as long as the context is entered. Raises the errors of `emul`."""
+    faults = faults_of(bare.links)
+    if bare.kind.routers:
+        return RoutedFabric(bare.built, log_dir=log_dir, faults=faults)
+    return MininetFabric(bare.built, log_dir=log_dir, faults=faults, pinning=bare.pinning)
 
 
 @contextmanager
@@ -53,7 +64,7 @@ def _routers(experiment: Experiment, log_dir: Path) -> Iterator[Up]:
         ecmp_hash=experiment.spec.routers.ecmp_hash(experiment.topology),
         unnumbered=experiment.spec.routers.unnumbered,
     ) as fabric:
-        yield Up(fabric, Routers(fabric), (), fabric.host_pid)
+        yield Up(fabric, Routers(fabric), (), fabric.host_pid, fabric)
 
 
 @contextmanager
@@ -71,7 +82,7 @@ def _switches(experiment: Experiment, log_dir: Path, on_dead: OnDead) -> Iterato
         on_dead=on_dead,
     ) as fabric:
         arrangers = [arrangement.on(fabric) for arrangement in experiment.arrangements]
-        yield Up(fabric, SteeredSwitches(fabric, experiment), arrangers, fabric.host_pid)
+        yield Up(fabric, SteeredSwitches(fabric, experiment), arrangers, fabric.host_pid, fabric)
 
 
 def _has_service(experiment: Experiment) -> bool:

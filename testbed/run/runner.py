@@ -13,12 +13,17 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from emul import sandbox
+from netmodel.printable import printable
 from testbed.analysis.kept_runs import NOT_KEPT, KeptRuns, Runs
 from testbed.analysis.observations import Observations
-from testbed.live.runs_so_far import Entry, line
+from testbed.live.runs_so_far import Entry, Happened, line
 from testbed.progress import Steps
 from testbed.run.agent_processes import AgentProcesses
-from testbed.run.bring_up import brought_up
+from testbed.run.bring_up import Up, brought_up
+from testbed.run.console.console import FabricConsole
+from testbed.run.console.service import ConsoleService
+from testbed.run.console.wire import Greeting
 from testbed.run.experiment_runs import Runner
 from testbed.run.failures import exit_status, fabric_errors
 from testbed.run.path_service import PathServices
@@ -43,12 +48,23 @@ def run_in_sandbox(
     experiment.spec.workload.check_installed()
     with fabric_errors(log_dir):
         services = PathServices(experiment, log_dir)
-        with brought_up(experiment, log_dir, services.dead_links) as up:
+        with brought_up(experiment, log_dir, services.dead_links) as up, _console(experiment, up, log_dir, tell):
             start = agents.on(up.host_pid)
             runner = Runner(experiment, up.fabric, up.switches, up.arrangers, log_dir, start, services.serving, tell)
             records = list(runner.runs(steps, runs))
             steps.now("taking the fabric down")
     return Observations(runs=records)
+
+
+def _console(experiment: Experiment, up: Up, log_dir: Path, tell: Callable[[Entry], None]) -> ConsoleService:
+    """Takes commands of the user on the fabric, and says what they change: the runs are no longer those of the spec."""
+
+    def changed(what: str) -> None:
+        print(printable(f"paralet: by hand: {what}"), file=sys.stderr, flush=True)
+        tell(Happened(f"by hand: {what}"))
+
+    greeting = Greeting(experiment.spec.name, experiment.spec.fabric, "run", str(log_dir))
+    return ConsoleService(FabricConsole(up.console_fabric, log_dir, changed), greeting, sandbox.SCRATCH_DIR)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,10 +7,11 @@ mistakes of the file, each in one sentence with its line. Nothing privileged has
 """
 
 from netmodel import SpecError
+from testbed.spec.bare_fabric import BareFabric
 from testbed.spec.checks import check
 from testbed.spec.experiment import Experiment
 from testbed.spec.fabrics import FABRICS, FabricKind, FabricName
-from testbed.spec.files import dump, load
+from testbed.spec.files import dump, dump_bare, load, load_bare
 from testbed.spec.instance import Instance, all_hosts
 from testbed.spec.placing import Job
 from testbed.spec.policies import Policy
@@ -34,6 +35,7 @@ __all__ = [
     "OF_ROUTERS",
     "SEEDS_MAX",
     "AnyTopology",
+    "BareFabric",
     "Event",
     "Experiment",
     "FabricKind",
@@ -55,5 +57,7 @@ __all__ = [
     "all_hosts",
     "check",
     "dump",
+    "dump_bare",
     "load",
+    "load_bare",
 ]

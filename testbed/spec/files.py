@@ -7,19 +7,22 @@ run` writes the spec with `dump` to a file that refers to no other file, and the
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import yaml
 from pydantic import ValidationError
 
-from netmodel import Document, Location, Mistake, SpecError, TopologySpec, is_foreign, load_topology
+from netmodel import Document, LocatedError, Location, Mistake, SpecError, TopologySpec, is_foreign, load_topology
 from testbed.conflict import Conflict
 from testbed.errors import InputError
+from testbed.spec.bare_fabric import BareFabric
 from testbed.spec.checks import examine
 from testbed.spec.experiment import Experiment
 from testbed.spec.fabrics import FabricName
 from testbed.spec.written import Spec, TopologyFile
 from testbed.workloads import PythonFiles
+
+_HasTopology = TypeVar("_HasTopology", Spec, BareFabric)
 
 _STAND_INS: dict[str, Any] = {
     "name": "unread",
@@ -52,7 +55,7 @@ def load(
     """
     document = source if isinstance(source, Document) else Document.read(source)
     spec, mistakes, unread = _read(document, PythonFiles(Path(document.file).parent) if run_code else None)
-    spec, of_topology = _with_topology(spec, Path(document.file).parent)
+    spec, of_topology = with_topology(spec, Path(document.file).parent)
     if of_topology:
         mistakes += of_topology
         unread.append(("topology",))
@@ -80,6 +83,31 @@ def load(
         raise SpecError(*own, *(mistake for mistake in mistakes if mistake.file != document.file))
     assert experiment is not None  # there are no conflicts
     return experiment
+
+
+def load_bare(file: Path, fabric: FabricName | None = None) -> BareFabric:
+    """Read the fabric of a spec, or of a topology by itself. `fabric` replaces the spec's.
+
+    Raises SpecError with all mistakes of the files.
+    """
+    if is_foreign(file):
+        return BareFabric.of(load_topology(file), fabric)
+    document = Document.read(file)
+    if not isinstance(document.data, dict) or "topology" not in document.data:
+        return BareFabric.of(document.as_model(TopologySpec).topology, fabric)
+    bare, mistakes = with_topology(document.as_model(BareFabric), file.parent)
+    if mistakes:
+        raise SpecError(*mistakes)
+    try:
+        bare.check_ports()
+    except LocatedError as error:
+        raise SpecError(*document.mistakes(error.all)) from None
+    return bare if fabric is None else bare.model_copy(update={"fabric": fabric})
+
+
+def dump_bare(bare: BareFabric) -> str:
+    """YAML that `load_bare` reads back as the same fabric from any folder."""
+    return yaml.safe_dump(bare.model_dump(mode="json", exclude_unset=True), sort_keys=False)
 
 
 def dump(spec: Spec, *, whole: bool = True) -> str:
@@ -120,7 +148,7 @@ def _read(document: Document, allowed: PythonFiles | None) -> tuple[Spec, list[M
         raise SpecError(*mistakes) from None
 
 
-def _with_topology(spec: Spec, folder: Path) -> tuple[Spec, list[Mistake]]:
+def with_topology(spec: _HasTopology, folder: Path) -> tuple[_HasTopology, list[Mistake]]:
     """The spec with a topology that is in place, and the mistakes in the file that has it."""
     if not isinstance(spec.topology, TopologyFile):
         return spec, []

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads commands from a terminal, with history and completion, or from a file or pipe."""
+
+import readline
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+from netmodel.printable import printable
+from testbed.errors import lines_of
+from testbed.run.console.console import COMMANDS, FabricConsole
+from testbed.run.console.tables import columns
+from testbed.run.console.terminal import Terminal
+
+_LEAVING = ("exit", "quit")
+
+
+def serve(console: FabricConsole, name: str) -> bool:
+    """Carry out commands until the end of the input or `exit`. Whether one that nobody typed failed."""
+    interactive = sys.stdin.isatty() and sys.stdout.isatty()
+    if interactive:
+        _complete(console)
+        # Ctrl-C reaches the program that runs too, which ends by it. Unlike SIG_IGN this is not inherited.
+        signal.signal(signal.SIGINT, lambda *_: None)
+        print(printable(f"Fabric {name} is up. `help` lists the commands, and Ctrl-D ends it."), flush=True)
+    terminal = Terminal(sys.stdout, sys.stderr, lambda argv: _run(argv, interactive))
+    failed = False
+    for line in _typed(f"{name}> ") if interactive else sys.stdin:
+        if (text := line.strip()) in _LEAVING:
+            break
+        if text == "help":
+            terminal.write(_help())
+            continue
+        try:
+            words = words_of(text, console.nodes)
+        except ValueError as error:
+            print(lines_of(error), file=sys.stderr, flush=True)
+            failed = True
+            continue
+        if words and console.run(words, terminal):
+            failed = True
+    return failed and not interactive
+
+
+def words_of(line: str, nodes: Sequence[str]) -> list[str]:
+    """The words of a command; none for an empty line or a comment.
+
+    What follows the name of a node is a command line of a shell there: pipes, quotes and `&` are the shell's. Raises
+    ValueError for a quotation without end.
+    """
+    first, _, rest = line.strip().partition(" ")
+    if first in nodes and first not in COMMANDS:
+        return ["exec", first, "sh", "-c", rest] if rest.strip() else ["exec", first]
+    return shlex.split(line, comments=True)
+
+
+def _run(argv: Sequence[str], interactive: bool) -> int:
+    """Run a program on the terminal, or without input where commands come from a file."""
+    program = subprocess.Popen(argv, stdin=None if interactive else subprocess.DEVNULL)
+    status = program.wait()
+    return status if status >= 0 else 128 - status
+
+
+def _typed(prompt: str) -> Iterator[str]:
+    """The lines that a user types. Ctrl-C drops a line, and Ctrl-D ends them."""
+    while True:
+        quiet = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            line = input(prompt)
+        except KeyboardInterrupt:
+            print(flush=True)
+            continue
+        except EOFError:
+            print(flush=True)
+            return
+        finally:
+            signal.signal(signal.SIGINT, quiet)
+        yield line
+
+
+def _complete(console: FabricConsole) -> None:
+    """Let the Tab key complete words."""
+    found: list[str] = []
+
+    def complete(incomplete: str, state: int) -> str | None:
+        if state == 0:
+            before = readline.get_line_buffer()[: readline.get_begidx()].split()
+            found[:] = [f"{word} " for word in console.completions(before, incomplete)]
+            if not before:
+                found.extend(f"{word} " for word in ("help", *_LEAVING) if word.startswith(incomplete))
+        return found[state] if state < len(found) else None
+
+    readline.set_completer(complete)
+    readline.set_completer_delims(" \t")  # a port such as leaf1:5 is one word
+    readline.parse_and_bind("tab: complete")
+
+
+def _help() -> str:
+    rows = [(command.usage, command.help) for command in COMMANDS.values()]
+    rows += [("NODE COMMAND", "a command line of a shell on a host or switch: h1 ping -c 3 h2")]
+    rows += [("help, exit", "this list; the end, as Ctrl-D")]
+    return columns(rows)
