@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
@@ -43,6 +43,7 @@ def probe() -> list[Finding]:
         _tun,
         _raw_sockets,
         _tools,
+        _host_programs,
         _os_ken,
         _kernel_datapath,
         _routers,
@@ -159,11 +160,24 @@ def _tools() -> Finding:
         "tcpdump": "tcpdump",
         "nft": "nftables",
     }
-    missing = [name for name in packages if _program(name) is None]
+    missing, remedy = _missing(packages)
     if not missing:
         return Finding("tools", True, ", ".join(packages), "")
-    needed = sorted({packages[name] for name in missing})
-    return Finding("tools", False, f"missing: {', '.join(missing)}", f"apt install {' '.join(needed)}")
+    return Finding("tools", False, f"missing: {', '.join(missing)}", remedy)
+
+
+def _host_programs() -> Finding:
+    packages = {"ping": "iputils-ping", "iperf3": "iperf3"}
+    missing, remedy = _missing(packages)
+    if not missing:
+        return Finding("programs for hosts", True, ", ".join(packages), "")
+    return Finding("programs for hosts", True, f"optional: {', '.join(missing)} missing", remedy)
+
+
+def _missing(packages: Mapping[str, str]) -> tuple[list[str], str]:
+    """The programs that are missing, and the command that installs them. packages: by program."""
+    missing = [name for name in packages if _program(name) is None]
+    return missing, f"apt install {' '.join(sorted({packages[name] for name in missing}))}"
 
 
 def _os_ken() -> Finding:

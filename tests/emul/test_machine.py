@@ -36,7 +36,7 @@ def test_missing_root_is_the_first_finding(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     which = shutil.which
-    absent = {"ovs-vswitchd", "tcpdump", "mnexec"}
+    absent = {"ovs-vswitchd", "tcpdump", "mnexec", "ping", "iperf3"}
     monkeypatch.setattr(
         machine.shutil, "which", lambda name, **kwargs: None if name in absent else which(name, **kwargs) or "/bin/true"
     )
@@ -44,6 +44,9 @@ def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.Monk
         "Open vSwitch", False, "missing: ovs-vswitchd", "apt install openvswitch-switch"
     )
     assert finding("tools") == emul.Finding("tools", False, "missing: tcpdump", "apt install tcpdump")
+    assert finding("programs for hosts") == emul.Finding(
+        "programs for hosts", True, "optional: ping, iperf3 missing", "apt install iperf3 iputils-ping"
+    )
 
 
 def test_a_container_without_raw_sockets_is_told_which_capability_it_lacks() -> None:
