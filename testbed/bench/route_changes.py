@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from emul import FabricError, LinkFault, RoutedFabric, namespaces, sandbox
-from netmodel import ROCE_PORT, Link, LinuxL4Hash, PortRef, Topology, clos, paths_of_ports
+from emul import FabricError, RoutedFabric, namespaces, sandbox
+from netmodel import ROCE_PORT, Link, LinuxL4Hash, PortRef, clos, paths_of_ports
 from netmodel import Path as Way
 from netmodel.printable import printable
+from testbed.bench import failures
+from testbed.bench.failures import Case, Routers
 from testbed.machine import this_machine
 
 PORTS = range(50_000, 50_400)
@@ -30,18 +32,6 @@ _RATE = 2_000
 _SETTLE_S = 1.0
 _NEAR, _FAR = "h1", "h3"
 """Sender and receiver, in the first and in the second pod."""
-
-Act = Callable[[RoutedFabric], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What fails, and how it comes back. dead: the links that no path has meanwhile."""
-
-    name: str
-    fail: Act
-    mend: Act
-    dead: Collection[Link]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +47,12 @@ class Change:
     others: float
 
 
-def cases(topology: Topology) -> Iterator[Case]:
+def cases(fabric: Routers) -> Iterator[Case]:
     """A failure at each tier, near and far from the sender, loud and silent, then those of routers and sessions.
 
-    topology: two pods of two leaves with one host each, by `netmodel.clos`.
+    fabric: of two pods of two leaves with one host each, by `netmodel.clos`.
     """
+    topology = fabric.topology
     far_agg = topology.peer(PortRef("core1", 2)).node
     for port, where in (
         (PortRef("leaf1", 2), "the sender's leaf to agg"),
@@ -70,38 +61,12 @@ def cases(topology: Topology) -> Iterator[Case]:
         (PortRef(far_agg, 1), "agg to the receiver's leaf"),
     ):
         link = topology.link_at(port)
-        yield Case(f"cut: {where}", _set_link(link, False), _set_link(link, True), {link})
-        yield Case(f"silent loss: {where}", _set_loss(link, 1.0), _set_loss(link, 0.0), {link})
+        yield failures.cut(fabric, link, where)
+        yield failures.silent_loss(fabric, (link.a, link.b), where, fabric.settle)
     for router in ("agg1", "core1"):
-        yield Case(f"{router} dies", _set_router(router, False), _set_router(router, True), _links(topology, router))
-    yield Case("agg1 is drained", _set_drained("agg1", True), _set_drained("agg1", False), _links(topology, "agg1"))
-    at = PortRef("leaf1", 2)
-    yield Case("reset of the session of leaf1 and agg1", lambda fabric: fabric.reset_session(at), lambda _: None, ())
-
-
-def _set_link(link: Link, up: bool) -> Act:
-    return lambda fabric: fabric.set_link(link, up)
-
-
-def _set_router(name: str, up: bool) -> Act:
-    return lambda fabric: fabric.set_router(name, up)
-
-
-def _set_drained(name: str, drained: bool) -> Act:
-    return lambda fabric: fabric.set_drained(name, drained)
-
-
-def _set_loss(link: Link, loss: float) -> Act:
-    def act(fabric: RoutedFabric) -> None:
-        for end in (link.a, link.b):
-            fabric.set_faults(end, LinkFault(loss=loss))
-        fabric.settle()
-
-    return act
-
-
-def _links(topology: Topology, router: str) -> list[Link]:
-    return [link for link in topology.links if router in (link.a.node, link.b.node)]
+        yield failures.death(fabric, router)
+    yield failures.drain(fabric, "agg1")
+    yield failures.session_reset(fabric, PortRef("leaf1", 2))
 
 
 class Stream:
@@ -165,13 +130,13 @@ def _ways(fabric: RoutedFabric) -> dict[int, Way]:
     return {port: paths[index] for port, index in zip(PORTS, taken.tolist(), strict=True)}
 
 
-def observe(fabric: RoutedFabric, act: Act, dead: Collection[Link]) -> Change:
+def observe(fabric: RoutedFabric, act: Callable[[], None], dead: Collection[Link]) -> Change:
     """Let something happen to the stream. dead: the links of the paths that have to change, before or after."""
     before = _ways(fabric)
     with Stream(fabric) as stream:
         time.sleep(_SETTLE_S)
         at_s = time.monotonic()
-        act(fabric)
+        act()
         time.sleep(_SETTLE_S)
         end_s = time.monotonic()
     after = _ways(fabric)
@@ -193,7 +158,7 @@ def main() -> int:
             tempfile.TemporaryDirectory() as logs,
             RoutedFabric(clos(2, 2, 4, 2, 1, 100_000_000), log_dir=Path(logs)) as fabric,
         ):
-            for case in cases(fabric.topology):
+            for case in cases(fabric):
                 first = _ways(fabric)
                 change = observe(fabric, case.fail, case.dead)
                 end = observe(fabric, case.mend, ())

@@ -14,6 +14,7 @@ import pytest
 from emul import MininetFabric
 from emul.openflow_app import OpenFlowAppError
 from netmodel import Flow, Link, OvsHash, PortRef, forwarding, leaf_spine, path_of
+from testbed.bench import cuts, failures
 from tests.integration.traffic import RawSender, address, receiver
 
 pytestmark = pytest.mark.sandboxed
@@ -96,6 +97,15 @@ def test_cutting_a_cut_link_has_no_effect_and_an_unknown_link_is_refused(fabric:
     fabric.set_link(cut, up=False)
     with pytest.raises(ValueError, match="has no link"):
         fabric.set_link(Link(PortRef("leaf1", 9), PortRef("spine1", 9), 1), up=False)
+
+
+def test_a_silent_loss_stops_lanes_of_ecmp_until_it_ends_and_loses_nothing(fabric: MininetFabric) -> None:
+    """Switches do not notice it, so that no lane moves."""
+    case = failures.silent_loss(fabric, [PortRef("leaf1", 2), PortRef("leaf1", 3)], "two of three uplinks", None)
+    outage = cuts.observe(fabric, case, "ecmp", settle_s=1.5)
+    assert outage.messages > 0 == outage.lost
+    assert outage.lanes > 0 == outage.moved == outage.others
+    assert outage.still_s is None
 
 
 def test_without_its_openflow_app_the_fabric_forwards_and_reports_when_it_needs_it(fabric: MininetFabric) -> None:

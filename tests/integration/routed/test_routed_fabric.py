@@ -24,7 +24,7 @@ from netmodel.flow import address_array
 from netmodel.router_plan import RouterPlan
 from sim.links import Links
 from sim.paths import hashed_paths
-from testbed.bench import route_changes
+from testbed.bench import cuts, route_changes
 from tests.integration.traffic import FRAME_OVERHEAD, PORT, RawSender, address, in_host, received, receiver
 
 LACK = lack()
@@ -278,7 +278,7 @@ def test_a_drained_router_carries_nothing_and_no_packet_is_lost(fabric: RoutedFa
 
 def test_the_bench_of_route_changes_sees_what_a_cut_loses_and_that_a_drain_loses_nothing(fabric: RoutedFabric) -> None:
     """With one of two uplinks left, the ports of the other do not move."""
-    found = {case.name: case for case in route_changes.cases(TOPOLOGY)}
+    found = {case.name: case for case in route_changes.cases(fabric)}
     cut, drain = found["cut: the sender's leaf to agg"], found["agg1 is drained"]
     change = route_changes.observe(fabric, cut.fail, cut.dead)
     assert change.others == 0
@@ -286,6 +286,14 @@ def test_the_bench_of_route_changes_sees_what_a_cut_loses_and_that_a_drain_loses
     fabric.set_link(TOPOLOGY.link_at(UPLINK), True)
     assert route_changes.observe(fabric, drain.fail, drain.dead).lost == 0
     fabric.set_drained("agg1", False)
+
+
+def test_the_bench_of_cuts_sees_lanes_move_and_nothing_lost(fabric: RoutedFabric) -> None:
+    """With one of two uplinks left, only lanes that crossed the cut link move."""
+    outage = cuts.observe(fabric, next(cuts.three_tiers(fabric)), "ecmp", settle_s=0.5)
+    assert outage.messages > 0 == outage.lost
+    assert outage.moved == outage.lanes > 0
+    assert outage.others == 0
 
 
 def test_captures_have_the_sessions_packets(fabric: RoutedFabric) -> None:
