@@ -124,8 +124,8 @@ class HappenedEvent(_Record):
     """An event of the spec: when it began and when it was complete.
 
     A cut or mended link is complete when every switch has confirmed its new routes. `sent_s` is when the path service,
-    if any, had sent hosts their new assignments. For a cut, `concerned` has the switch ports of the hosts whose data or
-    acknowledgements crossed the link just before.
+    if any, had sent hosts their new assignments. Where links end (a cut, a switch that dies, a loss of all packets),
+    `concerned` has the switch ports of the hosts whose data or acknowledgements crossed them just before.
     """
 
     what: str

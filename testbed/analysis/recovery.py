@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recovery time after a link is cut, computed from samples of the hosts' counters around the cut. No I/O."""
+"""Recovery time after links end, computed from samples of the hosts' counters around the event. No I/O."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ from testbed.analysis.observations import HappenedEvent, RunRecord, Sample
 WINDOW_S = 0.02
 """Interval over which a rate is computed, in seconds: six packets of 4 KiB at 10 Mbit/s."""
 
-_BEFORE_S = 0.3  # the usual rate is the mean over this time before the cut
+_BEFORE_S = 0.3  # the usual rate is the mean over this time before the event
 _SOON_S = 0.06  # a later stall has another cause; senders need a few packets until their windows are full
-_QUIET = 0.25  # part of the usual rate; two flows that share one link after the cut still have half each
+_QUIET = 0.25  # part of the usual rate; two flows that share one link after the event still have half each
 
 
 def stalls_s(run: RunRecord, event: HappenedEvent) -> dict[str, float]:
-    """Seconds from the cut until data arrived again, for each host port that the cut concerned.
+    """Seconds from an event until data arrived again, for each host port that it concerned.
 
     A port is quiet while its rate over `WINDOW_S` is less than a quarter of its usual rate. A port that falls quiet at
-    the cut or within 60 ms of it has recovered at the start of the first window that is not quiet. Other ports have 0.
-    Ports that stay quiet are left out. The resolution is the interval between samples.
+    the event or within 60 ms of it has recovered at the start of the first window that is not quiet. Other ports have
+    0. Ports that stay quiet are left out. The resolution is the interval between samples.
     """
     if not run.samples:
         return {}
@@ -54,8 +54,13 @@ def stalls_s(run: RunRecord, event: HappenedEvent) -> dict[str, float]:
 
 
 def recovery_s(run: RunRecord) -> list[float]:
-    """For every cut of the run, seconds until the last affected host received data again."""
-    return [max(stalls_s(run, event).values(), default=0.0) for event in run.events if event.what.startswith("cut ")]
+    """For every cut of the run, every switch that died and every silent loss that concerned a host: seconds until the
+    last such host received data again."""
+    return [
+        max(stalls_s(run, event).values(), default=0.0)
+        for event in run.events
+        if event.concerned or event.what.startswith(("cut ", "kill "))
+    ]
 
 
 def paces_bps(run: RunRecord) -> list[float]:

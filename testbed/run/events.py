@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from emul import LinkFault
-from netmodel import PortRef
+from netmodel import Link, PortRef
 from testbed.arrangements import Arranger
 from testbed.run.fabric import Fabric
 from testbed.run.switches import Switches
@@ -88,12 +88,24 @@ class FabricEvents:
             fabric.set_faults(port, fault)
 
     def concerned(self, event: Event) -> list[str]:
-        """Switch ports of the hosts that receive data across the link to be cut, or whose acknowledgements cross it."""
-        if event.cut is None:
-            return []
+        """Switch ports of the hosts that receive data across a link that ends, or whose acknowledgements cross it.
+
+        Such a link is cut, or loses all packets, or is one of a switch that dies.
+        """
         topology = self._experiment.topology
         receivers = {
             seen.flow.dst if seen.bytes >= _DATA_PACKET_BYTES * seen.packets else seen.flow.src
-            for seen in self._fabric.crossing(self._experiment.cable(event.cut), _ACTIVE_S)
+            for link in self._ending(event)
+            for seen in self._fabric.crossing(link, _ACTIVE_S)
         }
         return [str(topology.peer(topology.port_of(address))) for address in sorted(receivers)]
+
+    def _ending(self, event: Event) -> list[Link]:
+        """The links that carry no more after an event, in at least one direction."""
+        experiment = self._experiment
+        if event.cut is not None:
+            return [experiment.cable(event.cut)]
+        if event.kill is not None:
+            return experiment.killed_links([event.kill])
+        silent = [port for port, fault in faults_of(event.links or {}).items() if fault.loss >= 1]
+        return list(dict.fromkeys(map(experiment.topology.link_at, silent)))

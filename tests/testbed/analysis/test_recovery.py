@@ -55,6 +55,15 @@ def test_the_last_host_counts_and_idle_ones_do_not(some_run: RunRecord) -> None:
     assert recovery_s(run) == [pytest.approx(0.3, abs=WINDOW_S + STEP_S)]
 
 
+@pytest.mark.parametrize("what", ["kill spine1", "set leaf1:3 to loss 100 %"])
+def test_switches_that_die_and_silent_losses_have_recovery_times_too(some_run: RunRecord, what: str) -> None:
+    run = sampled(some_run, halting(0.3))
+    event = run.events[0].model_copy(update={"what": what})
+    mend = HappenedEvent(what="mend leaf1:3", at_s=2.0, done_s=2.0)
+    run = run.model_copy(update={"events": [event, mend]})
+    assert recovery_s(run) == [pytest.approx(0.3, abs=WINDOW_S + STEP_S)]
+
+
 def test_a_flow_without_a_stall_has_no_recovery_time(some_run: RunRecord) -> None:
     assert recovery_s(sampled(some_run, halting(0.0), halting(0.0, 0.5))) == [0.0]
 

@@ -108,8 +108,21 @@ def test_events_happen_on_time_and_links_are_mended_at_the_end(tmp_path: Path) -
     setting = "set leaf2:3 to delay 2000 us; set leaf2:4 to marks above 40,000 B"
     for record in records:
         assert [event.what for event in record.events] == ["cut leaf1:3", setting, "mend leaf1:4"]
-        assert [event.concerned for event in record.events] == [["leaf2:1"], [], []]
+        assert [event.concerned for event in record.events] == [["leaf2:1"], [], []]  # a delay ends nothing
         assert 0 <= record.events[0].at_s <= record.events[0].done_s <= record.events[1].done_s
+
+
+def test_a_silent_loss_concerns_the_hosts_whose_data_cross_the_link(tmp_path: Path) -> None:
+    events = [
+        {"at_s": 0.0, "links": {"leaf2:3": {"loss": "100 %"}, "spine1:2": {"loss": "100 %"}}},
+        {"at_s": 0.01, "links": {"leaf2:3": {"loss": "99 %"}, "spine1:2": {}}},
+    ]
+    workload = {"kind": "ring_allreduce", "bytes": 40_000_000}
+    made = on_loopback(experiment(tmp_path, events=events, workload=workload, seeds=1))
+    with Steps(1) as steps:
+        records = list(runner_on(made, tmp_path / "logs", TCP_AGENT, FakeFabric(made)).runs(steps))
+    for record in records:
+        assert [event.concerned for event in record.events] == [["leaf2:1"], []]
 
 
 def test_an_event_that_fails_ends_the_run(tmp_path: Path) -> None:
