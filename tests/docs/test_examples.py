@@ -68,6 +68,9 @@ def test_command_works_as_shown(command: Command, tmp_path: Path) -> None:
                 assert not word.startswith("experiments/") or (ROOT / word).is_file()
             if ">" in arguments:
                 arguments = arguments[: arguments.index(">")]
+            if "--output" in arguments:
+                place = arguments.index("--output") + 1
+                arguments[place] = str(tmp_path / arguments[place])
             modelled = arguments[0] == "run" and re.search(" experiments/.* --fabric fluid", command.text)
             if arguments[0] in ("plan", "sweep") or modelled:  # results of earlier ones must not be used
                 arguments += ["--results", str(tmp_path)]

@@ -105,10 +105,11 @@ NEEDS = {
     ("predict", "h1", "h5", "--topology", DEMO): ("models", "paralet predict"),
     ("report", "results/demo"): ("models", "paralet report"),
     ("run", DEMO): ("models", "paralet run"),
+    ("shell", DEMO): ("models", "paralet shell"),
     ("sweep", DEMO): ("models", "paralet sweep"),
     ("top", "--json", "--count", "1", "--topology", DEMO): ("models", "the load of links"),
 }
-IN_THE_BASE = {"doctor", "nccl", "plugin", "probe", "stat"}
+IN_THE_BASE = {"capture", "doctor", "exec", "inspect", "link", "nccl", "plugin", "probe", "stat"}
 
 
 def test_every_command_is_in_the_base_or_needs_an_extra() -> None:
@@ -152,6 +153,13 @@ def test_the_base_probes_paths(installs: Path) -> None:
     done = paralet(install(installs), "probe", "127.0.0.2", "--from", "127.0.0.1", "--ports", "2", "--json")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "paralet: 127.0.0.2 is this host: no router is on the way\n"
+
+
+def test_the_base_looks_into_fabrics(installs: Path) -> None:
+    for words in (("exec", "h1", "--", "true"), ("capture", "leaf1:1"), ("link", "leaf1", "spine1", "down")):
+        done = paralet(install(installs), *words)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert done.stderr.startswith("paralet: no fabric of this user is up: "), done.stderr
 
 
 def test_the_base_watches_devices(installs: Path) -> None:
