@@ -245,16 +245,6 @@ def _check_paths(experiment: Experiment, policy: Policy, found: Findings, index:
             Instance(experiment, seed).routes(policy)
     except ValueError as error:
         found.add(Conflict(str(error), "policies", index, "policy" if policy.uplinks is None else "uplinks"))
-    if policy.transport == "tcp":
-        first = Instance(experiment, experiment.seeds[0])
-        pairs = {(transfer.src, transfer.dst) for transfer in first.transfers}
-        mutual = min((pair for pair in pairs if pair[::-1] in pairs), default=None)
-        if mutual is not None and policy.planned(first.placed, list(first.planned())):
-            said = (
-                f"ranks {mutual[0]} and {mutual[1]} send to each other, and over TCP two ranks cannot both pin the "
-                "ports of their lanes then; use policy ecmp, or transport paralet"
-            )
-            found.add(Conflict(said, "policies", index, "transport"))
     try:
         _check_planner(experiment, policy)
     except ValueError as error:

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices whose lanes are TCP connections."""
 
+import os
 import re
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
-from hostlib import Device, DeviceError, Faults, TransportError
+from hostlib import Device, DeviceError, Faults, TransportError, local_interfaces
+
+from . import crossing_process
 
 A = "127.0.0.1"
 B = "127.0.0.2"
@@ -38,3 +45,32 @@ def test_a_congestion_control_that_the_kernel_lacks_is_named() -> None:
     sentence = "this kernel has no TCP congestion control 'nonesuch', or does not allow it; it has: "
     with pytest.raises(DeviceError, match=f"^{re.escape(sentence)}.*reno"):
         Device(A, backend="tcp", tcp_congestion="nonesuch")
+
+
+@pytest.mark.parametrize("addresses", [(A, B), ("::1", "::1")], ids=["ipv4", "ipv6"])
+def test_processes_that_connect_to_each_other_at_once_can_both_pin_their_lanes(addresses: tuple[str, str]) -> None:
+    if any(address not in {own for _, own, _ in local_interfaces()} for address in addresses if ":" in address):
+        pytest.skip("the loopback interface has no address ::1")
+    rounds = 20
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, crossing_process.__file__, own, peer, str(rounds)],
+                    env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            for own, peer in (addresses, addresses[::-1])
+        ]
+        for number in range(rounds):
+            handles = [process.stdout.readline() for process in processes if process.stdout is not None]
+            order = (0, 1) if number % 2 else (1, 0)
+            for index in order:
+                into = processes[index].stdin
+                assert into is not None
+                into.write(handles[1 - index])
+                into.flush()
+        assert [process.wait(60) for process in processes] == [0, 0]

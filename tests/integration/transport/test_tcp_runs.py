@@ -17,11 +17,12 @@ from tests.integration.paralet import run
 SPEC: dict[str, Any] = {
     "name": "over-tcp",
     "topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "20 Mbit/s"}},
-    "workload": {"kind": "ring_allreduce", "bytes": 524288},
+    "workload": {"kind": "pairwise_alltoall", "bytes": 524288},  # ranks send to each other, also over pinned lanes
     "placement": {"rule": "cross_leaf", "ranks": 4},
     "seeds": 1,
 }
-PAIRS = 4
+PAIRS = 8
+"""Ordered pairs of ranks on different leaves."""
 
 
 def over_tcp(name: str, **options: Any) -> dict[str, Any]:

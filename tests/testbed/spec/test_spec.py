@@ -169,13 +169,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         r"policies\[0\].transport: links damage packets of RoCEv2 only",
     ),
     (
-        {
-            "workload": {"kind": "pairwise_alltoall", "bytes": 8000},
-            "policies": [{"name": "a", "policy": "pinned", "transport": "tcp"}],
-        },
-        r"policies\[0\].transport: ranks \d and \d send to each other, and over TCP",
-    ),
-    (
         {"policies": [{"name": "a", "policy": "ecmp", "transport": "tcp", "congestion_control": "delay"}]},
         r"policies\[0\].congestion_control: it is for transport paralet on fabrics mininet and routed",
     ),

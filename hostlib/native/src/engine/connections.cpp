@@ -134,6 +134,36 @@ handshake::Endpoint Connections::endpoint(const Peer& peer) const {
   return out;
 }
 
+bool Connections::comes_first(const handshake::Hello& hello) const {
+  if (!listeners_.token_matches(hello.listener, hello.token)) return false;
+  const handshake::Endpoint& theirs = hello.endpoint;
+  return std::ranges::any_of(peers_.all, [this, &theirs](const auto& peer) {
+    return peer->initiator && peer->state == Peer::State::kConnecting && peer->device == theirs.device &&
+           peer->address == theirs.address &&
+           std::pair(peer->lanes.size(), context_.guid) > std::pair(theirs.qps.size(), theirs.device);
+  });
+}
+
+/// Connections that wait for set-ups of this device's own to the device of `peer`, which has connected at the same
+/// time, use `peer`. With lanes of both set-ups each source port would be needed twice.
+void Connections::take_over(Peer& peer) {
+  for (std::size_t i = 0; i < peers_.all.size(); ++i) {
+    Peer& own = *peers_.all[i];
+    if (!own.initiator || own.state != Peer::State::kConnecting ||
+        !Peers::serves(peer, own.device, own.address, own.lanes.size(), context_.guid)) {
+      continue;
+    }
+    for (const auto& connection : std::exchange(own.until_set_up().waiting, {})) {
+      if (connection->state != Connection::State::kConnecting) continue;
+      --own.connections;
+      ++peer.connections;
+      connection->peer = &peer;
+      send_connect(peer, *connection);
+    }
+    events_.fail_peer(own, Failure::kClosed, "its device has connected at the same time");
+  }
+}
+
 Peer* Connections::welcome(std::unique_ptr<Channel>& channel, const IpAddress& from, const handshake::Hello& hello) {
   if (!listeners_.token_matches(hello.listener, hello.token)) {
     channel->send(handshake::Refuse{"nobody listens there any more, or the handle is wrong"});
@@ -173,6 +203,7 @@ Peer* Connections::welcome(std::unique_ptr<Channel>& channel, const IpAddress& f
     peer.eager = offered && takes_offers(welcome.endpoint.ece);
     if (peer.eager) welcome.endpoint.ece.options |= kEagerMessages;
     frames_.send_on(peer.first_channel(), welcome);
+    take_over(peer);
   };
   set_up_.create_qps(peer, [this, &peer, remote = hello.endpoint, welcomed]()
                                PARALET_REQUIRES(progress_lock) { set_up_.connect_qps(peer, remote, welcomed); });

@@ -42,6 +42,10 @@ class Connections {
   std::shared_ptr<Connection> connect(const handshake::Handle& target, unsigned lanes) PARALET_REQUIRES(progress_lock);
   /// Starts a connection that has no peer, for the first time or again.
   void start(const std::shared_ptr<Connection>& connection) PARALET_REQUIRES(progress_lock);
+  /// Whether a hello crosses one of this device's own to the same device, and that one decides: its side takes this
+  /// set-up back once the other is done (`take_over`), so its hello waits. The hello with more QPs decides, of two with
+  /// as many that of the higher GUID.
+  [[nodiscard]] bool comes_first(const handshake::Hello& hello) const PARALET_REQUIRES(progress_lock);
   /// Makes an incoming channel, `from` this address, a peer if its hello has a listener's token. nullptr when it is
   /// refused.
   Peer* welcome(std::unique_ptr<Channel>& channel, const IpAddress& from, const handshake::Hello& hello)
@@ -57,6 +61,7 @@ class Connections {
   [[nodiscard]] handshake::Endpoint endpoint(const Peer& peer) const PARALET_REQUIRES(progress_lock);
   Peer* start_peer(Connection& connection) PARALET_REQUIRES(progress_lock);
   [[nodiscard]] std::uint32_t path_mtu_to(std::span<const IpAddress> members) const PARALET_REQUIRES(progress_lock);
+  void take_over(Peer& peer) PARALET_REQUIRES(progress_lock);
   void send_connect(Peer& peer, const Connection& connection) PARALET_REQUIRES(progress_lock);
 
   Context& context_;

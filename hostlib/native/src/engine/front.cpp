@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -202,14 +203,30 @@ void Front::on_incoming(Channel& channel, std::uint32_t events) {
   const auto frames = serve(channel, events);
   if (frames.empty() && !channel.closed()) return;
   Incoming incoming = parts_.listeners.take(fd);
-  if (incoming.channel->closed()) return;
+  if (incoming.channel->closed() || incoming.hello) return;  // gone, or spoke before the welcome
   Peer* peer = nullptr;
   if (const auto* hello = std::get_if<handshake::Hello>(&frames.front())) {
+    if (parts_.connections.comes_first(*hello)) {
+      incoming.hello = std::make_unique<handshake::Hello>(*hello);
+      parts_.listeners.hold(std::move(incoming));
+      return;
+    }
     peer = parts_.connections.welcome(incoming.channel, incoming.address, *hello);
   } else if (const auto* joining = std::get_if<handshake::Join>(&frames.front())) {
     peer = parts_.members.join(incoming.channel, incoming.address, *joining);
   }
   if (peer != nullptr) on_frames(*peer, {frames.begin() + 1, frames.end()});
+}
+
+/// Hellos that waited for a set-up of this device's own, which has ended without use for them.
+void Front::welcome_held() {
+  for (Incoming& incoming : parts_.listeners.take_held()) {
+    if (parts_.connections.comes_first(*incoming.hello)) {
+      parts_.listeners.hold(std::move(incoming));
+    } else {
+      parts_.connections.welcome(incoming.channel, incoming.address, *incoming.hello);
+    }
+  }
 }
 
 void Front::on_channel_event(int fd, std::uint32_t events) {
@@ -316,6 +333,7 @@ void Front::housekeeping(Nanos t) {
     if (!peer.dead()) busy = keep_peer(peer, t) || busy;
   }
   parts_.listeners.tick(t);
+  welcome_held();
   parts_.ports.report_traffic(t);
   parts_.ends.reap(t);
   parts_.observation.tick(t);

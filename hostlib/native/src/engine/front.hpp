@@ -76,6 +76,7 @@ class Front final : public PeerEvents {
   void on_control_record(Peer& peer, std::span<const std::byte> bytes) PARALET_REQUIRES(progress_lock);
   std::vector<handshake::Frame> serve(Channel& channel, std::uint32_t events) PARALET_REQUIRES(progress_lock);
   void on_incoming(Channel& channel, std::uint32_t events) PARALET_REQUIRES(progress_lock);
+  void welcome_held() PARALET_REQUIRES(progress_lock);
   void on_channel_event(int fd, std::uint32_t events) PARALET_REQUIRES(progress_lock);
   void on_frames(Peer& peer, const std::vector<handshake::Frame>& frames) PARALET_REQUIRES(progress_lock);
 

@@ -105,7 +105,7 @@ bool Listeners::on_readable(int fd) {
     auto channel = std::make_unique<Channel>(std::move(accepted), context_.options.retry_time);
     sockets_.watch(channel->fd(), false);
     incoming_.push_back(
-        {std::move(channel), from.address(), now() + std::max(kLeastHelloTime, context_.options.retry_time)});
+        {std::move(channel), from.address(), now() + std::max(kLeastHelloTime, context_.options.retry_time), nullptr});
   }
 }
 
@@ -118,6 +118,16 @@ Incoming Listeners::take(int fd) {
   const auto found = std::ranges::find(incoming_, fd, [](const Incoming& incoming) { return incoming.channel->fd(); });
   Incoming out = std::move(*found);
   incoming_.erase(found);
+  return out;
+}
+
+std::vector<Incoming> Listeners::take_held() {
+  std::vector<Incoming> out;
+  std::erase_if(incoming_, [&out](Incoming& incoming) {
+    const bool held = incoming.hello != nullptr;
+    if (held) out.push_back(std::move(incoming));
+    return held;
+  });
   return out;
 }
 

@@ -40,11 +40,13 @@ class Listener {
   bool warned_ PARALET_GUARDED_BY(mutex_) = false;  ///< the user knows that a host has too many in it
 };
 
-/// A TCP connection whose first frame has not come yet.
+/// A TCP connection whose first frame has not come yet, or is a hello that waits for a set-up of this device's own
+/// (Connections::comes_first).
 struct Incoming {
   std::unique_ptr<Channel> channel;
   IpAddress address;
-  Nanos until = 0;  ///< deadline of the frame
+  Nanos until = 0;  ///< deadline of the frame, and of the wait
+  std::unique_ptr<handshake::Hello> hello;
 };
 
 /// The listeners of a device, the TCP sockets on which it listens, and the connections that have come there.
@@ -72,6 +74,10 @@ class Listeners {
   [[nodiscard]] Channel* incoming(int fd) const PARALET_REQUIRES(progress_lock);
   /// Removes it from those that wait.
   Incoming take(int fd) PARALET_REQUIRES(progress_lock);
+  /// Keeps it, with its hello, until `take_held` or its deadline.
+  void hold(Incoming&& incoming) PARALET_REQUIRES(progress_lock) { incoming_.push_back(std::move(incoming)); }
+  /// Removes those with a hello.
+  std::vector<Incoming> take_held() PARALET_REQUIRES(progress_lock);
   /// Periodic: forgets TCP connections whose first frame does not come, and listens again after a pause.
   void tick(Nanos now) PARALET_REQUIRES(progress_lock);
   /// Forgets all incoming TCP connections.

@@ -19,15 +19,20 @@ Peer& Peers::add(const IpAddress& address, const handshake::Guid& device, std::s
   return peer;
 }
 
+bool Peers::serves(const Peer& peer, const handshake::Guid& device, const IpAddress& address, std::size_t lanes,
+                   const handshake::Guid& own) {
+  // Compare the address too: a peer may claim any GUID.
+  if (peer.dead() || peer.device != device || peer.address != address) return false;
+  // Its hello may have come from another member than 0, whose address it only claimed.
+  if (peer.fusion && !peer.initiator && !peer.fusion->address_proven()) return false;
+  // A peer that the other side opened can be used too, unless it is the accepting half of this device's connection to
+  // itself.
+  return peer.lanes.size() >= lanes && (peer.initiator || device != own);
+}
+
 Peer* Peers::find(const handshake::Handle& target, unsigned lanes, const handshake::Guid& own) const {
   for (const auto& peer : all) {
-    // Compare the address too: a peer may claim any GUID.
-    if (peer->dead() || peer->device != target.device || peer->address != target.address) continue;
-    // Its hello may have come from another member than 0, whose address it only claimed.
-    if (peer->fusion && !peer->initiator && !peer->fusion->address_proven()) continue;
-    // A peer that the other side opened can be used too, unless it is the accepting half of this device's connection to
-    // itself.
-    if (peer->lanes.size() >= lanes && (peer->initiator || target.device != own)) return peer.get();
+    if (serves(*peer, target.device, target.address, lanes, own)) return peer.get();
   }
   return nullptr;
 }

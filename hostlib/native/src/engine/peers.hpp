@@ -19,7 +19,10 @@ namespace paralet {
 struct Peers {
   Peer& add(const IpAddress& address, const handshake::Guid& device, std::size_t lanes,
             std::unique_ptr<Channel> channel) PARALET_REQUIRES(progress_lock);
-  /// The peer that a handle names and that has as many lanes; nullptr when there is none. `own`: this device.
+  /// Whether connections to this device at this address, over as many lanes, can use the peer. `own`: this device.
+  [[nodiscard]] static bool serves(const Peer& peer, const handshake::Guid& device, const IpAddress& address,
+                                   std::size_t lanes, const handshake::Guid& own) PARALET_REQUIRES(progress_lock);
+  /// The peer that a handle names and that has as many lanes; nullptr when there is none.
   [[nodiscard]] Peer* find(const handshake::Handle& target, unsigned lanes, const handshake::Guid& own) const
       PARALET_REQUIRES(progress_lock);
   /// nullptr for a name that is not known, or no longer: Close and Closed may cross.
