@@ -116,6 +116,9 @@ class Device:
         S is between 16 KiB and 2 MiB; with ``soft`` and ``tcp`` S is 2 MiB.
     ``mice_bytes``
         Messages up to this size are one flowlet on one lane; at most 2 GiB. None: one packet.
+    ``eager_bytes``
+        For ``soft`` and ``tcp``: messages up to this size, at most 16 KiB, may go before their receive is advertised,
+        once 8 in a row were that short. 0: none does, from either side.
     ``congestion_control``
         For ``soft``: the law that sets the windows of lanes. ``delay`` follows queueing delay, congestion marks and
         losses. ``fixed_window`` keeps ``window_packets`` in flight whatever happens; it is for comparison.
@@ -199,6 +202,7 @@ class Device:
         base_rtt_s: float | None = None,
         flowlet_bytes: int | None = None,
         mice_bytes: int | None = None,
+        eager_bytes: int = 16_384,
         congestion_control: CongestionControl = "delay",
         tcp_congestion: str | None = None,
         window_packets: int | None = None,

@@ -181,6 +181,12 @@ class Messages:
     receives: int
     receive_bytes: int
     failed: int
+    eager_sends: int
+    """Messages sent eagerly, before their receive was advertised or in place of a WRITE to it."""
+    eager_kept: int
+    """Eager messages received before their receive was posted, and kept for it."""
+    eager_waits: int
+    """Short messages that waited for a receive because the peer had not given credits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ def test_the_variables_are_those_of_the_plugin() -> None:
         ("PARALET_LINE_RATE", "250000kbit/s", "line_rate_bps", 2.5e8),
         ("PARALET_FLOWLET_BYTES", "1.5MiB", "flowlet_bytes", 3 * 2**19),
         ("PARALET_MICE_BYTES", "0", "mice_bytes", 0),
+        ("PARALET_EAGER_BYTES", "8KiB", "eager_bytes", 8192),
         ("PARALET_RETRY_TIME", "1.5s", "retry_time_s", 1.5),
         ("PARALET_BUSY_POLL", "0", "busy_poll_s", 0.0),
         ("PARALET_MIN_TIMEOUT", "67ms", "min_timeout_s", 0.067),

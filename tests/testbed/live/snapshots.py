@@ -30,7 +30,7 @@ def device(*lanes: LaneSnapshot, time_s: float = 0.0, address: str = "10.0.0.1",
         "line_rate_bps": None,
         "connections": 3,
         "peers": 1,
-        "messages": Messages(1, 2, 3, 4, 5),
+        "messages": Messages(1, 2, 3, 4, 5, 6, 7, 8),
         "discards": Discards(1, 2, 3, 4, 5, 6, 7),
         "path_client": None,
     }

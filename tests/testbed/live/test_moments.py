@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from hostlib.stats import Messages, PathClient, Survey
+from hostlib.stats import PathClient, Survey
 from netmodel import OvsHash, leaf_spine
 from testbed.live.events import events
 from testbed.live.fabric_view import FabricView
@@ -38,7 +38,9 @@ def test_the_history_of_a_lane_survives_its_move_and_not_its_end() -> None:
 def test_events_are_moves_timeouts_failures_and_path_services() -> None:
     before = device(lane(0), lane(1), lane(2), path_client=CLIENT)
     lanes = (lane(0, port=60_000, qpn=7, timeouts=9), lane(1, timeouts=1), lane(2), lane(3, timeouts=4))
-    now = replace(before, lanes=lanes, messages=Messages(1, 2, 3, 4, 7), path_client=replace(CLIENT, connected=False))
+    now = replace(
+        before, lanes=lanes, messages=replace(before.messages, failed=7), path_client=replace(CLIENT, connected=False)
+    )
     assert list(events(survey(before), survey(now))) == [
         "10.0.0.1 lane 0 to 10.0.0.2 moved from port 50000 to 60000",  # the new QP's timeouts are not new
         "10.0.0.1 lane 1 to 10.0.0.2 timed out",

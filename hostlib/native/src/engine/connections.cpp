@@ -56,7 +56,7 @@ void Connections::start(const std::shared_ptr<Connection>& connection) {
   if (!fresh) return;
   set_up_.create_qps(*peer, [this, peer, target]() PARALET_REQUIRES(progress_lock) {
     handshake::Hello hello{.listener = target.listener, .token = target.token, .endpoint = endpoint(*peer)};
-    peer->eager = takes_offers(hello.endpoint.ece);  // if the welcome says so too
+    peer->eager = eager() && takes_offers(hello.endpoint.ece);  // if the welcome says so too
     if (peer->eager) hello.endpoint.ece.options |= kEagerMessages;
     frames_.send(*peer, hello);
   });
@@ -197,7 +197,7 @@ Peer* Connections::welcome(std::unique_ptr<Channel>& channel, const IpAddress& f
   for (const handshake::Endpoint::Member& other : further) addresses.push_back(other.address);
   peer.path_mtu = path_mtu_to(addresses);
   if (!further.empty()) peer.fuse(shard_.backend().members(), start).token = hello.endpoint.join;
-  const bool offered = offers_eager(hello.endpoint.ece);
+  const bool offered = eager() && offers_eager(hello.endpoint.ece);
   const auto welcomed = [this, &peer, offered]() PARALET_REQUIRES(progress_lock) {
     handshake::Welcome welcome{endpoint(peer)};
     peer.eager = offered && takes_offers(welcome.endpoint.ece);

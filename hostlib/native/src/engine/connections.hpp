@@ -62,6 +62,9 @@ class Connections {
   Peer* start_peer(Connection& connection) PARALET_REQUIRES(progress_lock);
   [[nodiscard]] std::uint32_t path_mtu_to(std::span<const IpAddress> members) const PARALET_REQUIRES(progress_lock);
   void take_over(Peer& peer) PARALET_REQUIRES(progress_lock);
+
+  /// Whether this side sends and takes eager messages.
+  [[nodiscard]] bool eager() const { return context_.options.eager_bytes > 0; }
   void send_connect(Peer& peer, const Connection& connection) PARALET_REQUIRES(progress_lock);
 
   Context& context_;

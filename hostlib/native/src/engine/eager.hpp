@@ -29,10 +29,12 @@ class EagerSends {
   /// trip.
   static constexpr unsigned kShortRun = 8;
 
-  /// The application sends a message.
-  void note(std::uint64_t bytes) { run_ = bytes <= kMostEagerBytes ? std::min(run_ + 1, kShortRun + 1) : 0; }
+  /// The application sends a message. `most`: the bytes of a short one.
+  void note(std::uint64_t bytes, std::uint64_t most) { run_ = bytes <= most ? std::min(run_ + 1, kShortRun + 1) : 0; }
   /// Whether the message that `note` was told of last may go eagerly.
-  [[nodiscard]] bool allowed() const { return run_ > kShortRun && sent_ - done_ < kEagerCredits; }
+  [[nodiscard]] bool allowed() const { return in_run() && has_credit(); }
+  /// Whether only credits are missing.
+  [[nodiscard]] bool lacks_credit() const { return in_run() && !has_credit(); }
   /// The number of the next eager message, which goes. The peer then holds its advertisements back.
   std::uint32_t next() {
     asked_ = false;
@@ -50,6 +52,9 @@ class EagerSends {
   [[nodiscard]] std::uint32_t sent() const { return sent_; }
 
  private:
+  [[nodiscard]] bool in_run() const { return run_ > kShortRun; }
+  [[nodiscard]] bool has_credit() const { return sent_ - done_ < kEagerCredits; }
+
   std::uint32_t sent_ = 0;  ///< eager messages and asks
   std::uint32_t done_ = 0;  ///< of these, as the peer has said
   unsigned run_ = 0;        ///< short messages in a row

@@ -12,6 +12,7 @@
 #include "backend/backend.hpp"
 #include "backend/congestion_laws.hpp"
 #include "base/interfaces.hpp"
+#include "engine/eager.hpp"
 #include "path_client/options.hpp"
 #include "wire/wire.hpp"
 
@@ -236,6 +237,10 @@ std::vector<Option> make_options() {
       {"mice_bytes", "PARALET_MICE_BYTES", kBytes, IntegerBounds{0, kMaxWriteBytes}, "one packet",
        "Messages up to this size are one flowlet on one lane.",
        PARALET_FIELD(mice_bytes)},
+      {"eager_bytes", "PARALET_EAGER_BYTES", kBytes, IntegerBounds{0, kMostEagerBytes}, nullptr,
+       "For backends soft and tcp: messages up to this size may go before their receive is advertised, once 8 in a row "
+       "were that short. 0: none does, from either side.",
+       PARALET_FIELD(eager_bytes)},
       {"congestion_control", "PARALET_CONGESTION_CONTROL", kChoice, congestion_laws(), nullptr,
        "For backend soft: the law that sets the windows of lanes. delay: follows queueing delay, congestion marks and "
        "losses. fixed_window: window_packets at all times, to compare other laws with.",

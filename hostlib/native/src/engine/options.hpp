@@ -51,6 +51,7 @@ struct DeviceOptions {
   std::optional<Nanos> base_rtt;                ///< nothing: measured; congestion control limits it
   std::optional<std::uint64_t> flowlet_bytes;   ///< nothing: S = 4 BDP / m
   std::optional<std::uint64_t> mice_bytes;      ///< messages up to this size are one flowlet; nothing: one path MTU
+  std::uint64_t eager_bytes = 16'384;           ///< messages up to this size may go eagerly; 0: none, either way
   std::string congestion_control = "delay";     ///< of soft: a name of congestion_laws()
   std::string tcp_congestion;                   ///< of tcp: a congestion control of the kernel; empty: its default
   std::optional<std::uint32_t> window_packets;  ///< for law fixed_window; nothing: 64

@@ -121,6 +121,7 @@ void Receives::take(Connection& connection, const InOrder& message) {
   Request* receive = connection.receives.front();
   while (receive != nullptr && !may_take(*receive)) receive = receive->next;
   if (receive == nullptr) {
+    results_.count(&MessageCounters::eager_kept);
     connection.eager_arrivals.keep({.advertised = message.advertised,
                                     .tag = message.tag,
                                     .lane = message.lane,

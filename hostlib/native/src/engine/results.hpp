@@ -38,6 +38,8 @@ class Results {
   void fail(Request& request, Failure failure, const std::string& error) PARALET_REQUIRES(progress_lock);
   /// For a request without memory registered for it alone. Any thread.
   void report_failure(Request& request, Failure failure, const std::string& error);
+  /// One more of what `finish` and `fail` do not count.
+  void count(std::uint64_t MessageCounters::*counter) PARALET_REQUIRES(progress_lock) { ++(messages_.*counter); }
   [[nodiscard]] MessageCounters counters() const PARALET_REQUIRES(progress_lock);
 
  private:

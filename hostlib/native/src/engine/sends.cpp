@@ -14,13 +14,14 @@ namespace paralet {
 
 void Sends::start(std::shared_ptr<Request> request) {
   Connection& connection = *request->connection;
-  connection.eager_sends.note(request->length);
+  connection.eager_sends.note(request->length, context_.options.eager_bytes);
   if (connection.peer->eager && connection.sends.empty() && connection.eager_sends.allowed() && send_eagerly(request)) {
     return;
   }
   connection.sends.push_back(std::move(request));
   if (!connection.advertised.empty()) match(connection);
   if (connection.sends.empty()) return;
+  if (connection.peer->eager && connection.eager_sends.lacks_credit()) results_.count(&MessageCounters::eager_waits);
   if (const auto number = connection.eager_sends.ask()) advertisements_.ask(connection, *number);
 }
 
@@ -63,6 +64,7 @@ bool Sends::send_eagerly(const std::shared_ptr<Request>& request) {
   lane.outstanding_bytes += bytes;
   shard_.post(lane, {.kind = WorkKind::kSend, .cookie = cookie_of(*copy), .data = message, .length = bytes});
   request->bytes = request->length;
+  results_.count(&MessageCounters::eager_sends);
   results_.finish(*request);
   return true;
 }

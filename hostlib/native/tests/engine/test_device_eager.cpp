@@ -194,6 +194,54 @@ TEST_CASE("what a receiver keeps for receives to come is bounded, and a message 
   }
 }
 
+TEST_CASE("a connection without credits holds up no other, and its own messages keep their order") {
+  DevicePair pair;
+  const Joined full(pair.a, pair.b);
+  const Joined other(pair.a, pair.b);
+  run_short(full);
+  run_short(other);
+  const auto ahead = send_ahead(full, kEagerCredits - 1);
+  CHECK(eventually([&] { return pair.b.counters().messages.eager_kept == ahead.size(); }));
+  std::vector<MessagePtr> waiting;
+  for (std::uint32_t i = 0; i < 5; ++i) waiting.push_back(full.send(random_fill(200 + i, 8), 9));
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    const auto sent = other.send(random_fill(i, 8));
+    const auto received = other.receive(Bytes(8));
+    require_done(sent);
+    require_done(received);
+    CHECK(received->memory == random_fill(i, 8));
+  }
+  CHECK(std::ranges::all_of(waiting, [](const auto& send) { return send->state == State::kPending; }));
+  CHECK(pair.a.counters().messages.eager_waits == waiting.size());
+  for (std::uint32_t i = 0; i < waiting.size(); ++i) {
+    const auto received = full.receive(Bytes(8), 9);
+    require_done(received);
+    require_done(waiting[i]);
+    CHECK(received->memory == random_fill(200 + i, 8));
+  }
+}
+
+/// Messages that go eagerly, of 60 short ones each way.
+std::pair<std::uint64_t, std::uint64_t> eager_of(std::uint64_t most_of_a, std::uint64_t most_of_b) {
+  DeviceOptions of_a = options(kA);
+  DeviceOptions of_b = options(kB);
+  of_a.eager_bytes = most_of_a;
+  of_b.eager_bytes = most_of_b;
+  Device a(of_a);
+  Device b(of_b);
+  const Joined joined(a, b);
+  for (unsigned i = 0; i < 60; ++i) joined.check(100);
+  return {a.counters().messages.eager_sends, b.counters().messages.eager_sends};
+}
+
+TEST_CASE("a device that has eager messages turned off, or an older one, neither gets nor sends any") {
+  CHECK(eager_of(0, kMostEagerBytes) == std::pair<std::uint64_t, std::uint64_t>(0, 0));
+  CHECK(eager_of(kMostEagerBytes, 0) == std::pair<std::uint64_t, std::uint64_t>(0, 0));
+  const auto [there, back] = eager_of(kMostEagerBytes, 99);
+  CHECK(there == 60 - EagerSends::kShortRun);
+  CHECK(back == 0);  // its messages are longer than it sends eagerly
+}
+
 TEST_CASE("a message that was sent before a close is received after it") {
   DevicePair pair;
   const Joined joined(pair.a, pair.b);

@@ -18,22 +18,32 @@ using ArrivalVerdict = EagerArrivals::Verdict;
 /// A side that has just sent enough short messages.
 EagerSends after_short_messages() {
   EagerSends sends;
-  for (unsigned i = 0; i <= EagerSends::kShortRun; ++i) sends.note(kMostEagerBytes);
+  for (unsigned i = 0; i <= EagerSends::kShortRun; ++i) sends.note(kMostEagerBytes, kMostEagerBytes);
   return sends;
 }
 
 TEST_CASE("eager sends: only after a run of short messages, which a long one ends") {
   EagerSends sends;
   for (unsigned i = 0; i < EagerSends::kShortRun; ++i) {
-    sends.note(0);
+    sends.note(0, kMostEagerBytes);
     CHECK_FALSE(sends.allowed());
   }
-  sends.note(kMostEagerBytes);
+  sends.note(kMostEagerBytes, kMostEagerBytes);
   CHECK(sends.allowed());
-  sends.note(kMostEagerBytes + 1);
+  sends.note(kMostEagerBytes + 1, kMostEagerBytes);
   CHECK_FALSE(sends.allowed());
-  sends.note(8);
+  sends.note(8, kMostEagerBytes);
   CHECK_FALSE(sends.allowed());
+}
+
+TEST_CASE("eager sends: what a short message is can be set") {
+  constexpr std::uint64_t kMost = 100;
+  EagerSends sends;
+  for (unsigned i = 0; i <= EagerSends::kShortRun; ++i) sends.note(kMost, kMost);
+  CHECK(sends.allowed());
+  sends.note(kMost + 1, kMost);
+  CHECK_FALSE(sends.allowed());
+  CHECK_FALSE(sends.lacks_credit());
 }
 
 TEST_CASE("eager sends: the peer is asked once after an eager message, and not before the first") {
@@ -54,9 +64,11 @@ TEST_CASE("eager sends: as many as there are credits, and an ask beyond them") {
     CHECK(sends.next() == i);
   }
   CHECK_FALSE(sends.allowed());
+  CHECK(sends.lacks_credit());
   CHECK(sends.ask() == std::optional(kEagerCredits));
   CHECK(sends.credit({.taken = 5, .done = 3}));
   CHECK(sends.allowed());
+  CHECK_FALSE(sends.lacks_credit());
   CHECK(sends.credit({.taken = 5, .done = 3}));  // a copy
   CHECK(sends.credit({.taken = 2, .done = 2}));  // one that was overtaken
   CHECK(sends.next() == kEagerCredits + 1);
