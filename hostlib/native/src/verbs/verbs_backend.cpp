@@ -38,6 +38,7 @@ class VerbsBackend final : public Backend {
 
   [[nodiscard]] std::uint16_t udp_port() const override { return wire::kRocePort; }
   [[nodiscard]] std::uint32_t max_path_mtu() const override { return connector_.path_mtu(); }
+  [[nodiscard]] std::uint32_t path_mtu_to(unsigned member, const IpAddress& remote) const override;
   [[nodiscard]] double port_rate_bps() const override {
     return link_rate_bps(attributes_.common.active_width, attributes_.speed);
   }
@@ -98,6 +99,8 @@ class VerbsBackend final : public Backend {
   OpenPort port_;
   PortAttributes attributes_;
   ibv_device_attr limits_{};
+  const IpAddress address_;
+  const decltype(VerbsOptions::ask_route) ask_route_;
   Connector connector_;
   PdHandle pd_;
   CompletionQueue completion_queue_;
@@ -154,6 +157,8 @@ VerbsBackend::VerbsBackend(const VerbsOptions& options)
       port_(open_port(options)),
       attributes_(query_active_port(port_, options)),
       limits_(query_limits(port_.context.get())),
+      address_(options.address),
+      ask_route_(options.ask_route),
       connector_(options, port_, bytes_of(attributes_.common.active_mtu)),
       pd_(allocate_pd(port_.context.get())),
       completion_queue_(port_.context.get(), std::min(limits_.max_cqe, kCompletions)),
@@ -184,6 +189,14 @@ VerbsBackend::VerbsBackend(const VerbsOptions& options)
 }
 
 // -- events of the device ----------------------------------------------------------------------------------------
+
+/// The NIC takes the kernel's route. Its port knows neither the route's metric `mtu` nor the MTU of another interface
+/// that the route may go through.
+std::uint32_t VerbsBackend::path_mtu_to(unsigned /*member*/, const IpAddress& remote) const {
+  const auto mtu = ask_route_({.address = address_}, {.address = remote, .port = wire::kRocePort});
+  if (!mtu) return max_path_mtu();
+  return std::min(max_path_mtu(), wire::largest_path_mtu(*mtu, !address_.is_ipv4()));
+}
 
 void VerbsBackend::take_events(Nanos now) {
   ibv_async_event event{};

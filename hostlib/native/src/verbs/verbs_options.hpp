@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "base/clock.hpp"
 #include "base/ip_address.hpp"
 #include "base/log.hpp"
+#include "base/route_mtu.hpp"
 
 namespace paralet {
 
@@ -26,6 +28,8 @@ struct VerbsOptions {
   /// retries together take the retry time.
   std::optional<Nanos> min_timeout;
   Nanos retry_time = 10 * kSecond;  ///< a QP fails when its peer is silent for this long
+  /// What the route of a flow takes; tests narrow it.
+  std::function<std::optional<std::uint32_t>(const UdpEnd& from, const UdpEnd& to)> ask_route = route_mtu;
   std::uint64_t page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));  ///< of the kernel
   Log log = log_to_standard_error;
 };
