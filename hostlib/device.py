@@ -160,6 +160,9 @@ class Device:
     ``assign_wait_s``
         For policy ``controller``: the longest time that a new elephant waits for its ports. With 0 it starts on random
         ports at once.
+    ``probe_rate``
+        For policy ``controller``: probes of paths per second at most (0 to 1000000), where the path service asks for
+        them. With 0 this device does not offer to probe.
     ``revert_rtt``, ``revert_loss``
         For policy ``controller``: a lane leaves its assigned port when its round trip stays above ``revert_rtt`` (1 to
         1e6) times that of the peer's best lane and above four target queues, or when it retransmits more than
@@ -219,6 +222,7 @@ class Device:
         job: str | None = None,
         elephant_bytes: int = 2**20,
         assign_wait_s: float = 0.0,
+        probe_rate: float = 100.0,
         revert_rtt: float = 4.0,
         revert_loss: float = 0.25,
         reconnect_s: tuple[float, float] = (0.05, 1.0),

@@ -34,6 +34,8 @@ class PathService:
 
     def __init__(self, answer: Callable[[Message], list[Message | bytes]] = lambda message: []) -> None:
         self.answer = answer
+        self.welcome: Message = {}
+        """What a welcome has besides its version."""
         self.messages: list[Message] = []
         self.generation = 0
         self._port = 0
@@ -113,8 +115,8 @@ class PathService:
                     if message["type"] == "hello":
                         assert message["token"] == TOKEN
                         with self._lock:
-                            welcome = {"type": "welcome", "version": message["version"], "session": "5e55"}
-                            self._send(connection, [welcome])
+                            said = {"type": "welcome", "version": message["version"], "session": "5e55"}
+                            self._send(connection, [said | self.welcome])
                             self._welcome.append(connection)
                     self.messages.append(message)
                     with self._lock:

@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "sharded": {"base", "backend"},
     "fused": {"base", "backend"},
     "prober": {"base", "wire"},
-    "path_client": {"base", "wire", "paths"},
+    "path_client": {"base", "wire", "paths", "prober"},
     "engine": {"base", "wire", "backend", "paths", "path_client"},
     "settings": {"base", "path_client", "engine"},
     "collectives": {"base", "wire", "engine"},

@@ -207,6 +207,10 @@ std::vector<Option> make_options() {
        "For policy controller: the longest time that a new elephant waits for its ports. With 0 it starts on random "
        "ports at once.",
        PARALET_FIELD(policy.path_client.assign_wait)},
+      {"probe_rate", "PARALET_PROBE_RATE", kNumber, RealBounds{0, 1e6}, nullptr,
+       "For policy controller: probes per second that a device sends at most, where the path service asks for probes of "
+       "paths. 0: none.",
+       PARALET_FIELD(policy.path_client.probe_rate)},
       {"revert_rtt", "PARALET_REVERT_RTT", kNumber, RealBounds{1, 1e6}, nullptr,
        "For policy controller: a lane leaves its assigned port when its round trip stays above this multiple of the "
        "round trip of the peer's best lane.",

@@ -200,6 +200,7 @@ void QpSetUp::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fu
     for (const Lane& lane : peer.lanes) shard_.backend().adopt_qp(lane.qp.qpn);
     peer.state = Peer::State::kReady;
     peer.idle_since = now();
+    policy_->connected(peer.name(), connecting->lanes.front().remote.qpn);
     if (peer.fusion) {
       peer.begin_fusion();
       context_.next_housekeeping = 0;  // opens the channels
@@ -280,7 +281,8 @@ void QpSetUp::connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remot
       outcome->error = error.what();
     }
   };
-  const auto done = [this, &peer, index, outcome, next = std::move(next)]() PARALET_REQUIRES(progress_lock) {
+  const auto done = [this, &peer, index, outcome, remote_qpn = remote.qpn,
+                     next = std::move(next)]() PARALET_REQUIRES(progress_lock) {
     Renewal& renewal = *peer.lanes[index].renewal;
     const unsigned member = member_of(renewal.qp.qpn);
     if (peer.fusion && !peer.dead() && !outcome->connected && outcome->error.empty() &&
@@ -308,6 +310,7 @@ void QpSetUp::connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remot
     const auto held = std::exchange(renewal.held, {});
     if (outcome->connected) {
       shard_.backend().adopt_qp(renewal.qp.qpn);
+      if (index == 0) policy_->connected(peer.name(), remote_qpn);
     } else if (peer.fusion->members[member].up) {
       events_.on_member_unusable(peer, member, error);
     }

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/errors.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "base/socket_address.hpp"
@@ -34,6 +35,9 @@ Client::Client(const Options& options, Hello hello, Mailbox& mailbox, std::funct
       service_(resolve(options.service)),
       mailbox_(mailbox),
       wake_(std::move(wake)),
+      probing_{.from = hello.device.address,
+               .tcp = hello.tcp,
+               .limits = {.rate = options.probe_rate, .attempts = 1}},  // `Asks` and `Watches` count attempts
       session_(std::move(hello), options.job),
       backoff_(options.reconnect_least, options.reconnect_most, random_u32()),
       changed_at_(now()) {
@@ -52,6 +56,7 @@ void Client::run() {
     Nanos t = now();
     for (Event event; mailbox_.next_event(event);) session_.on_event(event, out_);
     check_time(t);
+    if (probes_) out_ += probes_->take_lines();
     flush();
     share();
     std::array<pollfd, 2> waited{{{.fd = mailbox_.wake_fd(), .events = POLLIN, .revents = 0},
@@ -71,6 +76,7 @@ void Client::run() {
       on_readable(t);
     }
   }
+  probes_.reset();
   socket_.reset();
   set_connected(false, now());
 }
@@ -132,13 +138,29 @@ void Client::on_readable(Nanos now) {
       connections_.fetch_add(1, std::memory_order_relaxed);
       set_connected(true, now);
     }
+    if (const auto wish = session_.take_wish(); wish && options_.probe_rate > 0) start_probes(*wish);
+    for (ProbeOrder& order : session_.take_orders()) probes_->order(std::move(order));
     begin = end + 1;
   }
   in_.erase(0, begin);
   if (in_.size() > kMaxLine) drop("it sent a line of more than 1 MiB", now);
 }
 
+void Client::start_probes(const Welcome& wish) {
+  probing_.limits.router_rate = wish.router_rate;
+  probing_.limits.router_burst = wish.router_burst;
+  try {
+    probes_ = std::make_unique<ProbeThread>(probing_, [this] { mailbox_.wake(); });
+  } catch (const DeviceError& error) {
+    options_.log(std::string("paths are not probed: ") + error.what());
+    return;
+  }
+  session_.offer_probes(options_.probe_rate, out_);
+}
+
 void Client::disconnect(Nanos now) {
+  if (probes_) refused_ += probes_->refused();
+  probes_.reset();
   state_ = State::kOff;
   socket_.reset();
   in_.clear();
@@ -237,7 +259,7 @@ void Client::share() {
   pushes_.store(c.pushes, std::memory_order_relaxed);
   assigned_.store(c.assigned, std::memory_order_relaxed);
   stale_.store(c.stale, std::memory_order_relaxed);
-  invalid_.store(c.invalid, std::memory_order_relaxed);
+  invalid_.store(c.invalid + refused_ + (probes_ ? probes_->refused() : 0), std::memory_order_relaxed);
   if (auto changes = session_.take_changes()) {
     mailbox_.publish(std::move(changes));
     wake_();

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -13,6 +14,7 @@
 #include "base/random.hpp"
 #include "path_client/mailbox.hpp"
 #include "path_client/options.hpp"
+#include "path_client/probe_thread.hpp"
 #include "path_client/session.hpp"
 
 namespace paralet::path_client {
@@ -71,6 +73,7 @@ class Client {
   void set_connected(bool connected, Nanos now);
   void share();
   void warn_once(const std::string& what);
+  void start_probes(const Welcome& wish);
   [[nodiscard]] Nanos deadline() const;
 
   static constexpr Nanos kConnectTime = 1 * kSecond;  ///< timeout of a connection attempt, below TCP's own
@@ -81,7 +84,10 @@ class Client {
   Address service_;
   Mailbox& mailbox_;
   std::function<void()> wake_;
+  ProbeThread::Options probing_;  ///< but for the limits of routers
   Session session_;
+  std::unique_ptr<ProbeThread> probes_;  ///< while the service wants them
+  std::uint64_t refused_ = 0;            ///< orders that former threads have refused
   Backoff backoff_;
 
   State state_ = State::kOff;

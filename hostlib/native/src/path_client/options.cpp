@@ -99,6 +99,7 @@ void check(const Options& options) {
     throw DeviceError("the job's name must be at most 64 printable ASCII characters without blanks");
   }
   if (options.elephant_bytes == 0) throw DeviceError("elephant_bytes must be at least 1");
+  if (!(options.probe_rate >= 0)) throw DeviceError("the rate of probes must be at least 0");
   if (!(options.thresholds.rtt_ratio >= 1)) throw DeviceError("the round trips' ratio must be at least 1");
   if (!(options.thresholds.loss > 0)) throw DeviceError("the loss to leave a path at must be above 0");
   if (options.reconnect_least <= 0 || options.reconnect_most < options.reconnect_least) {

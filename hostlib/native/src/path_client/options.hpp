@@ -28,7 +28,8 @@ struct Options {
   /// Bytes to one peer without a pause that make an elephant. 1 MiB takes 0.1 ms at 100 Gbit/s: shorter traffic ends
   /// before an answer, about a millisecond later, could help.
   std::uint64_t elephant_bytes = std::uint64_t{1} << 20;
-  Nanos assign_wait = 0;  ///< how long a new elephant waits for its ports, 0: it starts on ECMP at once
+  Nanos assign_wait = 0;    ///< how long a new elephant waits for its ports, 0: it starts on ECMP at once
+  double probe_rate = 100;  ///< probes per second for a service that asks for them, 0: none
   Thresholds thresholds;
   Nanos reconnect_least = 50 * kMillisecond;
   Nanos reconnect_most = 1 * kSecond;

@@ -36,6 +36,9 @@ class ControllerPolicy final : public PathPolicy {
   /// False for an assigned port: the planner knows nothing of another.
   [[nodiscard]] bool takes_other(PeerName peer, unsigned lane, std::uint16_t port) const override;
   void port_refused() override { ++unbound_; }
+  void connected(PeerName peer, std::uint32_t qpn) override {
+    static_cast<void>(mailbox_.post(path_client::PeerQpn{.peer = peer, .qpn = qpn}));
+  }
   [[nodiscard]] bool watches_lanes() const override { return true; }
   /// A port of the fallback policy when the lane's assigned path is bad. The lane returns with the next assignment, or
   /// to try again: after 0.2 seconds, then twice as long each time, up to 10 seconds.

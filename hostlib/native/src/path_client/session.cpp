@@ -39,6 +39,9 @@ void Session::on_event(const Event& event, std::string& out) {
                  [&](const Report& r) {
                    if (welcome_ && open_.contains(r.id)) out += encode(r);
                  },
+                 [&](const PeerQpn& p) {
+                   if (qpns_.contains(p.peer) || qpns_.size() < kMaxPeers) qpns_[p.peer] = p.qpn;
+                 },
              },
              event);
 }
@@ -89,6 +92,9 @@ void Session::on_disconnected() {
   for (auto& [id, elephant] : open_) elephant.answered = false;
   pushed_.clear();
   measured_.clear();
+  wish_.reset();
+  probes_ = false;
+  orders_.clear();
   again_at_ = kNever;
   generation_ = 0;
   now_.peers.clear();
@@ -105,6 +111,7 @@ Session::Verdict Session::on_line(std::string_view line, Nanos now, std::string&
               return invalid({.what = "a welcome of another version of the protocol", .peer = {}, .fatal = true});
             }
             welcome_ = now_.connected = changed_ = true;
+            if (w.probe) wish_ = w;
             announce_all(false, out);
             return Verdict::kContinue;
           },
@@ -137,8 +144,8 @@ Session::Verdict Session::on_line(std::string_view line, Nanos now, std::string&
             warning_ = "it says " + r.code + ": " + r.text;
             return Verdict::kDrop;
           },
-          [&](const ProbeAsk&) { return unoffered(); },
-          [&](const Watch&) { return unoffered(); },
+          [&](const ProbeAsk& a) { return order(a.peer, {.what = a}); },
+          [&](const Watch& w) { return order(w.peer, {.what = w}); },
           [&](const Ignored&) { return Verdict::kContinue; },
           [&](const InvalidMessage& n) { return invalid(n); },
       },
@@ -172,8 +179,16 @@ void Session::set(PeerName peer, PeerPaths paths, bool cut) {
   changed_ = true;
 }
 
-Session::Verdict Session::unoffered() {
-  return invalid({.what = "an ask for probes, which this host has not offered", .peer = {}});
+void Session::offer_probes(double rate, std::string& out) {
+  probes_ = true;
+  out += encode_probe(rate);
+}
+
+Session::Verdict Session::order(PeerName peer, ProbeOrder order) {
+  if (!probes_) return invalid({.what = "an ask for probes, which this host has not offered", .peer = {}});
+  if (const auto known = qpns_.find(peer); known != qpns_.end()) order.qpn = known->second;
+  orders_.push_back(std::move(order));
+  return Verdict::kContinue;
 }
 
 Session::Verdict Session::invalid(const InvalidMessage& n) {

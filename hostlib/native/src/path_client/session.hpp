@@ -15,6 +15,7 @@
 
 #include "path_client/mailbox.hpp"
 #include "path_client/messages.hpp"
+#include "path_client/probe_order.hpp"
 
 namespace paralet::path_client {
 
@@ -49,6 +50,15 @@ class Session {
 
   /// Whether the service has accepted this host.
   [[nodiscard]] bool welcome() const { return welcome_; }
+
+  // -- probes -----------------------------------------------------------------------------------------------------
+  /// The welcome, when the service has just asked this host to probe.
+  std::optional<Welcome> take_wish() { return std::exchange(wish_, std::nullopt); }
+  /// This host probes, at most `rate` packets a second: says so. From now on there may be orders.
+  void offer_probes(double rate, std::string& out);
+  std::vector<ProbeOrder> take_orders() { return std::exchange(orders_, {}); }
+
+  // -- what has changed -------------------------------------------------------------------------------------------
   /// The table to publish when anything has changed since the last call, else nullptr.
   std::shared_ptr<const Assignments> take_changes();
   /// The last warning for the user, empty when there is none. Reading clears it.
@@ -71,7 +81,7 @@ class Session {
   void release(const Release& release, std::string& out);
   void assign(const Assign& assign);
   void set(PeerName peer, PeerPaths paths, bool cut = false);
-  Verdict unoffered();
+  Verdict order(PeerName peer, ProbeOrder order);
   Verdict invalid(const InvalidMessage& message);
 
   static constexpr std::size_t kMaxPeers = 65536;   // named by one service
@@ -82,7 +92,11 @@ class Session {
   Hello hello_;
   std::string job_;
   bool welcome_ = false;
-  unsigned version_ = kVersion;                            ///< that hello says
+  unsigned version_ = kVersion;  ///< that hello says
+  std::optional<Welcome> wish_;
+  bool probes_ = false;  ///< this host has offered to
+  std::vector<ProbeOrder> orders_;
+  std::unordered_map<PeerName, std::uint32_t> qpns_;
   std::map<std::uint64_t, Elephant> open_;                 ///< by id
   std::unordered_map<PeerName, std::uint64_t> elephants_;  ///< open ids by peer
   std::unordered_map<PeerName, Pushed> pushed_;            ///< assignments without an elephant

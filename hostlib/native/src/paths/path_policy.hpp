@@ -54,6 +54,10 @@ class PathPolicy {
   /// A lane could not have the port that it was to move to, and stays on its old one.
   virtual void port_refused() {}
 
+  /// The QPs of a peer's lanes are connected; again when that of the first lane is replaced. `qpn`: the peer's, of the
+  /// first lane, which probes of its paths carry.
+  virtual void connected(PeerName peer, std::uint32_t qpn) { static_cast<void>(peer), static_cast<void>(qpn); }
+
   // -- lanes ------------------------------------------------------------------------------------------------------
   /// Whether `after_flowlet` is called at all: a LaneView costs a look at every lane of the peer. Constant.
   [[nodiscard]] virtual bool watches_lanes() const { return false; }

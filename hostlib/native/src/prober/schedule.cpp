@@ -31,6 +31,16 @@ std::size_t Schedule::drop_waiting() {
   return std::exchange(waiting_, 0);
 }
 
+void Schedule::drop_waiting(const Probe& probe) {
+  const auto number = numbers_.find({probe.target, probe.ttl});
+  if (number == numbers_.end()) return;
+  std::deque<Waiting>& waiting = places_[number->second].waiting;
+  const auto found = std::ranges::find(waiting, probe, &Waiting::probe);
+  if (found == waiting.end()) return;
+  waiting.erase(found);
+  --waiting_;
+}
+
 /// The first of a place's probes whose source port has none under way.
 std::optional<std::size_t> Schedule::sendable(const Place& place) const {
   const std::size_t looked = std::min(kLook, place.waiting.size());

@@ -37,6 +37,8 @@ class Schedule {
   void add(const Probe& probe);
   /// Forgets the probes that wait to leave. Returns how many there were.
   std::size_t drop_waiting();
+  /// Forgets one such probe if any waits to leave.
+  void drop_waiting(const Probe& probe);
 
   /// A probe that is to leave now. `slot` is below the window, and belongs to it until its answer, its failure or the
   /// timeout.

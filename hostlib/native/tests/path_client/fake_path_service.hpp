@@ -35,6 +35,13 @@ class FakePathService {
     CHECK(receive()["type"] == "hello");
     send({{"type", "welcome"}, {"version", 1}, {"session", "1"}});
   }
+  /// Welcomes the host and asks it to probe, as fast as it likes. Returns once the host has offered to.
+  void welcome_probes() {
+    accept();
+    CHECK(receive()["version"] == 2);
+    send({{"type", "welcome"}, {"version", 2}, {"session", "1"}, {"probe", true}, {"router_rate", 0}});
+    CHECK(receive()["type"] == "probe");
+  }
   /// Does not know the newest version, and welcomes the host by the older one.
   void welcome_older() {
     accept();

@@ -123,6 +123,59 @@ TEST_CASE("controller: messages arrive while ports are pushed and the service re
   two.close();
 }
 
+TEST_CASE("controller: paths are probed from the ports of lanes while these carry data, and the service restarts") {
+  test::FakePathService service;
+  DeviceOptions options = controlled(service);
+  options.policy.path_client.probe_rate = 5000;
+  options.policy.path_client.elephant_bytes = std::uint64_t{1} << 40;
+  Device one(options);
+  Device two(two_lanes(kFarHost));
+  const auto listener = two.listen();
+  service.welcome_probes();
+  const auto to = one.connect(listener->handle);
+  until([&] { return to->state == Connection::State::kOpen; });
+  std::shared_ptr<Connection> from;
+  until([&] {
+    from = listener->accept();
+    return from != nullptr;
+  });
+  std::atomic<bool> stop{false};
+  std::thread traffic([&] {
+    test::Bytes out = test::random_fill(1 << 18, 1);
+    test::Bytes in(out.size());
+    while (!stop) {
+      const auto receiving = submit(two, from, Request::Kind::kReceive, in);
+      const auto sending = submit(one, to, Request::Kind::kSend, out);
+      until([&] { return sending->state != Request::State::kPending && receiving->state != Request::State::kPending; });
+      CHECK(receiving->state == Request::State::kDone);
+      CHECK(in == out);
+    }
+  });
+  for (std::uint64_t round = 0; round < 4; ++round) {
+    nlohmann::json ask{{"type", "probe"}, {"peer", "127.0.0.2"}, {"ttl", 4}, {"ports", ports(one)}};
+    for (std::uint64_t i = 0; i < 8; ++i) {
+      ask["ask"] = i;
+      ask["peer_port"] = 9;  // nobody listens there, and says so
+      service.send(ask);
+    }
+    for (std::uint64_t i = 0; i < 8; ++i) {
+      const auto probed = service.receive();
+      CHECK(probed["type"] == "probed");
+      for (const auto& answer : probed["answers"]) CHECK(answer[1] == "destination");
+    }
+    ask["peer_port"] = two.udp_port();  // takes probes in silence, so they are under way when the service goes
+    service.send(ask);
+    service.disconnect();
+    service.welcome_probes();
+  }
+  stop = true;
+  traffic.join();
+  CHECK(one.counters().messages.failed == 0);
+  CHECK(one.counters().path_client->invalid == 0);
+  one.close();
+  two.close();
+}
+
 TEST_CASE("controller: a service of the older version is no loss, and is not logged") {
   test::FakePathService service;
   DeviceOptions options = controlled(service);

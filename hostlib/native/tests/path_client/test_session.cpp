@@ -143,6 +143,38 @@ TEST_CASE("asks for probes that were not offered are invalid") {
   CHECK(talk.said().empty());
 }
 
+TEST_CASE("a host that has offered probes gets orders, with the QPN of the peer where it is known") {
+  Talk talk;
+  talk.session.on_connected(talk.out);
+  const json welcome{{"type", "welcome"}, {"version", 2}, {"probe", true}, {"router_rate", 2.5}};
+  CHECK(talk.receive(welcome) == Verdict::kContinue);
+  const auto wish = talk.session.take_wish();
+  REQUIRE(wish);
+  CHECK(wish->router_rate == 2.5);
+  CHECK_FALSE(talk.session.take_wish());
+  talk.said();
+  talk.session.offer_probes(100, talk.out);
+  CHECK(talk.said()[0] == json{{"type", "probe"}, {"rate", 100.0}});
+  talk.event(PeerQpn{.peer = kSessionPeer, .qpn = 0x123456});
+  json ask{{"type", "probe"}, {"ask", 1}, {"peer", "10.0.0.2"}, {"ttl", 2}, {"ports", {50000}}};
+  CHECK(talk.receive(ask) == Verdict::kContinue);
+  ask["peer"] = "10.0.0.3";
+  CHECK(talk.receive(ask) == Verdict::kContinue);
+  const json watch{{"type", "watch"}, {"peer", "10.0.0.2"}, {"ttl", 2}, {"period_s", 1}, {"ports", json::array()}};
+  CHECK(talk.receive(watch) == Verdict::kContinue);
+  const auto orders = talk.session.take_orders();
+  REQUIRE(orders.size() == 3);
+  CHECK(orders[0].qpn == 0x123456);
+  CHECK(orders[1].qpn == kSomeQpn);
+  CHECK(std::get<Watch>(orders[2].what).ports.empty());
+  CHECK(talk.session.take_orders().empty());
+  talk.lose();
+  talk.welcome();  // by a service that does not ask for probes
+  CHECK(talk.receive(ask) == Verdict::kContinue);
+  CHECK(talk.session.take_orders().empty());
+  CHECK(talk.session.counters().invalid == 1);
+}
+
 TEST_CASE("an elephant's assignment takes precedence over one without an elephant") {
   Talk talk;
   talk.welcome();

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "path_client/probe_thread.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "base/limits.hpp"
+
+namespace paralet::path_client {
+namespace {
+
+ProbedPort answer_of(const prober::Observation& seen) {
+  ProbedPort out{.port = seen.probe.source_port, .answer = PortAnswer::kNone};
+  if (seen.answer == prober::Answer::kNone) return out;
+  out.answer = seen.answer == prober::Answer::kHop ? PortAnswer::kHop : PortAnswer::kDestination;
+  out.router = seen.router;
+  out.round_trip = seen.answered_at - seen.sent_at;
+  return out;
+}
+
+/// A router that refuses a packet is no answer of the path's.
+ProbedPort answer_of(const prober::Failure& failure) {
+  return {.port = failure.probe.source_port, .answer = failure.router ? PortAnswer::kNone : PortAnswer::kFailed};
+}
+
+}  // namespace
+
+ProbeThread::ProbeThread(const Options& options, std::function<void()> answered)
+    : options_(options),
+      answered_(std::move(answered)),
+      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      prober_(options.limits) {
+  if (!wake_.valid()) throw DeviceError("cannot open an eventfd for probes: " + error_text(errno));
+  thread_ = start_thread([this] { run(); });
+}
+
+ProbeThread::~ProbeThread() {
+  stop_ = true;
+  wake();
+  thread_.join();
+}
+
+void ProbeThread::wake() const {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+}
+
+void ProbeThread::order(ProbeOrder order) {
+  {
+    const MutexLock lock(mutex_);
+    orders_.push_back(std::move(order));
+  }
+  wake();
+}
+
+std::string ProbeThread::take_lines() {
+  const MutexLock lock(mutex_);
+  return std::exchange(lines_, {});
+}
+
+void ProbeThread::run() {
+  while (!stop_) {
+    const Nanos t = now();
+    take_orders(t);
+    for (const Asks::Due& due : asks_.expire(t)) take_back({due.ask, due.peer}, due.port, due.ttl);
+    while (const auto due = asks_.next(t)) hand_over({due->ask, due->peer}, due->port, due->ttl);
+    while (const auto due = watches_.next(t)) hand_over({std::nullopt, due->peer}, due->port, due->ttl);
+    const Nanos next = prober_.poll(t);
+    take_answers();
+    publish();
+    wait(std::min({next, asks_.deadline(), watches_.deadline()}));
+  }
+}
+
+void ProbeThread::wait(Nanos until) {
+  std::array<pollfd, 2> waited{
+      {{.fd = wake_.get(), .events = POLLIN, .revents = 0}, {.fd = prober_.fd(), .events = POLLIN, .revents = 0}}};
+  const Nanos rest = std::clamp<Nanos>(until - now(), 0, kSecond);
+  const timespec timeout{.tv_sec = rest / kSecond, .tv_nsec = rest % kSecond};
+  ::ppoll(waited.data(), waited.size(), until == kNever ? nullptr : &timeout, nullptr);
+  if (waited[0].revents == 0) return;
+  std::uint64_t ignored = 0;
+  [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &ignored, sizeof ignored);
+}
+
+// -- orders -------------------------------------------------------------------------------------------------------
+
+void ProbeThread::take_orders(Nanos now) {
+  std::vector<ProbeOrder> orders;
+  {
+    const MutexLock lock(mutex_);
+    orders.swap(orders_);
+  }
+  for (const ProbeOrder& order : orders) take(order, now);
+}
+
+void ProbeThread::take(const ProbeOrder& order, Nanos now) {
+  bool taken = false;
+  if (const auto* ask = std::get_if<ProbeAsk>(&order.what)) {
+    aim(ask->peer, order.qpn);
+    taken = asks_.add(*ask, now);
+  } else {
+    const Watch& watch = std::get<Watch>(order.what);
+    aim(watch.peer, order.qpn);
+    const auto ended = watches_.set(watch, now);
+    taken = ended.has_value();
+    if (taken) {
+      for (const Watches::Due& due : *ended) take_back({std::nullopt, due.peer}, due.port, due.ttl);
+    }
+  }
+  if (!taken) refused_.fetch_add(1, std::memory_order_relaxed);
+}
+
+/// Makes the peer a target, or notes its QPN, which changes when it connects again.
+void ProbeThread::aim(PeerName peer, std::uint32_t qpn) {
+  if (const auto known = targets_.find(peer); known != targets_.end()) {
+    prober_.set_qpn(known->second, qpn);
+  } else if (targets_.size() < kMostPeers && peer.address.is_ipv4() == options_.from.is_ipv4()) {
+    targets_.emplace(
+        peer, prober_.add(prober::Target{.from = options_.from,
+                                         .to = peer.address,
+                                         .destination_port = peer.port,
+                                         .protocol = options_.tcp ? prober::Protocol::kTcp : prober::Protocol::kUdp,
+                                         .qpn = qpn}));
+  }
+}
+
+// -- probes -------------------------------------------------------------------------------------------------------
+
+void ProbeThread::hand_over(const Owner& owner, std::uint16_t port, std::uint8_t ttl) {
+  const auto target = targets_.find(owner.peer);
+  if (target == targets_.end()) {
+    settle(owner, ttl, {.port = port, .answer = PortAnswer::kFailed});
+    return;
+  }
+  owners_.emplace(Key{target->second, port, ttl}, owner);
+  prober_.add(prober::Probe{.target = target->second, .source_port = port, .ttl = ttl});
+}
+
+/// Forgets a probe. It may have left; its answer then concerns whoever else wants the same, or nobody.
+void ProbeThread::take_back(const Owner& owner, std::uint16_t port, std::uint8_t ttl) {
+  const auto target = targets_.find(owner.peer);
+  if (target == targets_.end()) return;
+  const auto [first, end] = owners_.equal_range(Key{target->second, port, ttl});
+  const auto found = std::find_if(first, end, [&owner](const auto& entry) { return entry.second.ask == owner.ask; });
+  if (found == end) return;
+  owners_.erase(found);
+  prober_.drop_waiting(prober::Probe{.target = target->second, .source_port = port, .ttl = ttl});
+}
+
+void ProbeThread::take_answers() {
+  for (const prober::Observation& seen : prober_.take_observations()) settle(seen.probe, answer_of(seen));
+  for (const prober::Failure& failure : prober_.take_failures()) settle(failure.probe, answer_of(failure));
+}
+
+void ProbeThread::settle(const prober::Probe& probe, const ProbedPort& answer) {
+  const Key key{probe.target, probe.source_port, probe.ttl};
+  const auto found = owners_.lower_bound(key);
+  if (found == owners_.end() || found->first != key) return;
+  const Owner owner = found->second;
+  owners_.erase(found);
+  settle(owner, probe.ttl, answer);
+}
+
+void ProbeThread::settle(const Owner& owner, std::uint8_t ttl, const ProbedPort& answer) {
+  if (owner.ask) {
+    asks_.settled(*owner.ask, answer);
+  } else {
+    watches_.settled({.peer = owner.peer, .ttl = ttl, .port = answer.port}, answer);
+  }
+}
+
+void ProbeThread::publish() {
+  std::string lines;
+  for (const Probed& probed : asks_.take_answered()) lines += encode(probed);
+  for (const Moved& moved : watches_.take_moved()) lines += encode(moved);
+  if (lines.empty()) return;
+  {
+    const MutexLock lock(mutex_);
+    lines_ += lines;
+  }
+  answered_();
+}
+
+}  // namespace paralet::path_client

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread that probes paths for the path service, so that neither the data path nor the connection waits for it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "base/file_descriptor.hpp"
+#include "base/mutex.hpp"
+#include "path_client/asks.hpp"
+#include "path_client/messages.hpp"
+#include "path_client/probe_order.hpp"
+#include "path_client/watches.hpp"
+#include "prober/prober.hpp"
+
+namespace paralet::path_client {
+
+class ProbeThread {
+ public:
+  struct Options {
+    IpAddress from;    ///< of the device
+    bool tcp = false;  ///< lanes are TCP connections: probes are SYNs
+    prober::Limits limits;
+  };
+  /// The thread calls `answered` when there are lines to take. Throws DeviceError when the process may start no more
+  /// threads or open no more files.
+  ProbeThread(const Options& options, std::function<void()> answered);
+  ProbeThread(const ProbeThread&) = delete;
+  ProbeThread& operator=(const ProbeThread&) = delete;
+  /// Ends the thread within a packet's time; what is under way is forgotten.
+  ~ProbeThread();
+
+  // -- any thread -------------------------------------------------------------------------------------------------
+
+  void order(ProbeOrder order);
+  /// The lines for the service since the last call.
+  std::string take_lines();
+  /// Orders that were refused so far: an ask whose number is open, a watch of too many ports.
+  [[nodiscard]] std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr std::size_t kMostPeers = 4096;  ///< probes to further ones fail
+
+  /// Whom a probe is for: an ask, or without a number a watch.
+  struct Owner {
+    std::optional<std::uint64_t> ask;
+    PeerName peer;
+  };
+  using Key = std::tuple<std::size_t, std::uint16_t, std::uint8_t>;  // target, source port, time to live
+
+  void wake() const;
+  void run();
+  void wait(Nanos until);
+  void take_orders(Nanos now);
+  void take(const ProbeOrder& order, Nanos now);
+  void hand_over(const Owner& owner, std::uint16_t port, std::uint8_t ttl);
+  void take_back(const Owner& owner, std::uint16_t port, std::uint8_t ttl);
+  void take_answers();
+  void settle(const prober::Probe& probe, const ProbedPort& answer);
+  void settle(const Owner& owner, std::uint8_t ttl, const ProbedPort& answer);
+  void publish();
+  void aim(PeerName peer, std::uint32_t qpn);
+
+  const Options options_;
+  const std::function<void()> answered_;
+  std::atomic<bool> stop_{false};
+  FileDescriptor wake_;
+
+  // Of the thread alone.
+  prober::Prober prober_;
+  std::unordered_map<PeerName, std::size_t> targets_;
+  std::multimap<Key, Owner> owners_;  ///< of probes that the prober has, the oldest of a key first
+  Asks asks_;
+  Watches watches_;
+
+  std::atomic<std::uint64_t> refused_{0};
+  Mutex mutex_;
+  std::vector<ProbeOrder> orders_ PARALET_GUARDED_BY(mutex_);
+  std::string lines_ PARALET_GUARDED_BY(mutex_);
+  std::thread thread_;  ///< last, so that it sees all members
+};
+
+}  // namespace paralet::path_client

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "path_client/watches.hpp"
+
+#include <algorithm>
+
+namespace paralet::path_client {
+
+std::optional<std::vector<Watches::Due>> Watches::set(const Watch& watch, Nanos now) {
+  const auto first = ports_.lower_bound({watch.peer, 0});
+  auto end = first;
+  std::map<Key, Port> before;
+  for (; end != ports_.end() && end->first.first == watch.peer; ++end) before.insert(*end);
+  if (ports_.size() - before.size() + watch.ports.size() > kMostPorts) return std::nullopt;
+  std::erase_if(due_, [&watch](const auto& entry) { return entry.second.first == watch.peer; });
+  ports_.erase(first, end);
+  for (std::size_t i = 0; i < watch.ports.size(); ++i) {
+    const Watch::Port& given = watch.ports[i];
+    const Key key{watch.peer, given.port};
+    // Spread over the period, so that routers are not asked for all at once.
+    const Nanos share = watch.period / static_cast<Nanos>(watch.ports.size()) * static_cast<Nanos>(i);
+    Port port{.ttl = watch.ttl, .period = watch.period, .due_at = now + share, .router = given.router};
+    if (const auto known = before.find(key); known != before.end() && known->second.ttl == watch.ttl) {
+      // A watch that is sent again must not put probes off, nor forget what it has seen.
+      port.due_at = std::min(known->second.due_at, now + watch.period);
+      port.out = known->second.out;
+      if (known->second.router == port.router) port.unanswered = known->second.unanswered;
+      before.erase(known);
+    }
+    if (!port.out) due_.emplace(port.due_at, key);
+    ports_.emplace(key, port);
+  }
+  std::vector<Due> dropped;
+  for (const auto& [key, port] : before) {
+    if (port.out) dropped.push_back({.peer = key.first, .ttl = port.ttl, .port = key.second});
+  }
+  return dropped;
+}
+
+std::optional<Watches::Due> Watches::next(Nanos now) {
+  if (due_.empty() || due_.begin()->first > now) return std::nullopt;
+  const Key key = due_.begin()->second;
+  due_.erase(due_.begin());
+  Port& port = ports_.at(key);
+  port.out = true;
+  port.due_at += port.period;
+  if (port.due_at <= now) port.due_at = now + port.period;  // a late probe is not made up for
+  return Due{.peer = key.first, .ttl = port.ttl, .port = key.second};
+}
+
+void Watches::settled(const Due& probe, const ProbedPort& answer) {
+  const Key key{probe.peer, probe.port};
+  const auto found = ports_.find(key);
+  if (found == ports_.end() || found->second.ttl != probe.ttl || !found->second.out) return;
+  Port& port = found->second;
+  port.out = false;
+  due_.emplace(port.due_at, key);
+  if (answer.answer == PortAnswer::kFailed) return;
+  const bool answered = answer.answer != PortAnswer::kNone;
+  port.unanswered = answered ? 0 : std::min(port.unanswered + 1, kSilent);
+  if (answered ? port.router == answer.router : !port.router || port.unanswered < kSilent) return;
+  port.router = answer.router;
+  moved_.emplace_back(probe.peer, answer);
+}
+
+std::vector<Moved> Watches::take_moved() {
+  std::vector<Moved> out;
+  std::ranges::stable_sort(moved_, {}, &std::pair<PeerName, ProbedPort>::first);
+  for (const auto& [peer, answer] : moved_) {
+    if (out.empty() || out.back().peer != peer || out.back().answers.size() == kMaxProbedPorts) {
+      out.push_back({.peer = peer, .answers = {}});
+    }
+    out.back().answers.push_back(answer);
+  }
+  moved_.clear();
+  return out;
+}
+
+}  // namespace paralet::path_client
