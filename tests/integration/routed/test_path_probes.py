@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device on a routed fabric probes for the path service: its answers are the paths that the routers' hash gives."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emul import RoutedFabric
+from emul.routed.requirements import lack
+from hostlib import Device
+from netmodel import FlowFields, LinuxL4Hash, leaf_spine
+from netmodel.flow import address_array
+from netmodel.router_plan import RouterPlan
+from sim.links import Links
+from sim.paths import hashed_paths
+from tests.hostlib.path_service import TOKEN, PathService, eventually
+from tests.integration.traffic import PORT, address, in_host
+
+LACK = lack()
+pytestmark = [
+    pytest.mark.sandboxed,
+    pytest.mark.skipif(LACK is not None, reason=LACK.what if LACK else ""),
+]
+
+SPINE = 2  # the hop of the topmost tier
+
+
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoutedFabric]:
+    topology = leaf_spine(2, 4, 1, 100_000_000)
+    with RoutedFabric(topology, log_dir=tmp_path_factory.mktemp("path_probes")) as running:
+        yield running
+
+
+def spines(fabric: RoutedFabric, ports: list[int]) -> dict[int, str]:
+    """By source port: the address at which a packet of the first host to the second comes into its spine."""
+    source, destination = (address(fabric, host.name) for host in fabric.topology.hosts)
+    links = Links(fabric.topology)
+    fields = FlowFields(
+        src=address_array([source] * len(ports)),
+        dst=address_array([destination] * len(ports)),
+        sport=np.array(ports, dtype=np.uint16),
+        dport=np.full(len(ports), PORT, dtype=np.uint16),
+        proto=np.array([17], dtype=np.uint8),
+    )
+    ways = hashed_paths(links, fields, LinuxL4Hash(), fabric.routes())
+    addresses = RouterPlan(fabric.topology).link_addresses
+    out = {}
+    for port, way in zip(ports, ways.tolist(), strict=True):
+        (into,) = [
+            far
+            for far in (fabric.topology.peer(links.ports[link]) for link in way if link >= 0)
+            if far.node.startswith("spine")
+        ]
+        out[port] = str(addresses[into])
+    return out
+
+
+@pytest.fixture
+def service(fabric: RoutedFabric) -> Iterator[PathService]:
+    """A path service on the first host, which asks for probes as fast as the routers answer: without a limit."""
+    unlimited = ["net.ipv4.icmp_ratelimit=0", "net.ipv4.icmp_msgs_per_sec=1000000", "net.ipv4.icmp_msgs_burst=1000000"]
+    for switch in fabric.topology.switches:
+        pid = str(fabric._nodes.pid(switch.name))
+        subprocess.run(["nsenter", "--target", pid, "--net", "sysctl", "-qw", *unlimited], check=True)
+    service = PathService()
+    service.welcome = {"probe": True, "router_rate": 0}
+    in_host(fabric, "h1", service.start)
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def lanes(fabric: RoutedFabric, service: PathService) -> Iterator[list[int]]:
+    """The ports of lanes from the first host to the second, which carry data meanwhile."""
+    options: dict[str, Any] = {"policy": "controller", "path_service": service.address, "token": TOKEN}
+    near, far = (str(address(fabric, host.name)) for host in fabric.topology.hosts)
+    one = in_host(fabric, "h1", lambda: Device(near, lanes=8, probe_rate=1000.0, elephant_bytes=2**40, **options))
+    two = in_host(fabric, "h2", lambda: Device(far, lanes=8))
+    with one, two:
+        listener = in_host(fabric, "h2", two.listen)
+        to = in_host(fabric, "h1", lambda: one.connect(listener.handle))
+        back = in_host(fabric, "h2", lambda: listener.accept(30))
+        over = threading.Event()
+
+        def carry() -> None:
+            buffer = bytearray(2**18)
+            data = os.urandom(len(buffer))
+            while not over.is_set():
+                receiving, sending = back.recv(buffer), to.send(data)
+                assert sending.wait(60) == receiving.wait(60) == len(data)
+                assert buffer == data
+                arrived.append(len(data))
+
+        arrived: list[int] = []
+        traffic = threading.Thread(target=carry)
+        traffic.start()
+        yield [lane["port"] for lane in one.counters()["lanes"]]
+        before = len(arrived)
+        eventually(lambda: len(arrived) > before, "the data stopped")
+        over.set()
+        traffic.join()
+
+
+def test_ports_that_carry_data_and_others_take_the_paths_of_the_routers_hash(
+    fabric: RoutedFabric, service: PathService, lanes: list[int]
+) -> None:
+    ports = lanes + [port for port in range(50000, 50064) if port not in lanes][: 64 - len(lanes)]
+    far = str(address(fabric, "h2"))
+    service.push({"type": "probe", "ask": 1, "peer": far, "peer_port": PORT, "ttl": SPINE, "ports": ports})
+    (probed,) = service.received("probed")
+    assert {port: (answer, router) for port, answer, router, _ in probed["answers"]} == {
+        port: ("hop", spine) for port, spine in spines(fabric, ports).items()
+    }
+
+
+def test_watched_ports_are_told_when_a_cut_moves_them(
+    fabric: RoutedFabric, service: PathService, lanes: list[int]
+) -> None:
+    before = spines(fabric, lanes)
+    seen = dict(before)
+    watched = {"type": "watch", "peer": str(address(fabric, "h2")), "ttl": SPINE, "period_s": 0.1}
+    service.push(watched | {"ports": list(before.items())})
+    (cut,) = [
+        link
+        for link in fabric.topology.links
+        if {link.a.node, link.b.node} == {"leaf1", node_of(fabric, before[lanes[0]])}
+    ]
+    fabric.set_link(cut, up=False)
+    try:
+
+        def followed() -> bool:
+            for message in service.of_type("moved"):
+                seen.update({port: router for port, _, router, _ in message["answers"]})
+            return seen == spines(fabric, lanes)
+
+        eventually(followed, lambda: f"{service.of_type('moved')} is not {spines(fabric, lanes)} after {before}")
+        assert seen[lanes[0]] != before[lanes[0]]
+        told = [row[0] for message in service.of_type("moved") for row in message["answers"]]
+        assert set(told) >= {port for port in lanes if seen[port] != before[port]}
+    finally:
+        fabric.set_link(cut, up=True)
+
+
+def node_of(fabric: RoutedFabric, router: str) -> str:
+    """The router that has this address."""
+    (node,) = {port.node for port, one in RouterPlan(fabric.topology).link_addresses.items() if str(one) == router}
+    return node
