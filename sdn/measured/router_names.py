@@ -13,8 +13,13 @@ RouterNames: TypeAlias = Mapping[str, str]
 """By IP address: a port of a switch ("leaf1:5"), or a switch ("leaf1") that answers by an address of its own."""
 
 
-def names_of(topology: Topology) -> dict[str, str]:
-    """The names where routers have the addresses of `netmodel.router_addresses`. Raises TopologyError as it does."""
+def names_of(topology: Topology, *, unnumbered: bool = False) -> dict[str, str]:
+    """The names where routers have the addresses of `netmodel.router_addresses`. Raises TopologyError as it does.
+
+    Routers whose links are `unnumbered` answer by their loopbacks.
+    """
+    if unnumbered:
+        return {str(address): name for name, address in router_addresses(topology).loopback.items()}
     return {str(address): str(port) for port, address in router_addresses(topology).port.items()}
 
 

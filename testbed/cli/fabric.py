@@ -11,6 +11,7 @@ from testbed.errors import InputError
 
 if TYPE_CHECKING:
     from netmodel import EcmpHash, Topology
+    from testbed.spec import RouterSettings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -79,18 +80,22 @@ def fabric_of(
         raise InputError(f"--hash {name}: {error}") from error
 
 
-def is_routed(file: Path) -> bool:
-    """Whether the file is a spec whose switches are routers. Raises SpecError."""
+def routers_of(file: Path) -> "RouterSettings | None":
+    """The settings of routers of a spec; None for a file that is none, or whose switches are no routers.
+
+    Raises SpecError.
+    """
     from netmodel import Document, is_foreign
 
     if is_foreign(file):
-        return False
+        return None
     document = Document.read(file)
     if not isinstance(document.data, dict) or "topology" not in document.data:
-        return False
+        return None
     from testbed import spec
 
-    return spec.load(document).spec.fabric_kind.routers
+    written = spec.load(document).spec
+    return written.routers if written.fabric_kind.routers else None
 
 
 def _read(file: Path, routers: bool) -> "tuple[Topology, HashName, EcmpHash | None]":

@@ -244,19 +244,20 @@ def _routers(topology_file: Path, topology: "Topology", routers_file: Path | Non
     """The names of routers by address."""
     from netmodel import Document
     from sdn.measured.router_names import names_of
-    from testbed.cli.fabric import is_routed
+    from testbed.cli.fabric import routers_of
 
     if routers_file is not None:
         read = Document.read(routers_file).data
         if not isinstance(read, dict) or not all(isinstance(name, str) for pair in read.items() for name in pair):
             raise InputError(f'{routers_file}: give the owner of each address, such as {{"172.16.0.1": "leaf1:5"}}')
         return read
-    if not is_routed(topology_file):
+    routers = routers_of(topology_file)
+    if routers is None:
         raise InputError(
             "--pinning measured: it needs the addresses by which routers answer; give --routers, which `paralet probe "
             "--from-hosts` can write"
         )
-    return names_of(topology)
+    return names_of(topology, unnumbered=routers.unnumbered)
 
 
 def _ask(token_file: Path, request: Callable[..., Any], **fields: object) -> dict[str, Any]:

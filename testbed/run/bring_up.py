@@ -76,7 +76,7 @@ def _switches(experiment: Experiment, log_dir: Path, on_dead: OnDead) -> Iterato
         datapath="kernel" if rdma else "user",
         nics="rxe" if rdma else "plain",
         pcap=experiment.pcap,
-        pinning=experiment.spec.pinning,
+        pinning=experiment.spec.switches_pin,
         faults=faults_of(experiment.spec.links),
         management=_has_service(experiment),
         on_dead=on_dead,

@@ -32,7 +32,8 @@ _PROGRAM = (sys.executable, "-m", "testbed.run.path_service_program")
 class PathServiceProcess:
     """The process of one path service. A context manager: it answers when entered, and has ended when left.
 
-    `argv` is the command with all options except --listen and --token-file.
+    `argv` is the command with all options except --listen and --token-file. Without `reads_routers` it is told nothing
+    that is read from routers: its hosts find out.
     """
 
     def __init__(
@@ -41,7 +42,10 @@ class PathServiceProcess:
         log_file: Path,
         scratch_dir: Path,
         address: str = f"{MANAGEMENT_ADDRESS}:{SERVICE_PORT}",
+        *,
+        reads_routers: bool = True,
     ) -> None:
+        self._reads_routers = reads_routers
         self.address = address
         self.token_file = scratch_dir / "token"
         self._admin = admin_socket(self.token_file)
@@ -110,6 +114,8 @@ class PathServiceProcess:
 
     def follow(self, groups: NextHops) -> None:
         """Report the groups of switches that were read; again whenever it starts."""
+        if not self._reads_routers:
+            return
         with self._lock:
             self._groups = groups
             if self._process is not None:
@@ -183,12 +189,16 @@ class PathServices:
         argv = [*_PROGRAM, "--topology", str(self._log_dir / "topology.yaml")]
         argv += ["--planner", policy.planner_name]
         argv += ["--rules"] if self._experiment.spec.pinning == "rules" else []
-        if self._experiment.spec.fabric_kind.routers:
-            routers = self._experiment.spec.routers
+        routers = self._experiment.spec.routers
+        measured = self._experiment.spec.pinning == "measured"
+        if measured:
+            argv += ["--measured", "loopbacks" if routers.unnumbered else "links"]
+        elif self._experiment.spec.fabric_kind.routers:
             argv += ["--routers", routers.hash]
             argv += [f"--hash-offset={role}={bits}" for role, bits in routers.hash_offset.items()]
         argv += ["--event-log", str(self._log_dir / f"path-service-{name}.jsonl")]
-        with PathServiceProcess(argv, self._log_dir / f"path-service-{name}.log", SCRATCH_DIR / "paths") as service:
+        log_file = self._log_dir / f"path-service-{name}.log"
+        with PathServiceProcess(argv, log_file, SCRATCH_DIR / "paths", reads_routers=not measured) as service:
             service.dead_links(self._dead)
             self._current = service
             try:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netmodel import EcmpHash, LinuxCrcHash, LinuxL4Hash, OvsHash, Topology, load_topology
+from sdn.measured.router_names import names_of
 from sdn.openflow.source_rules import SourcePortRules
 from sdn.path_service.admin import AdminError, admin_socket
 from sdn.path_service.run import Place, serve
@@ -29,6 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rules", action="store_true", help="switches have rules on source ports")
     parser.add_argument("--routers", choices=["linux", "crc32"], help="switches are routers with this hash")
     parser.add_argument("--hash-offset", action="append", default=[], help="ROLE=BITS: of the hash crc32")
+    parser.add_argument(
+        "--measured", choices=["links", "loopbacks"], help="hosts probe; routers answer by these addresses"
+    )
     parser.add_argument("--event-log", type=Path, help="file that gets all events")
     parser.add_argument("--listen", required=True, metavar="ADDR:PORT", help="where hosts connect")
     parser.add_argument("--token-file", type=Path, required=True, help="file with the token; made if it is missing")
@@ -40,9 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         place = Place(address, int(port), admin_socket(arguments.token_file))
         options = Options(arguments.planner, forecast=True)
         try:
-            ecmp_hash = _hash_of(topology, arguments)
+            ecmp_hash, routers = _hash_of(topology, arguments), None
+            if arguments.measured is not None:
+                routers = names_of(topology, unnumbered=arguments.measured == "loopbacks")
             token = made_or_read(arguments.token_file)
-            missing = serve(topology, options, token, place, ecmp_hash=ecmp_hash, event_log=arguments.event_log)
+            missing = serve(
+                topology, options, token, place, ecmp_hash=ecmp_hash, routers=routers, event_log=arguments.event_log
+            )
         except (AdminError, ValueError) as error:
             raise TestbedError(str(error)) from error
         if missing:
@@ -52,8 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_status(work)
 
 
-def _hash_of(topology: Topology, arguments: argparse.Namespace) -> EcmpHash:
-    """The hash of the switches. Raises ValueError where they cannot have it."""
+def _hash_of(topology: Topology, arguments: argparse.Namespace) -> EcmpHash | None:
+    """The hash of the switches; None where hosts measure what it does. Raises ValueError where they cannot have it."""
+    if arguments.measured is not None:
+        return None
     if arguments.routers == "crc32":
         offsets = (one.partition("=") for one in arguments.hash_offset)
         return LinuxCrcHash.of(topology, {role: int(bits) for role, _, bits in offsets})

@@ -9,6 +9,7 @@ from itertools import chain
 
 from netmodel import Location, PortRef, Topology, TopologySpec, forwarding, raise_all
 from netmodel.router_plan import RouterPlan
+from sdn.measured.router_names import fabric_with, names_of
 from sdn.openflow.source_rules import source_rules
 from sdn.planners import PLANNERS
 from testbed.arrangements import Arrangement
@@ -273,6 +274,8 @@ def _check_fabric(spec: Spec, found: Findings) -> None:
         return
     if spec.fabric_kind.routers:
         _check_routers(spec, found)
+    elif spec.pinning == "measured":
+        found.add(Conflict("only routers answer probes: use fabric routed", "pinning"))
     for index, event in enumerate(spec.events):
         for name in OF_ROUTERS:
             if getattr(event, name) is not None and not spec.fabric_kind.routers:
@@ -283,11 +286,19 @@ def _check_fabric(spec: Spec, found: Findings) -> None:
     _check_delays(spec, found)
 
 
+def _check_measured(spec: Spec, topology: Topology, found: Findings) -> None:
+    """Checks that answers to probes tell paths."""
+    try:
+        fabric_with(topology, names_of(topology, unnumbered=spec.routers.unnumbered))
+    except ValueError as error:
+        found.add(Conflict(str(error), "pinning"))
+
+
 def _check_routers(spec: Spec, found: Findings) -> None:
     """Checks that the switches can be routers, and that events concern those."""
     assert isinstance(spec.topology, TopologySpec)  # see `load`
-    if spec.pinning != "hash":
-        found.add(Conflict("routers choose paths by a hash; leave it out, or use mininet", "pinning"))
+    if spec.pinning == "rules":
+        found.add(Conflict("routers choose paths by a hash: give hash or measured, or use mininet", "pinning"))
     if not found.fit("topology"):
         return
     topology = spec.topology.topology
@@ -296,6 +307,8 @@ def _check_routers(spec: Spec, found: Findings) -> None:
     except ValueError as error:
         found.add(Conflict(f"{error}; or use mininet", "topology"))
         return
+    if spec.pinning == "measured":
+        _check_measured(spec, topology, found)
     if found.fit("routers"):
         try:
             spec.routers.ecmp_hash(topology)

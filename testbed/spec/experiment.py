@@ -55,7 +55,7 @@ class Experiment:
         """The ECMP hash of the fabric's switches."""
         if self.spec.fabric_kind.routers or self.next_hops is not None:
             return self.spec.routers.ecmp_hash(self.topology)
-        return ecmp_hash_of(self.topology, self.spec.pinning)
+        return ecmp_hash_of(self.topology, self.spec.switches_pin)
 
     def policy(self, name: str) -> Policy:
         """The policy of that name."""

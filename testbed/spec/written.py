@@ -178,7 +178,7 @@ class Spec(Section):
     nic: str = "nic0"
     local_nic: str | None = None
     path_mtu: Literal[256, 512, 1024, 2048, 4096] | None = None
-    pinning: Pinning = "hash"
+    pinning: Literal["hash", "rules", "measured"] = "hash"
     links: dict[str, LinkSettings] = Field(default_factory=dict)
     events: list[Event] = Field(default_factory=list)
     timeouts: Timeouts = Timeouts()
@@ -217,6 +217,11 @@ class Spec(Section):
     def fabric_kind(self) -> FabricKind:
         """What the fabric has."""
         return FABRICS[self.fabric]
+
+    @property
+    def switches_pin(self) -> Pinning:
+        """What source ports choose paths by at the switches."""
+        return "rules" if self.pinning == "rules" else "hash"
 
     @property
     def set_ports(self) -> frozenset[str]:

@@ -234,7 +234,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         },
         "topology: fabric softroce has no links with delays; leave them out, or use mininet",
     ),
-    ({"fabric": "routed", "pinning": "rules"}, "pinning: routers choose paths by a hash; leave it out"),
+    ({"fabric": "routed", "pinning": "rules"}, "pinning: routers choose paths by a hash: give hash or measured"),
+    ({"pinning": "measured"}, "pinning: only routers answer probes: use fabric routed"),
     (
         {"fabric": "routed", "policies": [{"name": "c", "policy": "vclos"}]},
         r"policies\[0\].policy: fabric routed has no policy vclos; use mininet or fluid or packet",
@@ -328,7 +329,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"jobs": [2, 3]}, "jobs: the sizes of the jobs must be 2 or more and add up to the 4 ranks placed"),
     ({"jobs": [3, 1]}, "jobs: the sizes of the jobs"),
     ({"placement": {"rule": "packed", "redraw": True}}, "placement.redraw: only rule random"),
-    ({"pinning": "luck"}, "pinning: must be 'hash' or 'rules'"),
+    ({"pinning": "luck"}, "pinning: must be 'hash', 'rules' or 'measured'"),
     (
         {"events": [{"at_s": 1}]},
         r"events\[0\]: give exactly one of cut, degrade, mend, kill, revive, drain, undrain, reset, links and path",
