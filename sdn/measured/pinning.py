@@ -36,6 +36,8 @@ class _Pinned:
     """The number of lanes of each share."""
     given: list[int] = field(default_factory=list)
     """The ports of the lanes, as `ports` has returned them last."""
+    taken: dict[int, Way] = field(default_factory=dict)
+    """The way of each of them, as it was known last."""
     answered: dict[Way, Address] = field(default_factory=dict)
     """The address that answered for each way."""
 
@@ -150,41 +152,43 @@ class MeasuredPinning:
         return self._rerouted(now_s, back, self._plan.mend(back, MOST_MOVES))
 
     def paths(self, pair: PairKey) -> list[Links]:
-        """The planned path of each lane, as the links between switches; empty while some lane has none.
+        """The path that each of the `ports` takes, as the links between switches, where a port in doubt led before.
 
         Raises KeyError for a pair that is not announced.
         """
-        pinned = self._pairs[pair]
-        planned = [self._plan.path((pair, number)) for number in range(len(pinned.shares))]
-        found = [path for path, lanes in zip(planned, pinned.shares, strict=True) for _ in range(lanes) if path]
-        return found if len(found) == sum(pinned.shares) else []
+        ports, pinned = self.ports(pair), self._pairs[pair]
+        return [self._fabric.links(pair.src, pair.dst, pinned.taken[port]) for port in ports]
 
     def ports(self, pair: PairKey) -> list[int]:
-        """The ports of the pair's lanes, each on the lane's planned path; empty until enough are known.
+        """The ports of the pair's lanes; empty until as many are known as there are lanes.
 
-        While a pair is probed again its lanes keep the ports that they have. It is the same list object as long as the
-        ports do not change. Raises KeyError as `paths`.
+        Each is along the lane's planned path if such a port is known, and along any other until one is. While a pair is
+        probed again its lanes keep the ports that they have. It is the same list object as long as the ports do not
+        change. Raises KeyError as `paths`.
         """
         pinned = self._pairs[pair]
         known = self._tables.known(*pair)
         ways = self._lane_ways(pair, pinned, known)
         doubtful = set(self._tables.doubtful(*pair))
-        lanes = len(ways)
-        before = pinned.given or [0] * lanes
+        before = pinned.given or [0] * len(ways)
         ports = [
             port if port in doubtful or (way is not None and known.get(port) == way) else 0
             for port, way in zip(before, ways, strict=True)
         ]
-        free = [port for port in known if port not in ports]
+        free = dict.fromkeys(port for port in known if port not in ports)
         for lane, way in enumerate(ways):
             if not ports[lane]:
                 ports[lane] = next((port for port in free if known[port] == way), 0)
-                if ports[lane]:
-                    free.remove(ports[lane])
+                free.pop(ports[lane], None)
+        for lane, port in enumerate(before):
+            if not ports[lane] and free:
+                ports[lane] = port if port in free else next(iter(free))
+                del free[ports[lane]]
         if not all(ports):
             ports = pinned.given if doubtful or not self._discovery.idle(pair) else []
         if ports != pinned.given:
             pinned.given = ports
+        pinned.taken = {port: known[port] if port in known else pinned.taken[port] for port in pinned.given}
         return pinned.given
 
     def watched(self, pair: PairKey) -> tuple[int, list[tuple[int, Address]]]:

@@ -386,6 +386,7 @@ class Measured:
         given_up = Counter(why for key in self._users if (why := pinning.given_up(key)))
         ages = [self._now_s - seen_s for key in self._users if (seen_s := pinning.oldest_s(key)) is not None]
         predicted = {} if self._predicted is None else self._predicted.status()
+        unkeyed = [pair for pair in self._own.values() if pair not in self._keys]
         return {
             "unreachable": predicted.get("unreachable", 0),
             "slowest_bps": 1 / pinning.congestion if pinning.congestion > 0 else None,
@@ -401,7 +402,8 @@ class Measured:
                 "doubtful": sum(map(pinning.is_doubtful, self._users)),
                 "given_up": dict(given_up),
                 "predicted": 0 if self._predicted is None else len(self._predicted.pairs),
-                "random": sum(1 for pair in self._own.values() if pair not in self._keys),
+                "random": sum(pair.client.conn not in self._hosts for pair in unkeyed),
+                "no_choice": sum(pair.client.conn in self._hosts for pair in unkeyed),
                 "watched_ports": self._watching,
                 "oldest_s": max(ages, default=None),
                 "events": list(self._events),

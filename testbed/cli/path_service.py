@@ -304,15 +304,15 @@ def _print_status(said: dict[str, Any]) -> None:
 
 
 def _print_measured(said: dict[str, Any]) -> None:
-    others = said["predicted"] + said["random"]
+    others = said["predicted"] + said["random"] + said["no_choice"]
     click.echo(
         f"{said['probing_hosts']:d} hosts probe; of {said['pairs']:d} pairs {said['pinned']:d} are pinned, "
         f"{said['measuring']:d} being measured, {said['doubtful']:d} in doubt"
     )
     if others:
         click.echo(
-            f"{others:d} pairs of hosts that do not probe or need not: {said['predicted']:d} predicted, "
-            f"{said['random']:d} on random ports"
+            f"{others:d} other pairs: {said['no_choice']:d} have one path, {said['predicted']:d} are predicted, "
+            f"{said['random']:d} have random ports because their hosts do not probe"
         )
     for why, count in said["given_up"].items():
         click.echo(printable(f"{count:d} pairs given up: {why}"))

@@ -243,6 +243,20 @@ def test_an_announcement_waits_for_its_ports_but_not_for_ever() -> None:
     assert probers.service.status()["measured"]["given_up"] == {"probes are not answered": 1}
 
 
+def test_lanes_take_any_known_port_until_those_of_their_paths_are_known() -> None:
+    probers = measured(TWO_TIERS, LinuxL4Hash())
+    probers.connect(0, lanes=8)
+    probers.announce(0, 8)
+    probers.run(0.1)
+    peer = address(TWO_TIERS, 8)
+    assert len(set(probers.ports[0, peer])) == 8
+    assert probers.service.status()["measured"]["measuring"] == 1
+    assert probers.misplaced() == set()
+    probers.run(30.0)
+    assert probers.service.status()["measured"]["measuring"] == 0
+    assert Counter(probers.path(0, peer, port) for port in probers.ports[0, peer]).most_common()[0][1] == 2
+
+
 def test_a_remote_cut_is_found_by_watching_and_lanes_leave_its_paths() -> None:
     probers = measured(THREE_TIERS, LinuxL4Hash())
     permuted(probers)
@@ -306,7 +320,7 @@ def test_hosts_that_do_not_probe_are_predicted_where_the_hash_is_known() -> None
         assert len(probers.ports[4, address(TWO_TIERS, 12)]) == LANES
         assert len(probers.ports[0, address(TWO_TIERS, 8)]) == (LANES if known else 0)
         status = service.status()["measured"]
-        assert (status["random"], status["predicted"]) == (random_pairs, 1 - random_pairs)
+        assert (status["random"], status["predicted"], status["no_choice"]) == (random_pairs, 1 - random_pairs, 0)
         assert status["probing_hosts"] == 1
         probers.say(0, Release(1))
         assert service.status()["commodities"] == 1
