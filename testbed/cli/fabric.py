@@ -2,6 +2,7 @@
 """Options that describe a fabric: its topology file and the hash of its switches."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
@@ -11,7 +12,7 @@ from testbed.errors import InputError
 
 if TYPE_CHECKING:
     from netmodel import EcmpHash, Topology
-    from testbed.spec import RouterSettings
+    from testbed.spec import Experiment, RouterSettings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -62,58 +63,60 @@ def hash_option(command: _Command) -> _Command:
     )(command)
 
 
-def fabric_of(
-    file: Path, hash_name: HashName | None, *, routers: bool = False
-) -> "tuple[Topology, HashName, EcmpHash]":
-    """The topology in `file`, which is a topology or a spec; the name of its switches' hash; and the hash.
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """A fabric as a topology or a spec describes it."""
+
+    topology: "Topology"
+    hash_name: HashName
+    ecmp_hash: "EcmpHash"
+    """The hash of that name."""
+    nic: str | None = None
+    """The NIC that carries the traffic of a spec."""
+    routers: "RouterSettings | None" = None
+    """Those of a spec whose switches are routers."""
+
+
+def fabric_of(file: Path, hash_name: HashName | None, *, routers: bool = False) -> Fabric:
+    """The fabric in `file`, which is a topology or a spec. Its hash is `hash_name`, by default that of its switches.
 
     `routers`: the switches are routers of Linux, whatever fabric a spec names. Raises SpecError, and InputError when
     rules do not fit the topology.
     """
-    topology, usual, its_own = _read(file, routers)
-    name = usual if hash_name is None else hash_name
-    if name == usual and its_own is not None:
-        return topology, name, its_own
+    topology, experiment = _read(file)
+    usual: HashName = "linux" if routers else "ovs"
+    if experiment is None:
+        name = hash_name or usual
+        return Fabric(topology, name, _hash_of(name, topology))
+    spec = experiment.spec
+    settings = spec.routers if spec.fabric_kind.routers else None
+    if routers or settings is not None:
+        usual = "linux-crc32" if spec.routers.hash == "crc32" else "linux"
+        if hash_name in (None, usual):
+            return Fabric(topology, usual, spec.routers.ecmp_hash(topology), spec.nic, settings)
+    elif spec.pinning == "rules":
+        usual = "rules"
+    name = hash_name or usual
+    return Fabric(topology, name, _hash_of(name, topology), spec.nic, settings)
+
+
+def _hash_of(name: HashName, topology: "Topology") -> "EcmpHash":
     try:
-        return topology, name, hash_of(name, topology)
+        return hash_of(name, topology)
     except ValueError as error:
         raise InputError(f"--hash {name}: {error}") from error
 
 
-def routers_of(file: Path) -> "RouterSettings | None":
-    """The settings of routers of a spec; None for a file that is none, or whose switches are no routers.
-
-    Raises SpecError.
-    """
-    from netmodel import Document, is_foreign
-
-    if is_foreign(file):
-        return None
-    document = Document.read(file)
-    if not isinstance(document.data, dict) or "topology" not in document.data:
-        return None
-    from testbed import spec
-
-    written = spec.load(document).spec
-    return written.routers if written.fabric_kind.routers else None
-
-
-def _read(file: Path, routers: bool) -> "tuple[Topology, HashName, EcmpHash | None]":
-    """The topology, the name of the hash that its switches use by default, and that hash where a spec sets it."""
+def _read(file: Path) -> "tuple[Topology, Experiment | None]":
     from netmodel import Document, TopologySpec, is_foreign, load_topology
 
-    plain: HashName = "linux" if routers else "ovs"
     if is_foreign(file):
-        return load_topology(file), plain, None
+        return load_topology(file), None
     document = Document.read(file)
     if not isinstance(document.data, dict) or "topology" not in document.data:
-        return document.as_model(TopologySpec).topology, plain, None
+        return document.as_model(TopologySpec).topology, None
     # Imported here: a path service that starts again on a topology must answer soon, and this doubles its start.
     from testbed import spec
 
     experiment = spec.load(document)
-    topology, written = experiment.topology, experiment.spec
-    if routers or written.fabric_kind.routers:
-        name: HashName = "linux-crc32" if written.routers.hash == "crc32" else "linux"
-        return topology, name, written.routers.ecmp_hash(topology)
-    return topology, "rules" if written.pinning == "rules" else "ovs", None
+    return experiment.topology, experiment

@@ -6,19 +6,16 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
 from netmodel.printable import printable
 from testbed.cli.endpoints import address_and_port, endpoint_text
 from testbed.cli.extras import require
-from testbed.cli.fabric import HashName, fabric_of, hash_option, topology_option
+from testbed.cli.fabric import Fabric, HashName, fabric_of, hash_option, topology_option
 from testbed.cli.group import OneSentenceGroup
 from testbed.errors import InputError, TestbedError
-
-if TYPE_CHECKING:
-    from netmodel import Topology
 
 DEFAULT_PORT = 4792
 
@@ -141,7 +138,8 @@ def run(
     from sdn.planners import PLANNERS
 
     address, port = address_and_port("--listen", listen, f"10.0.0.1:{DEFAULT_PORT} or [fd00::1]:{DEFAULT_PORT}")
-    topology, _, ecmp_hash = fabric_of(topology_file, hash_name)
+    fabric = fabric_of(topology_file, hash_name)
+    topology = fabric.topology
     if planner not in PLANNERS:
         raise click.BadParameter(f"{planner!r} is none of {', '.join(PLANNERS)}", param_hint="--planner")
     try:
@@ -150,7 +148,7 @@ def run(
         raise InputError(f"{topology_file}: {error}") from error
     if routers_file is not None and pinning != "measured":
         raise click.UsageError("--routers needs --pinning measured")
-    routers = _routers(topology_file, topology, routers_file) if pinning == "measured" else None
+    routers = _routers(fabric, routers_file) if pinning == "measured" else None
     try:
         token = made_or_read(token_file)
     except TokenError as error:
@@ -166,7 +164,7 @@ def run(
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     options = Options(planner, forecast, rates, lanes, router_answers)
-    known_hash = None if pinning == "measured" and hash_name is None else ecmp_hash
+    known_hash = None if pinning == "measured" and hash_name is None else fabric.ecmp_hash
     try:
         missing = serve(
             topology, options, token, place, ecmp_hash=known_hash, routers=routers, event_log=event_log, ready=ready
@@ -240,24 +238,22 @@ def fail_link(link: str, token_file: Path, up: bool, as_json: bool) -> None:
     _show(_ask(token_file, LinkChange, link=link, up=up), as_json, text)
 
 
-def _routers(topology_file: Path, topology: "Topology", routers_file: Path | None) -> dict[str, str]:
+def _routers(fabric: Fabric, routers_file: Path | None) -> dict[str, str]:
     """The names of routers by address."""
     from netmodel import Document
     from sdn.measured.router_names import names_of
-    from testbed.cli.fabric import routers_of
 
     if routers_file is not None:
         read = Document.read(routers_file).data
         if not isinstance(read, dict) or not all(isinstance(name, str) for pair in read.items() for name in pair):
             raise InputError(f'{routers_file}: give the owner of each address, such as {{"172.16.0.1": "leaf1:5"}}')
         return read
-    routers = routers_of(topology_file)
-    if routers is None:
+    if fabric.routers is None:
         raise InputError(
             "--pinning measured: it needs the addresses by which routers answer; give --routers, which `paralet probe "
             "--from-hosts` can write"
         )
-    return names_of(topology, unnumbered=routers.unnumbered)
+    return names_of(fabric.topology, unnumbered=fabric.routers.unnumbered)
 
 
 def _ask(token_file: Path, request: Callable[..., Any], **fields: object) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from netmodel import Path as FabricPath
 
 _SHOWN_PORTS = 8
+
+_End: TypeAlias = tuple[str, int]
+"""A host, and the index of its NIC."""
 
 
 @click.command(
@@ -38,6 +41,7 @@ _SHOWN_PORTS = 8
     'JSON such as {"leaf1": {"10.0.1.1": [6, 5]}}. The hash is then linux by default, or that of a spec.',
 )
 @hash_option
+@click.option("--nic", metavar="NAME", help="The NIC of both hosts. Default: that of the spec, else the first.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with every port.")
 def predict(
     src: str,
@@ -47,6 +51,7 @@ def predict(
     via: str | None,
     next_hops_file: Path | None,
     hash_name: HashName | None,
+    nic: str | None,
     as_json: bool,
 ) -> None:
     """Print the path from host SRC to host DST of a RoCEv2 flow with UDP source port PORT.
@@ -58,25 +63,27 @@ def predict(
     require("models", "paralet predict")
     from netmodel import NoRouteError
 
-    topology, hash_name, ecmp_hash = fabric_of(topology_file, hash_name, routers=next_hops_file is not None)
+    fabric = fabric_of(topology_file, hash_name, routers=next_hops_file is not None)
+    topology, nic = fabric.topology, nic or fabric.nic
     routes = None if next_hops_file is None else _read_routes(next_hops_file, topology)
     for name in (src, dst):
         if not topology.has_host(name):
             raise InputError(f"topology {topology.name} has no host {name!r}")
     if src == dst:
         raise InputError(f"{src} is both source and destination: no link is crossed")
+    ends = (src, _nic_index(topology, src, nic)), (dst, _nic_index(topology, dst, nic))
     try:
         answer = (
-            _all(topology, src, dst, ecmp_hash, routes)
+            _all(topology, *ends, fabric.ecmp_hash, routes)
             if port is None
-            else _one(topology, src, dst, port, ecmp_hash, routes)
+            else _one(topology, *ends, port, fabric.ecmp_hash, routes)
         )
     except NoRouteError as error:
         raise InputError(str(error)) from error
     if via is not None:
         answer = _crossing(topology, answer, via)
     click.echo(
-        json.dumps({"src": src, "dst": dst, "hash": hash_name, "paths": answer})
+        json.dumps({"src": src, "dst": dst, "hash": fabric.hash_name, "paths": answer})
         if as_json
         else printable_lines(_text(answer))
     )
@@ -92,24 +99,32 @@ def _read_routes(file: Path, topology: "Topology") -> "Forwarding":
         raise InputError(str(error)) from error
 
 
+def _nic_index(topology: "Topology", host: str, nic: str | None) -> int:
+    names = [its.name for its in topology.host(host).nics]
+    if nic is not None and nic not in names:
+        raise InputError(f"--nic {nic}: host {host} has {', '.join(names)}")
+    return 0 if nic is None else names.index(nic)
+
+
 def _one(
-    topology: "Topology", src: str, dst: str, port: int, ecmp_hash: "EcmpHash", routes: "Forwarding | None"
+    topology: "Topology", src: _End, dst: _End, port: int, ecmp_hash: "EcmpHash", routes: "Forwarding | None"
 ) -> list[dict[str, Any]]:
     from netmodel import Flow, path_of
 
-    addresses = [topology.host(name).nics[0].address for name in (src, dst)]
+    addresses = [topology.host(name).nics[nic].address for name, nic in (src, dst)]
     path = path_of(topology, Flow(addresses[0], addresses[1], port), ecmp_hash, routes=routes)
     return [_described(topology, path, [port])]
 
 
 def _all(
-    topology: "Topology", src: str, dst: str, ecmp_hash: "EcmpHash", routes: "Forwarding | None"
+    topology: "Topology", src: _End, dst: _End, ecmp_hash: "EcmpHash", routes: "Forwarding | None"
 ) -> list[dict[str, Any]]:
     import numpy as np
 
     from netmodel import ENTROPY_PORTS, paths_of_ports
 
-    paths, index = paths_of_ports(topology, src, dst, ecmp_hash, routes=routes)
+    nics = {"src_nic": src[1], "dst_nic": dst[1]}
+    paths, index = paths_of_ports(topology, src[0], dst[0], ecmp_hash, routes=routes, **nics)
     return [
         _described(topology, path, (np.flatnonzero(index == number) + ENTROPY_PORTS.start).tolist())
         for number, path in enumerate(paths)
@@ -123,7 +138,7 @@ def _crossing(topology: "Topology", answer: list[dict[str, Any]], via: str) -> l
         raise InputError(f"topology {topology.name} has no switch {via!r}") from None
     found = [entry for entry in answer if via in entry["nodes"]]
     if not found:
-        raise InputError(f"no shortest path crosses {via}")
+        raise InputError(f"no shortest path crosses {via}; where hosts have several NICs, --nic names another")
     return found
 
 

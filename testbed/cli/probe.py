@@ -234,7 +234,7 @@ def _naming(topology_file: Path | None, dns: bool) -> Callable[[str], str]:
     from testbed.cli.fabric import fabric_of
 
     try:
-        known = names_of(fabric_of(topology_file, "linux")[0])
+        known = names_of(fabric_of(topology_file, "linux").topology)
     except ValueError as error:
         raise InputError(f"{topology_file}: {error}") from error
     return lambda address: known.get(address, address)

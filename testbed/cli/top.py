@@ -163,10 +163,10 @@ def _watched(
         return None, None
     from testbed.live.fabric_view import FabricView
 
-    topology, _, ecmp_hash = fabric_of(topology_file, hash_name)
-    view = FabricView(topology, ecmp_hash)
+    fabric = fabric_of(topology_file, hash_name)
+    view = FabricView(fabric.topology, fabric.ecmp_hash)
     if not view.pairs:
-        raise InputError(f"topology {topology.name} has no links between leaves and spines to watch")
+        raise InputError(f"topology {fabric.topology.name} has no links between leaves and spines to watch")
     return view, None
 
 

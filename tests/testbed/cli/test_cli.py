@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import click
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 import emul
@@ -346,6 +347,16 @@ def test_predict_accepts_a_spec_and_a_switch(tmp_path: Path) -> None:
     assert done.stdout.startswith("h1:1 -> leaf1:4 -> spine2:2 -> leaf2:1 -> h3  ")
 
 
+CLOS = {"pods": 2, "leaves": 2, "aggs": 2, "cores_per_agg": 2, "hosts_per_leaf": 1, "host_rate": "1G"}
+RAILS = {
+    "domains": 4,
+    "gpus_per_domain": 2,
+    "rail_rate": "1G",
+    "hb_rate": "8G",
+    "spines": 2,
+    "leaves_per_rail": 2,
+    "pods": 2,
+}
 FAT_TREE = "fat_tree: {k: 4, host_rate: 10 Mbit/s}"
 
 
@@ -424,9 +435,44 @@ def test_predict_chooses_in_the_order_of_next_hops_that_routers_had(tmp_path: Pa
         assert 50000 in mine["ports"]
 
 
+@pytest.mark.parametrize(
+    ("written", "ends", "nic", "vias"),
+    [
+        ({"clos": {**CLOS, "planes": 2}}, ("h1", "h4"), "nic1", ("p2leaf1", "p2agg2", "p2core4", "p2agg4", "p2leaf4")),
+        ({"clos": CLOS}, ("h1", "h4"), None, ("leaf1", "agg2", "core4", "agg4", "leaf4")),
+        ({"rail_optimised": RAILS}, ("d1g1", "d4g2"), None, ("rail1l1", "agg2", "core2", "agg4", "rail2l2")),
+        ({"rail_only": RAILS}, ("d1g1", "d4g1"), None, ("rail1l1", "rail1a1", "rail1c1", "rail1l2")),
+        ({"rail_optimised": RAILS}, ("d1g1", "d1g2"), "nic1", ("hb1",)),
+    ],
+    ids=["planes", "one plane", "rails", "separate rails", "an HB domain"],
+)
+def test_paths_cross_switches_of_every_tier_of_planes_and_rails(
+    tmp_path: Path, written: dict[str, Any], ends: tuple[str, str], nic: str | None, vias: tuple[str, ...]
+) -> None:
+    (file := tmp_path / "fabric.yaml").write_text(yaml.safe_dump(written))
+    options = ["--topology", file, "--json", *([] if nic is None else ["--nic", nic])]
+    for via in vias:
+        crossing = json.loads(paralet("predict", *ends, "--via", via, *options).stdout)["paths"]
+        assert all(path["ports"] for path in crossing)
+        port = crossing[-1]["ports"][0]
+        (path,) = json.loads(paralet("predict", *ends, str(port), *options).stdout)["paths"]
+        assert via in path["nodes"]
+    assert_refused(
+        paralet("predict", *ends, "--topology", file, "--nic", "eth9"), f"--nic eth9: host {ends[0]} has nic0"
+    )
+
+
+def test_a_prediction_is_for_the_nic_of_the_spec(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, topology={"clos": {**CLOS, "planes": 2}}, nic="nic1")
+    assert " p2leaf1:" in paralet("predict", "h1", "h4", 50000, "--topology", spec).stdout
+    assert " p1leaf1:" in paralet("predict", "h1", "h4", 50000, "--topology", spec, "--nic", "nic0").stdout
+    refused = paralet("predict", "h1", "h4", "--via", "p1core1", "--topology", spec)
+    assert_refused(refused, "no shortest path crosses p1core1; where hosts have several NICs, --nic names another")
+
+
 def test_paths_of_routers_with_a_crc_are_predicted_by_its_offsets(tmp_path: Path) -> None:
     """By the spec's own hash, with next hops or without. An offset of the aggs is all that reaches every core."""
-    topology = {"clos": {"pods": 2, "leaves": 2, "aggs": 2, "cores_per_agg": 2, "hosts_per_leaf": 1, "host_rate": "1G"}}
+    topology = {"clos": CLOS}
     (hops := tmp_path / "hops.json").write_text('{"leaf1": {"10.0.3.1": [3, 2]}}')
     reached = []
     for offset in ({}, {"agg": 8}):

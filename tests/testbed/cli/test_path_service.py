@@ -248,7 +248,7 @@ def test_a_token_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
 
 def test_a_service_whose_event_log_lacks_events_ends_with_status_1(tmp_path: Path, topology: Path) -> None:
     log = tmp_path / "events.jsonl"
-    room = len(head(fabric_of(topology, None)[0], Options())) + 64
+    room = len(head(fabric_of(topology, None).topology, Options())) + 64
     argv = ["prlimit", f"--fsize={room}:{room}", sys.executable, "-c", "from testbed.cli import main; main()"]
     argv += ["path-service", "run", "--topology", str(topology), "--token-file", str(tmp_path / "token")]
     argv += ["--listen", "127.0.0.1:0", "--json", "--event-log", str(log)]
