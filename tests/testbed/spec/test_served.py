@@ -14,13 +14,14 @@ import yaml
 from click.testing import CliRunner
 
 from netmodel import LocatedError, SpecError
+from netmodel.router_plan import RouterPlan
 from sdn.path_service.service import Options, PathService
 from sdn.planners import PLANNERS
 from testbed.cli import main
 from testbed.policies import OURS
 from testbed.progress import Silent
 from testbed.simulate import fluid, packet
-from testbed.spec import Experiment, Spec, check, load
+from testbed.spec import FABRICS, Experiment, Spec, check, load
 from tests.testbed.experiments import SMALL, first_of, write_spec
 
 RATE = "100 Mbit/s"
@@ -125,6 +126,8 @@ TOPOLOGIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 POLICIES = [{"policy": name} for name in OURS if name != "controller"]
 POLICIES += [{"policy": "controller", "planner": name, "elephant_bytes": 1} for name in PLANNERS]
+REFUSED_AT = (("policies", 0, "policy"), ("placement",), ("jobs",), ("topology",), ("fabric",))
+"""The keys of a spec whose lines refusals have."""
 
 
 def checked(topology: str, policy: dict[str, Any], fabric: str) -> Experiment | LocatedError:
@@ -152,17 +155,19 @@ def test_a_policy_runs_or_is_refused_in_a_sentence(topology: str) -> None:
     """Whatever passes the checks also runs: on the models, and as far as the runner plans before a run."""
     models: dict[str, Callable[..., object]] = {"fluid": fluid.observe, "packet": packet.observe}
     refused = 0
-    for policy, fabric in product(POLICIES, ("mininet", "fluid", "packet")):
+    for policy, fabric in product(POLICIES, FABRICS):
         made = checked(topology, policy, fabric)
         if isinstance(made, LocatedError):
             refused += 1
             for error in made.all:
-                assert error.where in (("policies", 0, "policy"), ("placement",), ("jobs",)), error
+                assert error.where in REFUSED_AT, error
                 assert re.fullmatch(r"[a-z].* .*[^.\n]", str(error))
                 assert "not in list" not in str(error)
         elif fabric in models:
             models[fabric](made, Silent())
         else:
+            if fabric == "routed":
+                RouterPlan(made.topology)
             first_of(made).ports(made.spec.policies[0])
             if policy["policy"] == "controller":
                 PathService(made.topology, Options(policy["planner"]))
@@ -203,16 +208,22 @@ def test_the_refusal_names_the_line_of_the_policy(tmp_path: Path, topology: str,
     assert why in sentence
 
 
-@pytest.mark.parametrize("policy", ["vclos", "pinned", "controller"])
-def test_every_command_that_takes_a_spec_refuses_it_alike(tmp_path: Path, policy: str) -> None:
-    spec = write_spec(tmp_path, topology=dragonfly(), placement=None, policies=[{"name": "it", "policy": policy}])
+@pytest.mark.parametrize(
+    ("topology", "policy"),
+    [(dragonfly, "vclos"), (dragonfly, "pinned"), (dragonfly, "controller"), (fat_tree, "vclos")],
+)
+def test_every_command_that_takes_a_spec_refuses_it_alike(
+    tmp_path: Path, topology: Callable[[], dict[str, Any]], policy: str
+) -> None:
+    """On every fabric, before anything is started. Routers have no vclos at all, which is another sentence."""
+    spec = write_spec(tmp_path, topology=topology(), placement=None, policies=[{"name": "it", "policy": policy}])
     out = ["--results", str(tmp_path / "out")]
     said = set()
     for words in (
         ["run", str(spec), *out],
-        ["run", str(spec), "--fabric", "packet", *out],
+        *(["run", str(spec), "--fabric", name, *out] for name in FABRICS if (name, policy) != ("routed", "vclos")),
         ["sweep", str(spec), "--fabric", "fluid", *out],
-        ["predict", "h0-0-0", "h1-0-0", "--topology", str(spec)],
+        ["predict", "h1", "h2", "--topology", str(spec)],
         ["path-service", "run", "--topology", str(spec), "--token-file", str(tmp_path / "token")],
         ["export", str(spec), "--to", "topo"],
         ["export", str(spec), "--to", "cm"],
