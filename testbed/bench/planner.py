@@ -75,7 +75,7 @@ class FatTree:
 
 
 PLANS = (Size(64, 32), Size(64, 32, 100_000), Size(512, 256))
-THREE_TIERS = (FatTree(64, Size(512, 256)),)
+THREE_TIERS = (FatTree(22, Size(64, 32)), FatTree(64, Size(512, 256)))
 ARRIVALS = (Size(64, 32),)
 RATES = (Size(64, 32), Size(64, 32, 100_000))
 

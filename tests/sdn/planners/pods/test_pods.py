@@ -52,7 +52,7 @@ def test_full_bisection_and_equal_demands_reach_the_bound_of_the_leaves(data: st
     assert plan.congestion == pytest.approx(3 * -(-busiest // (aggs * parallel)) / RATE)
 
 
-@pytest.mark.parametrize("k", [4, 8, 16])
+@pytest.mark.parametrize("k", [4, 8, 16, 64])
 def test_a_permutation_of_a_fat_tree_shares_no_link(k: int) -> None:
     fabric = PodClos.of(k, k // 2, k // 2, k // 2, k // 2, RATE)
     plan = optimal(fabric, permutation(fabric.nics, k))
