@@ -18,7 +18,21 @@ import pytest
 
 from emul import LinkFault, RoutedFabric
 from emul.routed.requirements import lack
-from netmodel import Flow, FlowFields, Forwarding, LinuxL4Hash, PortRef, clos, forwarding, leaf_spine, path_of
+from netmodel import (
+    Flow,
+    FlowFields,
+    Forwarding,
+    LinuxL4Hash,
+    PortRef,
+    Topology,
+    clos,
+    equal_cost_paths,
+    forwarding,
+    in_planes,
+    leaf_spine,
+    path_of,
+    rail_optimised,
+)
 from netmodel.bgp_routes import bgp_routes
 from netmodel.flow import address_array
 from netmodel.router_plan import RouterPlan
@@ -47,14 +61,15 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoutedFabric]:
         yield running
 
 
-def udp(fabric: RoutedFabric, src: str, dst: str, ports: range, connected: bool = False) -> None:
+def udp(fabric: RoutedFabric, src: str, dst: str, ports: range, connected: bool = False, nic: int = 0) -> None:
     """One datagram from each source port, each from a socket of its own."""
-    there, family = str(address(fabric, dst)), socket.AF_INET6 if fabric.topology.ipv6 else socket.AF_INET
+    here, there = (str(fabric.topology.host(host).nics[nic].address) for host in (src, dst))
+    family = socket.AF_INET6 if fabric.topology.ipv6 else socket.AF_INET
 
     def send() -> None:
         for port in ports:
             with socket.socket(family, socket.SOCK_DGRAM) as sock:
-                sock.bind((str(address(fabric, src)), port))
+                sock.bind((here, port))
                 if connected:
                     sock.connect((there, PORT))
                     sock.send(b"paralet")
@@ -84,11 +99,13 @@ def chosen(fabric: RoutedFabric, flow: Flow, routes: Forwarding) -> set[PortRef]
     return {port for port in predicted(fabric, flow, routes) if len(groups[port.node][flow.dst]) > 1}
 
 
-def check_prediction(fabric: RoutedFabric, src: str, dst: str, ports: range, connected: bool = False) -> None:
+def check_prediction(
+    fabric: RoutedFabric, src: str, dst: str, ports: range, connected: bool = False, nic: int = 0
+) -> None:
     """Every port of `ports` takes the path that follows from the kernels' order of next hops."""
     routes = fabric.routes()
-    udp(fabric, src, dst, ports, connected)
-    ends = address(fabric, src), address(fabric, dst)
+    udp(fabric, src, dst, ports, connected, nic)
+    ends = [fabric.topology.host(host).nics[nic].address for host in (src, dst)]
     flows = {Flow(*ends, port) for port in ports}
     wait_until(lambda: flows <= taken(fabric).keys())
     ways = taken(fabric)
@@ -315,6 +332,22 @@ def test_links_may_have_no_addresses(tmp_path: Path, ipv6: bool) -> None:
         fabric.set_link(topology.link_at(PortRef("h2", 1)), False)
         fabric.set_link(topology.link_at(PortRef("h2", 1)), True)
         fabric.reset_session(PortRef("spine2", 2))
+
+
+@pytest.mark.parametrize(
+    ("topology", "ends", "nic"),
+    [
+        (in_planes(clos(2, 1, 2, 1, 1, 100_000_000), 2), ("h1", "h2"), 1),
+        (rail_optimised(4, 2, 100_000_000, 800_000_000, 2, 2, pods=2), ("d1g1", "d4g2"), 0),
+    ],
+    ids=["the second of two planes", "from rail to rail"],
+)
+def test_planes_and_rails_over_three_tiers_carry_data_as_predicted(
+    tmp_path: Path, topology: Topology, ends: tuple[str, str], nic: int
+) -> None:
+    with RoutedFabric(topology, log_dir=tmp_path) as fabric:
+        check_prediction(fabric, *ends, range(50000, 50100), nic=nic)
+    assert len(equal_cost_paths(topology, *ends, src_nic=nic, dst_nic=nic)) == 2
 
 
 def test_daemons_end_with_their_fabric(tmp_path: Path) -> None:
