@@ -44,12 +44,22 @@ class Polarised:
     """The switches on a path that choose alike, in words."""
 
     @property
-    def statement(self) -> str:
-        """What is wrong and how to mend it, in one sentence."""
+    def what(self) -> str:
+        """What is wrong."""
         return (
             f"the switches' hash is polarised: from {self.src} to {self.dst} ports reach {self.reached} of {self.ways} "
-            f"paths; give {self.switches} different hash functions, or one of them an offset of its hash bits"
+            "paths"
         )
+
+    @property
+    def remedy(self) -> str:
+        """How to mend it."""
+        return f"give {self.switches} different hash functions, or one of them an offset of its hash bits"
+
+    @property
+    def statement(self) -> str:
+        """What is wrong and how to mend it, in one sentence."""
+        return f"{self.what}; {self.remedy}"
 
 
 def polarised(cables: AnyCabling, tables: PortTables) -> Polarised | None:

@@ -13,20 +13,23 @@ import emul
 import nccl_net_plugin
 from emul import Finding
 from testbed.cli import extras, rdma_devices, speed_checks
+from testbed.cli.fabric import HashName, fabric_of, hash_option, topology_option
 from testbed.cli.nic_checks import nic_findings
 from testbed.cli.rdma_devices import RdmaDevice, RdmaPort
 from testbed.nccl import back_ends
 
 
-@click.command(epilog="Example: paralet doctor")
+@click.command(epilog="Examples: paralet doctor; paralet doctor --topology fabric.yaml --hash crc32")
+@topology_option("It is checked whether source ports reach all of its paths.", required=False)
+@hash_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 @click.pass_context
-def doctor(context: click.Context, as_json: bool) -> None:
+def doctor(context: click.Context, topology_file: Path | None, hash_name: HashName | None, as_json: bool) -> None:
     """Check whether this machine can run experiments, and print the command that installs what is missing.
 
     The exit status is 1 when something that `paralet run` needs is missing. Changes nothing on the machine.
     """
-    findings = [*emul.probe(), *examine()]
+    findings = [*_fabric(topology_file, hash_name), *emul.probe(), *examine()]
     ready = all(finding.ok for finding in findings)
     if as_json:
         answer = {
@@ -44,6 +47,17 @@ def doctor(context: click.Context, as_json: bool) -> None:
 def examine() -> list[Finding]:
     """Findings of the host library. RDMA devices and GPUs are optional: they are listed but never required."""
     return [_engine(), _extras(), *rdma_findings(), *_nics(), *_speed_findings(), _gpu()]
+
+
+def _fabric(topology_file: Path | None, hash_name: HashName | None) -> list[Finding]:
+    if topology_file is None:
+        if hash_name is not None:
+            raise click.UsageError("--hash is that of the switches of --topology; give that too")
+        return []
+    extras.require("models", "paralet doctor --topology")
+    from testbed.cli.fabric_checks import polarisation
+
+    return [polarisation(fabric_of(topology_file, hash_name))]
 
 
 def _extras() -> Finding:

@@ -40,14 +40,14 @@ def hash_of(name: HashName, topology: "Topology") -> "EcmpHash":
             return SourcePortRules.of(topology)
 
 
-def topology_option(also: str = "") -> Callable[[_Command], _Command]:
+def topology_option(also: str = "", *, required: bool = True) -> Callable[[_Command], _Command]:
     """Adds --topology FILE, passed as `topology_file`. `also` is appended to its help."""
     return click.option(
         "--topology",
         "topology_file",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        required=True,
+        required=required,
         help=f"A topology, or an experiment spec that has one. {also}".rstrip(),
     )
 
