@@ -7,7 +7,7 @@ that the engine uses.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import TypeAlias
 
@@ -27,12 +27,14 @@ _U64 = (1 << 64) - 1
 class RankPorts:
     """The inputs that determine the source ports of one rank's device.
 
-    `seed` seeds the device's random ports. `table` has the pinned ports of the lanes, by destination rank.
+    `seed` seeds the device's random ports. `table` has the pinned ports of the lanes, by destination rank. `segments`
+    has the paths that packets from these ports take by segments, whatever switches choose.
     """
 
     seed: int
     lanes: int
     table: Mapping[int, Sequence[int]]
+    segments: Mapping[int, Path] = field(default_factory=dict)
 
     @cached_property
     def drawn(self) -> list[int]:
@@ -55,15 +57,31 @@ def plan_ports(
     nic: int = 0,
     routes: Forwarding | None = None,
     protocol: int = IPPROTO_UDP,
+    segments: bool = False,
 ) -> tuple[RankPorts, ...]:
     """The ports of every rank, where rank k runs on `hosts[k]`.
 
     `paths` plans paths between the hosts' NICs of index `nic`; devices draw the ports towards other ranks at random.
     `protocol` is that of the lanes. `routes` are those of the switches, by default `netmodel.forwarding`. Where too few
     ports take a planned path, as with a polarised hash, paths are planned over those that enough ports take. Raises
-    InputError when a pair has none.
+    InputError when a pair has none. segments: packets take the planned paths by segments, with any port.
     """
     tables: Mapping[int, Mapping[int, Sequence[int]]] = {}
+    if paths is not None and segments:
+        planned = paths(None)
+        given: dict[int, dict[int, list[int]]] = {}
+        for src, dst in planned:
+            ports = np.random.default_rng([seed, src, dst]).choice(ENTROPY_PORTS, size=lanes, replace=False)
+            given.setdefault(src, {})[dst] = [int(port) for port in ports]
+        return tuple(
+            RankPorts(
+                device_seed(seed, rank),
+                lanes,
+                given.get(rank, {}),
+                {dst: path for (src, dst), path in planned.items() if src == rank},
+            )
+            for rank in range(len(hosts))
+        )
     if paths is not None:
 
         def tables_of(planned: Mapping[Pair, Path]) -> Mapping[int, Mapping[int, Sequence[int]]]:

@@ -74,7 +74,18 @@ class RunFlows:
 
     def rows_of(self, flows: Collection[Flow]) -> npt.NDArray[np.int32]:
         """The links of the predicted path of each of these flows, filled up with -1."""
-        return _rows(self.instance, flows, self.routes, self.links)
+        rows = _rows(self.instance, flows, self.routes, self.links)
+        for number, flow in enumerate(flows if self.by_segments else ()):
+            if (path := self.by_segments.get((str(flow.src), str(flow.dst), flow.src_port))) is not None:
+                rows[number] = [*self.links.row(path), *[-1] * (rows.shape[1] - len(path))]
+        return rows
+
+    @cached_property
+    def by_segments(self) -> dict[tuple[str, str, int], Path]:
+        """The paths of flows whose packets name them."""
+        if self.instance.experiment.spec.pinning != "srv6":
+            return {}
+        return self.instance.by_segments(self.instance.experiment.policy(self.run.policy))
 
     @cached_property
     def payload(self) -> _Numbers:

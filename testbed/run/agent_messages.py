@@ -23,13 +23,17 @@ class _Message(BaseModel):
 
 
 class DeviceConfig(_Message):
-    """Arguments of `hostlib.Device`. `ports` is indexed by peer address. The last five are for policy `controller`."""
+    """Arguments of `hostlib.Device`. `ports` and `segments` are indexed by peer address.
+
+    The last five are for policy `controller`.
+    """
 
     address: str
     backend: Literal["soft", "tcp", "verbs"] | None = None
     lanes: int
     policy: PortPolicy
     ports: dict[str, list[int]] | None = None
+    segments: dict[str, list[list[str]]] | None = None
     seed: int
     path_mtu: int | None = None
     line_rate_bps: int

@@ -63,6 +63,7 @@ def _routers(experiment: Experiment, log_dir: Path) -> Iterator[Up]:
         management=_has_service(experiment),
         ecmp_hash=experiment.spec.routers.ecmp_hash(experiment.topology),
         unnumbered=experiment.spec.routers.unnumbered,
+        segments=experiment.spec.pinning == "srv6",
     ) as fabric:
         yield Up(fabric, Routers(fabric), (), fabric.host_pid, fabric)
 

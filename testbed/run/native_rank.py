@@ -35,12 +35,14 @@ _END_TIMEOUT_S = 5.0
 def plugin_environment(device: messages.DeviceConfig) -> dict[str, str]:
     """The environment variables that configure the plugin's device. Unset options keep the engine's defaults."""
     ports = ";".join(f"{peer}={','.join(map(str, ports))}" for peer, ports in (device.ports or {}).items())
+    segments = ";".join(f"{peer}={'|'.join(map(','.join, lanes))}" for peer, lanes in (device.segments or {}).items())
     values = {
         "PARALET_ADDRESSES": device.address,
         "PARALET_BACKEND": device.backend,
         "PARALET_LANES": device.lanes,
         "PARALET_POLICY": device.policy,
         "PARALET_PORTS": ports or None,
+        "PARALET_SEGMENTS": segments or None,
         "PARALET_SEED": device.seed,
         "PARALET_PATH_MTU": device.path_mtu,
         "PARALET_LINE_RATE": f"{device.line_rate_bps}bit/s",

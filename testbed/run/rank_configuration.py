@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from netmodel import Forwarding
+from netmodel.segments import segments_of
 from testbed.allocation.ports import RankPorts
 from testbed.run import agent_messages as messages
 from testbed.run.path_service import PathServiceProcess
@@ -51,7 +52,7 @@ def _other_devices(
         }
         for end in (0, 1)
     )
-    plain = _device(instance, policy, rank, replace(ports, table={}), service)
+    plain = _device(instance, policy, rank, replace(ports, table={}, segments={}), service)
     return [
         messages.OtherDevice(
             device=plain.model_copy(
@@ -89,12 +90,17 @@ def _device(
     service: PathServiceProcess | None,
 ) -> messages.DeviceConfig:
     experiment = instance.experiment
+    segments = {
+        instance.address(peer): [[str(one) for one in segments_of(experiment.topology, path)]] * policy.m
+        for peer, path in ports.segments.items()
+    }
     return messages.DeviceConfig(
         address=instance.address(rank),
         backend="verbs" if experiment.spec.fabric_kind.rdma else "tcp" if policy.transport == "tcp" else None,
         lanes=policy.m,
         policy=_port_policy(policy, ports),
         ports={instance.address(peer): list(pinned) for peer, pinned in ports.table.items()} or None,
+        segments={peer: lanes for peer, lanes in segments.items() if lanes[0]} or None,
         seed=ports.seed,
         path_mtu=experiment.spec.path_mtu,
         line_rate_bps=instance.line_rate_bps(rank),

@@ -276,6 +276,8 @@ def _check_fabric(spec: Spec, found: Findings) -> None:
         _check_routers(spec, found)
     elif spec.pinning == "measured":
         found.add(Conflict("only routers answer probes: use fabric routed", "pinning"))
+    elif spec.pinning == "srv6":
+        found.add(Conflict("only fabric routed has segments; leave it out, or take hash", "pinning"))
     for index, event in enumerate(spec.events):
         for name in OF_ROUTERS:
             if getattr(event, name) is not None and not spec.fabric_kind.routers:
@@ -298,10 +300,12 @@ def _check_routers(spec: Spec, found: Findings) -> None:
     """Checks that the switches can be routers, and that events concern those."""
     assert isinstance(spec.topology, TopologySpec)  # see `load`
     if spec.pinning == "rules":
-        found.add(Conflict("routers choose paths by a hash: give hash or measured, or use mininet", "pinning"))
+        found.add(Conflict("routers choose paths by a hash: give hash, measured or srv6, or use mininet", "pinning"))
     if not found.fit("topology"):
         return
     topology = spec.topology.topology
+    if spec.pinning == "srv6":
+        _check_segments(spec, topology, found)
     try:
         plan = RouterPlan(topology)
     except ValueError as error:
@@ -320,6 +324,20 @@ def _check_routers(spec: Spec, found: Findings) -> None:
                 found.add(Conflict(f"topology {topology.name} has no router {router}", "events", index, name))
         if event.reset is not None and event.reset not in map(str, plan.link_addresses):
             found.add(Conflict("no port of a link between two routers", "events", index, "reset"))
+
+
+def _check_segments(spec: Spec, topology: Topology, found: Findings) -> None:
+    """Checks that packets can have a routing header."""
+    if not topology.ipv6:
+        found.add(Conflict("segments are IPv6 addresses; give the topology ipv6: true, or leave it out", "pinning"))
+    if found.fit("routers") and spec.routers.unnumbered:
+        said = "segments lead to the addresses of links; leave it out, or pinning srv6"
+        found.add(Conflict(said, "routers", "unnumbered"))
+    if found.fit("policies"):
+        for index, policy in enumerate(spec.policies):
+            if policy.policy == "pinned" and policy.transport != "paralet":
+                said = "only transport paralet has segments; leave it out, or pinning srv6"
+                found.add(Conflict(said, "policies", index, "transport"))
 
 
 def _check_faults(spec: Spec, found: Findings) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 
-from netmodel import Forwarding, Link, PortRef, forwarding, in_order_of
+from netmodel import Forwarding, Link, Path, PortRef, forwarding, in_order_of
 from sdn.failover.detours import Detours
 from testbed.allocation.demands import Pair, busiest_s, bytes_by_pair, ideal_s, phases_of, routes_of
 from testbed.allocation.placement import leaf_of
@@ -174,7 +174,17 @@ class Instance:
             nic=experiment.nic,
             routes=self.unsteered if routes is None else routes,
             protocol=policy.protocol,
+            segments=experiment.spec.pinning == "srv6",
         )
+
+    def by_segments(self, policy: Policy) -> dict[tuple[str, str, int], Path]:
+        """The paths that packets take by their segments: by source, destination and source port."""
+        return {
+            (self.address(rank), self.address(peer), port): path
+            for rank, ports in enumerate(self.ports(policy))
+            for peer, path in ports.segments.items()
+            for port in ports.table[peer]
+        }
 
     # The shortest times that are possible
 

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from netmodel import TopologySpec, raise_all
-from sdn.openflow.source_rules import Pinning
 from testbed.allocation.placement import Rule
 from testbed.conflict import Conflict
 from testbed.quantities import Bytes, Seconds, Share
@@ -178,7 +177,7 @@ class Spec(Section):
     nic: str = "nic0"
     local_nic: str | None = None
     path_mtu: Literal[256, 512, 1024, 2048, 4096] | None = None
-    pinning: Literal["hash", "rules", "measured"] = "hash"
+    pinning: Literal["hash", "rules", "measured", "srv6"] = "hash"
     links: dict[str, LinkSettings] = Field(default_factory=dict)
     events: list[Event] = Field(default_factory=list)
     timeouts: Timeouts = Timeouts()

@@ -38,7 +38,7 @@ def loaded(record: RunRecord) -> set[str]:
     return {load.port for load in record.links if load.tx_bytes > most / 20}
 
 
-THREE_TIERS = {
+THREE_TIERS: dict[str, Any] = {
     "topology": {
         "clos": {"pods": 2, "leaves": 2, "aggs": 2, "cores_per_agg": 2, "hosts_per_leaf": 2, "host_rate": "20M"}
     },
@@ -138,3 +138,24 @@ def test_the_path_service_plans_around_dead_aggs_and_cores(tmp_path: Path) -> No
     assert service["unreachable"] == 0
     dead = {end.partition(":")[0] for link in service["dead_links"] for end in link.split()}
     assert {"agg1", "core4"} <= dead
+
+
+def test_planned_flows_take_their_paths_by_segments_whatever_routers_hash(tmp_path: Path) -> None:
+    """Routers choose by a CRC, alike on both tiers: no port would take some of the paths."""
+    clos = THREE_TIERS["topology"]["clos"]
+    changes = {
+        **THREE_TIERS,
+        "topology": {"clos": {**clos, "ipv6": True}},
+        "routers": {"hash": "crc32"},
+        "pinning": "srv6",
+        "policies": [{"name": "pinned", "policy": "pinned", "m": 2}],
+    }
+    summary, observations = run_with(tmp_path, **changes)
+    assert all(policy["verified"] for policy in summary["policies"])
+    (observed,) = observations["runs"]
+    carried = [lane["lane"] for lane in observed["lanes"] if lane["lane"]["tx_bytes"]]
+    assert len(carried) == 8 * 2
+    assert summary["predictions"]["matched"] == summary["predictions"]["checked"] >= len(carried)
+    between = {str(port) for port in fabric_ports(load(tmp_path / "spec.yaml").topology)}
+    sent = [link["tx_bytes"] for link in observed["links"] if link["port"] in between]
+    assert max(sent) < 1.2 * min(sent)

@@ -100,6 +100,17 @@ def test_ports_of_a_table_take_the_planned_path(seed: int, lanes: int, protocol:
         assert {path_of(topology, flow, OvsHash()) for flow in flows} == {path}
 
 
+def test_with_segments_any_port_takes_the_planned_path() -> None:
+    topology = leaf_spine(4, 4, 2, 20 * MBIT, ipv6=True)
+    hosts = place(topology, "cross_leaf", 8)
+    plan = partial(disjoint_paths, topology, hosts, ring(8))
+    ranks = plan_ports(topology, hosts, 4, 1, paths=lambda _: plan(), ecmp_hash=OvsHash(), segments=True)
+    assert {(src, dst): path for src, own in enumerate(ranks) for dst, path in own.segments.items()} == plan()
+    for own in ranks:
+        assert own.table.keys() == own.segments.keys()
+        assert all(len(set(ports)) == 4 and set(ports) <= set(ENTROPY_PORTS) for ports in own.table.values())
+
+
 def test_paths_are_planned_for_the_nic_that_sends() -> None:
     """Each host has another NIC, which is the first one and on a leaf of its own."""
     plain = fabric()

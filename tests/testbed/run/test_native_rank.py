@@ -35,6 +35,7 @@ def test_every_variable_is_a_parameter_of_the_plugin() -> None:
     full = device(
         policy="pinned",
         ports={"10.0.0.2": [50_000, 50_001], "10.0.0.3": [50_002]},
+        segments={"fd00::2": [["fd03::1", "fd03::2"], ["fd03::3"]]},
         path_mtu=4096,
         flowlet_bytes=8192,
         mice_bytes=0,
@@ -44,6 +45,7 @@ def test_every_variable_is_a_parameter_of_the_plugin() -> None:
     environment = plugin_environment(full)
     assert environment.keys() <= {parameter.name for parameter in nccl_net_plugin.parameters()}
     assert environment["PARALET_PORTS"] == "10.0.0.2=50000,50001;10.0.0.3=50002"
+    assert environment["PARALET_SEGMENTS"] == "fd00::2=fd03::1,fd03::2|fd03::3"
     assert (environment["PARALET_LINE_RATE"], environment["PARALET_MICE_BYTES"]) == ("10000000bit/s", "0")
     assert environment["PARALET_CONGESTION_CONTROL"] == "fixed_window"
     assert environment["PARALET_WINDOW_PACKETS"] == "12"
@@ -70,7 +72,7 @@ def test_path_service_variables_are_parameters_of_the_plugin() -> None:
 
 
 def test_settings_missing_in_the_spec_get_the_engines_defaults() -> None:
-    left_out = {"PARALET_PORTS", "PARALET_PATH_MTU", "PARALET_FLOWLET_BYTES", "PARALET_MICE_BYTES"}
+    left_out = {"PARALET_PORTS", "PARALET_SEGMENTS", "PARALET_PATH_MTU", "PARALET_FLOWLET_BYTES", "PARALET_MICE_BYTES"}
     assert not plugin_environment(device()).keys() & left_out
 
 

@@ -19,6 +19,7 @@ from tests.testbed.experiments import SMALL, experiment, first_of, write_spec
 
 ROOT = Path(__file__).parents[3]
 TOPOLOGY = SMALL["topology"]["leaf_spine"]
+IPV6 = {"leaf_spine": {**TOPOLOGY, "ipv6": True}}
 UNCABLED = {
     "name": "pair",
     "hosts": [{"name": f"h{n}", "nics": [{"address": f"10.0.0.{n}"}]} for n in (1, 2)],
@@ -234,8 +235,24 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         },
         "topology: fabric softroce has no links with delays; leave them out, or use mininet",
     ),
-    ({"fabric": "routed", "pinning": "rules"}, "pinning: routers choose paths by a hash: give hash or measured"),
+    ({"fabric": "routed", "pinning": "rules"}, "pinning: routers choose paths by a hash: give hash, measured or srv6"),
     ({"pinning": "measured"}, "pinning: only routers answer probes: use fabric routed"),
+    ({"pinning": "srv6"}, "pinning: only fabric routed has segments; leave it out, or take hash"),
+    ({"fabric": "routed", "pinning": "srv6"}, "pinning: segments are IPv6 addresses; give the topology ipv6: true"),
+    (
+        {"fabric": "routed", "topology": IPV6, "pinning": "srv6", "routers": {"unnumbered": True}},
+        "routers.unnumbered: segments lead to the addresses of links",
+    ),
+    (
+        {
+            "fabric": "routed",
+            "topology": IPV6,
+            "workload": {"kind": "permutation", "shift": 1, "bytes": "1 MiB"},
+            "pinning": "srv6",
+            "policies": [{"name": "p", "policy": "pinned", "transport": "tcp"}],
+        },
+        r"policies\[0\].transport: only transport paralet has segments",
+    ),
     (
         {"fabric": "routed", "policies": [{"name": "c", "policy": "vclos"}]},
         r"policies\[0\].policy: fabric routed has no policy vclos; use mininet or fluid or packet",
@@ -329,7 +346,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"jobs": [2, 3]}, "jobs: the sizes of the jobs must be 2 or more and add up to the 4 ranks placed"),
     ({"jobs": [3, 1]}, "jobs: the sizes of the jobs"),
     ({"placement": {"rule": "packed", "redraw": True}}, "placement.redraw: only rule random"),
-    ({"pinning": "luck"}, "pinning: must be 'hash', 'rules' or 'measured'"),
+    ({"pinning": "luck"}, "pinning: must be 'hash', 'rules', 'measured' or 'srv6'"),
     (
         {"events": [{"at_s": 1}]},
         r"events\[0\]: give exactly one of cut, degrade, mend, kill, revive, drain, undrain, reset, links and path",
