@@ -10,9 +10,14 @@ from testbed.cli.extras import require
 from testbed.errors import InputError
 
 if TYPE_CHECKING:
-    from netmodel import Topology
+    from collections.abc import Mapping
 
-Form = Literal["yaml", "topo", "containerlab", "containerlab-frr", "cm"]
+    from netmodel import PortRef, Topology
+    from netmodel.flow import Address
+
+Form = Literal["yaml", "topo", "containerlab", "containerlab-frr", "cm", "linux-rules", "sonic-acl"]
+_FOLDERS = ("containerlab-frr", "linux-rules", "sonic-acl")
+"""Forms of several files."""
 
 
 @click.command(
@@ -27,10 +32,19 @@ Form = Literal["yaml", "topo", "containerlab", "containerlab-frr", "cm"]
     required=True,
     help="yaml: a topology file of ours; topo: htsim's topology; containerlab: containerlab's YAML, with bridges "
     "of Open vSwitch; containerlab-frr: a folder with containerlab's YAML and the configuration of FRR routers; "
-    "cm: htsim's connection matrix of the spec's workload.",
+    "cm: htsim's connection matrix of the spec's workload; linux-rules, sonic-acl: a file for each switch, with rules "
+    "that choose paths by ranges of source ports.",
+)
+@click.option(
+    "--routers",
+    "routers_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help='With linux-rules and sonic-acl: JSON with the switch port of each router address, as {"172.16.0.1": '
+    '"leaf1:5"}.  [default: the addresses of fabric routed]',
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this file, or into this folder.")
-def export(file: Path, form: Form, output: Path | None) -> None:
+def export(file: Path, form: Form, routers_file: Path | None, output: Path | None) -> None:
     """Print the topology of FILE, or with `--to cm` its traffic, in a format of another program.
 
     FILE is a spec or a topology: YAML, htsim's .topo, topology.properties of floodns, or topology.txt of ns-3. Traffic
@@ -39,12 +53,14 @@ def export(file: Path, form: Form, output: Path | None) -> None:
     require("models", "paralet export")
     from netmodel import SpecError
 
-    if form == "containerlab-frr" and output is None:
-        raise click.UsageError("--to containerlab-frr writes several files: give their folder by --output")
+    if form in _FOLDERS and output is None:
+        raise click.UsageError(f"--to {form} writes several files: give their folder by --output")
+    if routers_file is not None and form not in ("linux-rules", "sonic-acl"):
+        raise click.UsageError("--routers is for --to linux-rules and sonic-acl")
     try:
-        if form == "containerlab-frr":
+        if form in _FOLDERS:
             assert output is not None
-            _write_lab(file, output)
+            _write_files(output, _lab(file) if form == "containerlab-frr" else _rules(file, form, routers_file))
             return
         text = _connections(file) if form == "cm" else _written(_read(file)[0], form)
     except SpecError:
@@ -66,16 +82,47 @@ def _write(file: Path, text: str) -> None:
         raise InputError(f"cannot write {file}: {error.strerror}") from error
 
 
-def _write_lab(file: Path, folder: Path) -> None:
-    """Write the lab of the routers in a spec or a topology."""
+def _lab(file: Path) -> dict[str, str]:
+    """The lab of the routers in a spec or a topology, by file."""
     from netmodel.containerlab_frr import write_router_lab
 
-    lab = write_router_lab(*_read(file))
+    return write_router_lab(*_read(file))
+
+
+def _rules(file: Path, form: Form, routers_file: Path | None) -> dict[str, str]:
+    """The rules of the switches in a spec or a topology, by file."""
+    from netmodel import forwarding, router_addresses
+    from netmodel.port_ranges import port_rules
+    from netmodel.port_rule_files import linux_rules, sonic_acl
+
+    topology, _ = _read(file)
+    addresses = router_addresses(topology).port if routers_file is None else _addresses(routers_file)
+    rules = port_rules(topology, forwarding(topology))
+    for rule in (rule for own in rules.values() for rule in own):
+        if topology.peer(rule.out) not in addresses:
+            raise InputError(f"{routers_file}: no address has the port {topology.peer(rule.out)}")
+    write, ending = (linux_rules, "rules") if form == "linux-rules" else (sonic_acl, "json")
+    return {f"{switch}.{ending}": text for switch, text in write(topology, rules, addresses).items()}
+
+
+def _addresses(file: Path) -> "dict[PortRef, Address]":
+    """By switch port: its address."""
+    from ipaddress import ip_address
+
+    from netmodel import Document, PortRef
+
+    read = Document.read(file).data
+    if not isinstance(read, dict) or not all(isinstance(name, str) for pair in read.items() for name in pair):
+        raise InputError(f'{file}: give the switch port of each address, such as {{"172.16.0.1": "leaf1:5"}}')
+    return {PortRef.parse(name): ip_address(address) for address, name in read.items() if ":" in name}
+
+
+def _write_files(folder: Path, files: "Mapping[str, str]") -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot make the folder {folder}: {error.strerror}") from error
-    for name, text in lab.items():
+    for name, text in files.items():
         _write(folder / name, text)
 
 

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-HashName = Literal["ovs", "linux", "linux-crc32", "crc16", "crc32", "xor", "rules"]
+HashName = Literal["ovs", "linux", "linux-crc32", "crc16", "crc32", "xor", "rules", "port-ranges"]
 HASHES: tuple[HashName, ...] = get_args(HashName)
 
 
 def hash_of(name: HashName, topology: "Topology") -> "EcmpHash":
     """The hash with this name. Raises ValueError when the switches of `topology` cannot have the rules."""
-    from netmodel import CrcHash, LinuxCrcHash, LinuxL4Hash, OvsHash, XorHash
+    from netmodel import CrcHash, LinuxCrcHash, LinuxL4Hash, OvsHash, XorHash, forwarding
+    from netmodel.port_ranges import PortRanges
     from sdn.openflow.source_rules import SourcePortRules
 
     match name:
@@ -38,6 +39,8 @@ def hash_of(name: HashName, topology: "Topology") -> "EcmpHash":
             return XorHash()
         case "rules":
             return SourcePortRules.of(topology)
+        case "port-ranges":
+            return PortRanges.of(topology, forwarding(topology))
 
 
 def topology_option(also: str = "", *, required: bool = True) -> Callable[[_Command], _Command]:
@@ -58,8 +61,9 @@ def hash_option(command: _Command) -> _Command:
         "--hash",
         "hash_name",
         type=click.Choice(HASHES),
-        help="Hash by which switches choose among equal paths; rules: bits of source ports. Default: ovs; rules if "
-        "FILE is a spec with pinning: rules, that of its routers if its fabric is routed.",
+        help="Hash by which switches choose among equal paths; rules: bits of source ports; port-ranges: what "
+        "`paralet export` writes for switches. Default: ovs; rules if FILE is a spec with pinning: rules, that of its "
+        "routers if its fabric is routed.",
     )(command)
 
 

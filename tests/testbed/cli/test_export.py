@@ -51,6 +51,24 @@ def test_routers_become_a_folder_for_containerlab(tmp_path: Path) -> None:
         assert ("cannot make the folder" if output else "give their folder by --output") in done.output
 
 
+@pytest.mark.parametrize(("form", "ending"), [("linux-rules", ".rules"), ("sonic-acl", ".json")])
+def test_rules_on_source_ports_are_a_file_for_each_switch_with_a_choice(form: str, ending: str, tmp_path: Path) -> None:
+    routed, folder = str(ROOT / "experiments" / "routed.yaml"), tmp_path / "rules"
+    assert export(routed, "--to", form, "--output", str(folder)) == ""
+    assert len(list(folder.iterdir())) == 8 + 8  # leaves and aggs; a core has one way to each pod
+    assert all(file.suffix == ending for file in folder.iterdir())
+    text = (folder / f"leaf1{ending}").read_text()
+    assert "172.16.0.1" in text
+    routers = tmp_path / "routers.json"
+    routers.write_text('{"10.9.0.1": "agg1:1"}')
+    argv = ["export", routed, "--to", form, "--output", str(folder), "--routers", str(routers)]
+    done = CliRunner().invoke(main, argv)
+    assert done.exit_code == 2
+    assert "no address has the port" in done.output
+    done = CliRunner().invoke(main, ["export", routed, "--to", "yaml", "--routers", str(routers)])
+    assert "--routers is for" in done.output
+
+
 def test_the_traffic_of_a_spec_becomes_a_connection_matrix() -> None:
     graph = read_connections(export(DEMO, "--to", "cm"))
     sends = [task for task in graph.tasks if task.kind == "send"]
