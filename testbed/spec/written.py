@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from netmodel import TopologySpec, raise_all
+from sdn.openflow.source_rules import Pinning
 from testbed.allocation.placement import Rule
 from testbed.conflict import Conflict
 from testbed.quantities import Bytes, Seconds, Share
