@@ -97,7 +97,10 @@ def fabric_of(file: Path, hash_name: HashName | None, *, routers: bool = False) 
     if routers or settings is not None:
         usual = "linux-crc32" if spec.routers.hash == "crc32" else "linux"
         if hash_name in (None, usual):
-            return Fabric(topology, usual, spec.routers.ecmp_hash(topology), spec.nic, settings)
+            try:
+                return Fabric(topology, usual, spec.routers.ecmp_hash(topology), spec.nic, settings)
+            except ValueError as error:  # of a spec whose fabric is not routed, so that nothing has checked it
+                raise InputError(f"{file}: routers.hash_offset: {error}") from error
     elif spec.pinning == "rules":
         usual = "rules"
     name = hash_name or usual

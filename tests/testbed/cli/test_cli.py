@@ -485,6 +485,27 @@ def test_paths_of_routers_with_a_crc_are_predicted_by_its_offsets(tmp_path: Path
     assert reached == [2, 2, 2, 4, 4, 4]
 
 
+def test_offsets_that_seeds_cannot_have_are_refused_on_other_fabrics_too(tmp_path: Path) -> None:
+    """Only fabric routed uses them, but a prediction by next hops is one of routers."""
+    switches = [{"name": name, "role": role, "hash_seed": 7} for name, role in (("leaf1", "leaf"), ("spine1", "spine"))]
+    topology = {
+        "name": "pair",
+        "hosts": [{"name": f"h{n}", "nics": [{"address": f"10.0.0.{n}"}]} for n in (1, 2)],
+        "switches": switches,
+        "links": [
+            *({"a": f"h{n}:1", "b": f"leaf1:{n}", "rate": "1G"} for n in (1, 2)),
+            {"a": "leaf1:3", "b": "spine1:1", "rate": "1G"},
+        ],
+    }
+    routers = {"hash": "crc32", "hash_offset": {"spine": 8}}
+    changes = {"placement": None, "policies": [{"name": "ecmp", "policy": "ecmp"}]}
+    spec = write_spec(tmp_path, topology=topology, routers=routers, **changes)
+    (hops := tmp_path / "hops.json").write_text('{"leaf1": {"10.0.0.1": [1]}}')
+    assert paralet("predict", "h1", "h2", 50000, "--topology", spec).exit_code == 0
+    refused = paralet("predict", "h1", "h2", 50000, "--topology", spec, "--next-hops", hops)
+    assert_refused(refused, "routers.hash_offset: hash seed 7 of switch 'spine1' is also that of a switch with another")
+
+
 @pytest.mark.parametrize(
     ("written", "sentence"),
     [
