@@ -199,8 +199,8 @@ def _findings(
             Finding(
                 "few answers",
                 False,
-                f"routers answered {answers} of {asked} probes from {pair}: slower probing or a higher ICMP limit "
-                "finds the paths of more ports",
+                f"routers answered {answers} of {asked} probes from {pair}: ports with an answer can be pinned, and "
+                "slower probing or a higher ICMP limit finds the paths of more",
             )
         )
     changes = len(steady.changes_s)
@@ -255,7 +255,7 @@ def _shape_findings(pair: Pair, paths: list[FoundPath]) -> list[Finding]:
                 "one path",
                 False,
                 f"all {ports} ports from {pair} take one path: there is no other one, or the switches' hash leaves "
-                "out the ports of layer 4, which then have to be added to its fields",
+                "out the ports of layer 4; data pass all the same, and ports can choose once they are among its fields",
             )
         ]
     counts = [len(path.ports) for path in paths]

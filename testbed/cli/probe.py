@@ -274,6 +274,7 @@ def _probed(
     from hostlib import DeviceError
     from hostlib.probing import Prober
     from netmodel.probing.observations import ProbeFile, ProbeFileError, save
+    from testbed.probing.nic import remarks_on
     from testbed.probing.remarks import pair_of, remarks
     from testbed.probing.survey import survey
 
@@ -293,7 +294,7 @@ def _probed(
         except ProbeFileError as error:
             raise TestbedError(str(error)) from error
     found = [(each, pair_of(each)) for each in surveys]
-    said = [[*(_statements(pair)), *remarks(each, pair)] for each, pair in found]
+    said = [[*_statements(pair), *remarks(each, pair), *remarks_on(each.target.source)] for each, pair in found]
     if as_json:
         pairs = [
             _pair_json(pair, sentences, each, limits)
