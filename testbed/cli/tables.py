@@ -114,7 +114,7 @@ def _verdict(experiment: "Experiment", result: "PolicyResult") -> Text:
 
     if experiment.spec.fabric_kind.modelled:
         return Text("modelled")
-    trained = experiment.spec.workload.TRAINS
+    workload = experiment.spec.workload
     if result.verified:
-        return Text("ranks agree" if trained else "all verified", style="green")
-    return Text("RANKS DIFFER" if trained else "WRONG", style="bold red")
+        return Text(workload.RIGHT, style="green")
+    return Text("RANKS DIFFER" if workload.TRAINS else "WRONG", style="bold red")

@@ -50,6 +50,7 @@ def rows_of(compared: Sequence[Compared]) -> list[dict[str, Any]]:
                     "to_first": x_ideal / first[result.name] if result.name in first else None,
                     "retransmits": result.retransmits,
                     "verified": result.verified,
+                    "right": entry.experiment.spec.workload.RIGHT,
                 }
             )
     return rows

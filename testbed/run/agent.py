@@ -25,6 +25,7 @@ from testbed.run.collective_executor import Connection, Connections, RankRun, Re
 from testbed.workloads import Elements, PythonFiles, VerifiedWorkload
 
 if TYPE_CHECKING:
+    from testbed.workloads.command import Commands
     from testbed.workloads.nccl import NcclAllreduce, NcclCollective
     from testbed.workloads.torch_training import TorchTraining
 
@@ -305,7 +306,19 @@ def _torch_rank(command: messages.Prepare, transport: Transport) -> RankOfRun:
     return TorchRun(command, cast("TorchTraining", command.workload))
 
 
-_RANKS = {"schedule": _schedule_rank, "nccl driver": _driver_rank, "nccl": _nccl_rank, "torch": _torch_rank}
+def _command_rank(command: messages.Prepare, transport: Transport) -> RankOfRun:
+    from testbed.run.command_rank import CommandRun
+
+    return CommandRun(command, cast("Commands", command.workload))
+
+
+_RANKS = {
+    "schedule": _schedule_rank,
+    "nccl driver": _driver_rank,
+    "nccl": _nccl_rank,
+    "torch": _torch_rank,
+    "command": _command_rank,
+}
 """By `Workload.RANK`: what makes a rank."""
 
 

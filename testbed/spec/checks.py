@@ -215,7 +215,7 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
             found.add(Conflict(said, "policies", index, "policy"))
             continue
         if policy.transport == "socket" and not (spec.workload.SOCKETS and fabric.soft):
-            said = "socket is for workloads nccl and torch on fabrics mininet and routed; leave it out"
+            said = "socket is for workloads nccl, torch and command on fabrics mininet and routed; leave it out"
             found.add(Conflict(said, "policies", index, "transport"))
         if policy.transport == "tcp" and not fabric.soft:
             found.add(Conflict("tcp is for fabrics mininet and routed; leave it out", "policies", index, "transport"))

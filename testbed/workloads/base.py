@@ -97,6 +97,8 @@ class Workload(BaseModel, ABC):
     """What a rank is on fabrics with real packets: a name of `testbed.run.agent`. None: it runs on models only."""
     TRAINS: ClassVar[bool] = False
     """Its ranks train a model, and report the loss of each step."""
+    RIGHT: ClassVar[str] = "all verified"
+    """What tables say of received bytes when nothing was wrong."""
     STRANDED: ClassVar[str] = ""
     """What to change in the spec if cut links leave ranks without a path; empty where nothing helps."""
     FROM_FILES: ClassVar[frozenset[str]] = frozenset()

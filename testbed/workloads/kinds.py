@@ -33,6 +33,7 @@ _OURS = {
     "nccl_tree_allreduce": "testbed.workloads.nccl:NcclTreeAllreduce",
     "nccl": "testbed.workloads.nccl:NcclCollective",
     "torch": "testbed.workloads.torch_training:TorchTraining",
+    "command": "testbed.workloads.command:Commands",
     "snapshot": "testbed.workloads.snapshot:Snapshot",
     "trace": "testbed.workloads.trace:Trace",
     "language_model": "testbed.workloads.language_model:LanguageModel",

@@ -33,6 +33,7 @@ class TorchTraining(Workload):
 
     RANK: ClassVar[str | None] = "torch"
     TRAINS: ClassVar[bool] = True
+    RIGHT: ClassVar[str] = "ranks agree"
     LACKING: ClassVar[frozenset[str]] = frozenset({"fluid", "packet", "softroce"})
     ONE_NIC: ClassVar[bool] = True
     SOCKETS: ClassVar[bool] = True

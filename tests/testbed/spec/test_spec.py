@@ -156,7 +156,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"policies": [{"name": "a", "policy": "ecmp", "transport": "socket"}]},
-        r"policies\[0\].transport: socket is for workloads nccl and torch on fabrics mininet and routed",
+        r"policies\[0\].transport: socket is for workloads nccl, torch and command on fabrics mininet and routed",
     ),
     (
         {"fabric": "fluid", "policies": [{"name": "a", "policy": "ecmp", "transport": "tcp"}]},
