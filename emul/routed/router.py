@@ -149,7 +149,8 @@ class Router:
     def flows(self) -> list[tuple[PortRef, ObservedFlow]]:
         """The flows that the router has forwarded, each with the port by which they left."""
         family = "ip6" if self._plan.version == 6 else "ip"
-        look = [*self._enter, "nft", "-n", "list", "set", family, "paralet_flows"]
+        # Without -n, which would print times in whole seconds. Ports and addresses are numbers all the same.
+        look = [*self._enter, "nft", "list", "set", family, "paralet_flows"]
         return [
             (self._ports[seen.out_interface], seen)
             for name, protocol in NOTED_PROTOCOLS.items()

@@ -69,6 +69,15 @@ def test_noted_flows_have_their_port_and_the_time_since_their_last_packet() -> N
     assert (second.flow.src, second.idle_s) == (ip_address("fd00::1"), 0.0)
 
 
+def test_the_time_since_a_flows_last_packet_may_stand_behind_the_counter() -> None:
+    """As nft 1.0.6 prints it for Linux 6.18."""
+    listed = (
+        'elements = { 10.0.0.1 . 10.0.0.4 . 50000 . 4791 . "p1l1-eth2" counter packets 3 bytes 300 expires 59m59s748ms,'
+        ' 10.0.0.1 . 10.0.0.4 . 50001 . 4791 . "p1l1-eth3" counter packets 1 bytes 92 timeout 1h expires 59m58s }'
+    )
+    assert [seen.idle_s for seen in flows_of(listed, IPPROTO_TCP)] == pytest.approx([0.252, 2.0])
+
+
 def test_queues_of_routers_let_control_traffic_leave_first() -> None:
     assert shape_lines("leaf1-eth2", 1000, 1500, 96, "bands")[-1].endswith("handle 6: pfifo_fast")
     assert shape_lines("leaf1-eth2", 1000, 1500, 96)[-1].endswith("handle 6: pfifo_head_drop limit 96")

@@ -163,6 +163,8 @@ def test_counters_count_the_frames_of_a_flow_on_its_predicted_path_only(fabric: 
     data = count * (len(payload) + FRAME_OVERHEAD)
     carried = {port for port in after if after[port].tx_bytes - before[port].tx_bytes >= data}
     assert carried == predicted(fabric, flow, fabric.routes())
+    (up,) = (port for port in carried if port.node == "leaf1")
+    assert flow in {seen.flow for seen in fabric.crossing(TOPOLOGY.link_at(up), within_s=60)}
 
 
 def test_tcp_takes_the_path_that_follows_from_its_header(fabric: RoutedFabric) -> None:
