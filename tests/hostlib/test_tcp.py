@@ -5,12 +5,14 @@ import os
 import re
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from hostlib import Device, DeviceError, Faults, TransportError, local_interfaces
+from hostlib import Device, DeviceError, Faults, TransportError, local_interfaces, stats
+from hostlib.stats import DeviceSnapshot
 
 from . import crossing_process
 
@@ -45,6 +47,38 @@ def test_a_congestion_control_that_the_kernel_lacks_is_named() -> None:
     sentence = "this kernel has no TCP congestion control 'nonesuch', or does not allow it; it has: "
     with pytest.raises(DeviceError, match=f"^{re.escape(sentence)}.*reno"):
         Device(A, backend="tcp", tcp_congestion="nonesuch")
+
+
+def test_counters_and_live_counters_of_lanes_over_tcp_say_what_was_sent() -> None:
+    size = 400_000
+    with (
+        Device(A, backend="tcp", lanes=4, flowlet_bytes=50_000) as one,
+        Device(B, backend="tcp", lanes=4) as two,
+    ):
+        listener = two.listen()
+        there = one.connect(listener.handle)
+        back = listener.accept(timeout_s=10)
+        receiving = back.recv(bytearray(size))
+        there.send(bytes(size)).wait(10)
+        receiving.wait(10)
+        sent, received = one.counters()["lanes"], two.counters()["lanes"]
+        assert sum(lane["flowlets"] for lane in sent) == 8
+        assert sum(lane["tx_bytes"] for lane in sent) >= size  # and messages of the engine
+        assert sum(lane["rx_bytes"] for lane in received) == sum(lane["tx_bytes"] for lane in sent)
+        assert sum(lane["tx_bytes"] for lane in received) < size
+        assert {lane["port_method"] for lane in sent} == {"socket"}
+        assert all(lane["rtt_s"] > 0 for lane in sent if lane["flowlets"] > 0)
+
+        def snapshots() -> dict[str, DeviceSnapshot]:
+            (process,) = stats.survey([os.getpid()]).processes
+            return {device.address: device for device in process.devices if device.address in (A, B)}
+
+        deadline = time.monotonic() + 10
+        while sum(lane.tx_bytes for lane in snapshots()[A].lanes) < size:  # published now and then
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert {device.protocol for device in snapshots().values()} == {"tcp"}
+        assert snapshots()[A].udp_port == one.udp_port
 
 
 @pytest.mark.parametrize("addresses", [(A, B), ("::1", "::1")], ids=["ipv4", "ipv6"])

@@ -72,13 +72,16 @@ void SendQueue::finish(Status status, std::uint32_t qpn, std::vector<Completion>
                          .cookie = request.cookie,
                          .byte_length = request.length});
   if (request.kind != WorkKind::kWrite) ++consumed_;
+  if (status == Status::kSuccess) finished_ += request.length;
   works_.pop_front();
   ++first_;
 }
 
 bool SendQueue::acknowledge(std::uint64_t stream_bytes, std::uint32_t qpn, std::vector<Completion>& completions) {
   bool any = false;
+  acknowledged_ = stream_bytes;
   while (next_ > 0 && works_.front().end <= stream_bytes) {
+    front_ = works_.front().end;
     finish(Status::kSuccess, qpn, completions);
     --next_;
     any = true;
@@ -86,17 +89,30 @@ bool SendQueue::acknowledge(std::uint64_t stream_bytes, std::uint32_t qpn, std::
   return any;
 }
 
+/// What has arrived of the oldest request counts as sent, though it is sent again, or never completely.
+void SendQueue::leave_front() {
+  finished_ = payload_bytes();
+  front_ = acknowledged_;
+}
+
+std::uint64_t SendQueue::payload_bytes() const {
+  const std::uint64_t of_front = acknowledged_ > front_ + kFrameBytes ? acknowledged_ - front_ - kFrameBytes : 0;
+  return finished_ + (works_.empty() ? 0 : std::min<std::uint64_t>(of_front, works_[0].request.length));
+}
+
 bool SendQueue::resume(std::uint64_t frames, std::uint32_t qpn, std::vector<Completion>& completions) {
   // Frames that have arrived had left: a frame that has not left completely cannot be among them.
   if (frames < first_ || frames - first_ > next_) return false;
+  if (frames == first_) leave_front();
   while (first_ < frames) finish(Status::kSuccess, qpn, completions);
   next_ = offset_ = 0;
-  stream_bytes_ = posted_bytes_ = 0;
+  stream_bytes_ = posted_bytes_ = acknowledged_ = front_ = 0;
   for (std::size_t i = 0; i < works_.size(); ++i) posted_bytes_ += size(works_[i]);
   return true;
 }
 
 void SendQueue::fail(Status status, std::uint32_t qpn, std::vector<Completion>& completions) {
+  leave_front();
   for (; !works_.empty(); status = Status::kFlushed) finish(status, qpn, completions);
   next_ = offset_ = 0;
   posted_bytes_ = stream_bytes_;
@@ -109,6 +125,7 @@ std::vector<WorkRequest> SendQueue::take_back(std::uint32_t arrived, std::uint32
   while (!works_.empty()) {
     const WorkRequest request = works_.front().request;
     if (done == 0) {
+      leave_front();
       out.push_back(request);
       works_.pop_front();
       ++first_;

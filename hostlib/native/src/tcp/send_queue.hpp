@@ -58,6 +58,8 @@ class SendQueue {
   [[nodiscard]] std::uint64_t waiting_bytes() const { return posted_bytes_ - stream_bytes_; }
   /// Bytes of the connection's stream that the socket has taken.
   [[nodiscard]] std::uint64_t stream_bytes() const { return stream_bytes_; }
+  /// Bytes of payload that the other end is known to have, over all connections, without headers.
+  [[nodiscard]] std::uint64_t payload_bytes() const;
   /// Number of the oldest unfinished frame.
   [[nodiscard]] std::uint64_t first_frame() const { return first_; }
 
@@ -67,6 +69,7 @@ class SendQueue {
     std::uint64_t end = 0;  ///< position in the stream behind its last byte, once the socket has taken that
   };
   [[nodiscard]] static std::size_t size(const Work& work) { return kFrameBytes + work.request.length; }
+  void leave_front();
   void finish(Status status, std::uint32_t qpn, std::vector<Completion>& completions);
 
   Ring<Work> works_;
@@ -75,6 +78,9 @@ class SendQueue {
   std::uint64_t first_ = 0;         ///< number of works_.front()
   std::uint64_t stream_bytes_ = 0;  ///< handed over on this connection
   std::uint64_t posted_bytes_ = 0;  ///< the position behind all that is posted
+  std::uint64_t acknowledged_ = 0;  ///< bytes of the connection's stream that the other end has
+  std::uint64_t front_ = 0;         ///< position of works_.front() in the stream
+  std::uint64_t finished_ = 0;      ///< bytes of payload of requests that have arrived
   std::uint32_t consumed_ = 0;      ///< ended requests that took a receive of the peer
 };
 

@@ -356,7 +356,7 @@ void Sender::add_to(QpStatistics& statistics, Nanos now) const {
   statistics.acknowledged_packets = acknowledged_ / std::max(1U, remote_.path_mtu) + queue_.first_frame();
   QpCounters& counters = statistics.counters;
   counters.tx_packets = sum.segments_sent;
-  counters.tx_bytes = acknowledged_ + sum.bytes_repeated;
+  counters.tx_bytes = queue_.payload_bytes() + sum.bytes_repeated;
   counters.retransmits = sum.repeats;
   counters.timeouts = timeouts_;
   counters.tx_marked = sum.marked;

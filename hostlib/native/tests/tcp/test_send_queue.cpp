@@ -103,6 +103,27 @@ TEST_CASE("a request is finished when its last byte is acknowledged") {
   CHECK(scene.queue.waiting_bytes() == 0);
 }
 
+TEST_CASE("acknowledged bytes of payload are counted without headers, and never fewer than before") {
+  SendScene scene;
+  for (int i = 0; i < 3; ++i) scene.post(WorkKind::kSend, 100);
+  scene.send_all(1000);
+  const auto count_at = [&scene](std::uint64_t stream_bytes) {
+    scene.queue.acknowledge(stream_bytes, kSendQpn, scene.completions);
+    return scene.queue.payload_bytes();
+  };
+  CHECK(count_at(kFrameBytes - 1) == 0);
+  CHECK(count_at(kFrameBytes + 60) == 60);
+  CHECK(count_at(kFrameBytes + 100) == 100);
+  CHECK(count_at(2 * kFrameBytes + 130) == 130);
+  REQUIRE(scene.queue.resume(1, kSendQpn, scene.completions));  // the second frame goes again, from its beginning
+  CHECK(scene.queue.payload_bytes() == 130);
+  scene.send_all(1000);
+  CHECK(count_at(kFrameBytes + 100) == 230);
+  CHECK(count_at(2 * kFrameBytes + 110) == 240);
+  scene.queue.fail(Status::kFlushed, kSendQpn, scene.completions);
+  CHECK(scene.queue.payload_bytes() == 240);
+}
+
 TEST_CASE("what the socket has not taken is not acknowledged") {
   SendScene scene;
   scene.post(WorkKind::kSend, 100);
