@@ -177,7 +177,8 @@ static void optional_calls(struct end* end) {
   close_pair(end, &pair);
 }
 
-/// UDP sockets of this process whose packets have a TOS byte, apart from its ECN bits, which a transport may set.
+/// Sockets of this process, UDP and TCP, whose packets have a TOS byte, apart from its ECN bits, which a transport may
+/// set.
 static int sockets_with(int tos) {
   int found = 0;
   for (int fd = 3; fd < 1024; fd++) {
@@ -185,7 +186,8 @@ static int sockets_with(int tos) {
     int domain = 0;
     int value = 0;
     socklen_t length = sizeof type;
-    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_DGRAM) continue;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0) continue;
+    if (type != SOCK_DGRAM && type != SOCK_STREAM) continue;
     length = sizeof domain;
     if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain != AF_INET) continue;
     length = sizeof value;
