@@ -31,10 +31,24 @@ class Parameters:
     """What the variables say. `options` are keyword arguments of `hostlib.Device`."""
 
     options: dict[str, Any] = field(default_factory=dict)
+    automatic_backend: bool = False
+    """PARALET_BACKEND=auto: `device_options` chooses the back end, which `options` do not name."""
     addresses: tuple[str, ...] = ()
     """Local addresses to use, of PARALET_ADDRESSES."""
     interfaces: str = ""
     """Value of PARALET_IFNAME: prefixes of names, after ``=`` exact names, after ``^`` prefixes to leave out."""
+
+    def device_options(self, address: str) -> dict[str, Any]:
+        """Keyword arguments of a `hostlib.Device` at this address.
+
+        With PARALET_BACKEND=auto they name ``verbs`` where the address is that of an active RoCE port, else ``tcp``.
+        The logger of this module notes the choice, and why, at level INFO.
+        """
+        if not self.automatic_backend:
+            return self.options
+        chosen, why = _engine.choose_backend(address)
+        _log.info("%s", printable(why))
+        return {**self.options, "backend": chosen}
 
     def candidates(self, local: Sequence[tuple[str, str, int]] | None = None, family: int | None = None) -> list[str]:
         """Addresses that may be used, of `local` (name, address, MTU; default: this network namespace's interfaces).
@@ -91,7 +105,7 @@ def read_parameters(environment: Mapping[str, str]) -> Parameters:
     options = {name: value for name, value in given.items() if not name.startswith(_FAULT)}
     if faults := {name.removeprefix(_FAULT): value for name, value in given.items() if name.startswith(_FAULT)}:
         options["faults"] = Faults(**faults)
-    return Parameters(options, tuple(read["addresses"]), read["interfaces"])
+    return Parameters(options, read["automatic_backend"], tuple(read["addresses"]), read["interfaces"])
 
 
 def _towards(peer: str) -> str | None:

@@ -66,4 +66,4 @@ def _open(environment: Mapping[str, str], master: str | None) -> Device:
     parameters = read_parameters(environment)
     local_rank = environment.get("LOCAL_RANK", "")
     address = parameters.address(master, int(local_rank) if local_rank.isdecimal() else 0)
-    return Device(address, **parameters.options)
+    return Device(address, **parameters.device_options(address))

@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "prober": {"base", "wire"},
     "path_client": {"base", "wire", "paths", "prober"},
     "engine": {"base", "wire", "backend", "paths", "path_client"},
-    "settings": {"base", "path_client", "engine"},
+    "settings": {"base", "verbs", "path_client", "engine"},  # verbs: the RoCE ports that the machine has
     "collectives": {"base", "wire", "engine"},
 }
 # The only files that know the implementations of `Backend` and of `PathPolicy`.

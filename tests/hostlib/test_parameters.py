@@ -57,6 +57,17 @@ def test_a_value_in_its_unit(variable: str, text: str, name: str, value: object)
     }
 
 
+def test_an_automatic_back_end_is_chosen_for_the_address(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "hostlib.parameters")
+    automatic = read_parameters({"PARALET_BACKEND": "auto", "PARALET_LANES": "2"})
+    assert automatic.options == {"lanes": 2}
+    # Loopback has no RoCE port, on any machine.
+    assert automatic.device_options("127.0.0.1") == {"lanes": 2, "backend": "tcp"}
+    (sentence,) = caplog.messages
+    assert sentence.startswith("PARALET_BACKEND=auto takes tcp: no interface has an active RoCE port, ")
+    assert read_parameters({"PARALET_LANES": "2"}).device_options("127.0.0.1") == {"lanes": 2}
+
+
 def test_empty_variables_and_others_do_not_count() -> None:
     assert read_parameters({"PARALET_LANES": "", "HOME": "/root", "PARALET_RAILS": "order"}) == Parameters()
 

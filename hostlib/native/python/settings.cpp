@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "engine/lane_segments.hpp"
 #include "engine/options.hpp"
 #include "python/binding.hpp"
+#include "settings/backend_choice.hpp"
 #include "settings/error.hpp"
 #include "settings/interface_choice.hpp"
 #include "settings/parameters.hpp"
@@ -202,10 +204,19 @@ py::dict read_parameters(const settings::Environment& environment) {
   for (const IpAddress& address : read.selection.addresses) addresses.push_back(format_address(address));
   py::dict out;
   out["options"] = options;
+  out["automatic_backend"] = read.automatic_backend;
   out["addresses"] = addresses;
   out["interfaces"] = read.selection.names ? read.selection.names->text() : std::string();
   out["advice"] = read.advice;
   return out;
+}
+
+/// The name of the back end that suits a device at this address, and why.
+std::pair<std::string, std::string> choose_backend(const std::string& address) {
+  const auto parsed = parse_address(address);
+  if (!parsed) raise_value_error("'" + address + "' is not an IP address");
+  const auto choice = settings::choose_backend(std::array{*parsed}, settings::known_verbs_ports());
+  return {to_string(choice.backend), choice.why};
 }
 
 using LocalInterface = std::tuple<std::string, std::string, std::uint32_t>;  // name, address, MTU in bytes
@@ -273,6 +284,7 @@ void bind_settings(py::module_& m) {
     return names;
   });
   m.def("read_parameters", &read_parameters, py::arg("environment"));
+  m.def("choose_backend", &choose_backend, py::arg("address"));
   m.def("choose_addresses", &choose_addresses, py::arg("local"), py::arg("addresses"), py::arg("names"),
         py::arg("rather_ipv4"));
 }

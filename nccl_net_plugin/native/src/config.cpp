@@ -5,9 +5,12 @@
 #include <iterator>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "base/interfaces.hpp"
 #include "nccl_variables.hpp"
 #include "plugin_error.hpp"
+#include "settings/backend_choice.hpp"
 #include "settings/error.hpp"
 
 namespace paralet::plugin {
@@ -51,18 +54,30 @@ void take_family(const Environment& environment, Settings& settings) {
   settings.selected_by += ", " + said;
 }
 
+/// What PARALET_BACKEND=auto means for the interfaces that are chosen.
+void take_backend(Settings& settings) {
+  std::vector<IpAddress> addresses;
+  for (const Interface& interface : settings::select(interfaces(), settings.selection)) {
+    addresses.push_back(interface.address);
+  }
+  const auto choice = settings::choose_backend(addresses, settings::known_verbs_ports());
+  settings.device.backend = choice.backend;
+  settings.backend_choice = choice.why;
+}
+
 }  // namespace
 
 Settings load_settings(const Environment& environment) try {
   Settings settings{settings::read(environment)};
-  take_nccl_settings(environment, settings);
-  settings::check(settings);
   if (const auto nccl = environment.find("NCCL_SOCKET_IFNAME");
       nccl != environment.end() && !settings.selection.names && settings.selection.addresses.empty()) {
     settings.selection.names = settings::NameFilter::parse(nccl->second);
     if (settings.selection.names) settings.selected_by = "NCCL_SOCKET_IFNAME=" + nccl->second;
   }
   take_family(environment, settings);
+  if (settings.automatic_backend) take_backend(settings);
+  take_nccl_settings(environment, settings);
+  settings::check(settings);
   if (const auto file = environment.find("NCCL_TOPO_FILE"); file != environment.end()) {
     std::ifstream in(file->second);
     settings.topology.assign(std::istreambuf_iterator<char>(in), {});

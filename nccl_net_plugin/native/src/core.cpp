@@ -179,6 +179,7 @@ void Core::start(ncclDebugLogger_t logger) {
   const std::vector<RailPlane> places = rails_of(settings_.rails, names, paths);
   for (std::size_t i = 0; i < nics.size(); ++i) nics[i].properties.place = places[i];
   nics_ = std::move(nics);
+  if (!settings_.backend_choice.empty()) log_info(settings_.backend_choice);
   log_banner();
   restore_fused();
   just_started_ = true;

@@ -23,6 +23,14 @@ std::string refusal(const Environment& environment) {
   }
 }
 
+TEST_CASE("PARALET_BACKEND=auto becomes a back end, and one sentence says why") {
+  const Settings chosen = load_settings({{"PARALET_BACKEND", "auto"}, {"PARALET_IFNAME", "=lo"}});
+  CHECK(chosen.device.backend != BackendKind::kSoft);
+  CHECK(chosen.backend_choice.starts_with("PARALET_BACKEND=auto takes " +
+                                          std::string(to_string(chosen.device.backend)) + ": "));
+  CHECK(load_settings({{"PARALET_BACKEND", "tcp"}}).backend_choice.empty());
+}
+
 TEST_CASE("a mistake in a parameter is NCCL's error of wrong usage") {
   CHECK(refusal({{"PARALET_LANES", "0"}}) == "PARALET_LANES='0' is not allowed: it must be 1 to 1024");
   CHECK(refusal({{"PARALET_POLICY", "pinned"}}).find("needs PARALET_PORTS") != std::string::npos);

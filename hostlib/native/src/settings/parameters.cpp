@@ -199,6 +199,24 @@ void apply(Settings& settings, const Option& option, const std::string& text) {
   settings.options.insert_or_assign(option.name, std::move(value));
 }
 
+// -- the back end: the variable takes one value more than the option ------------------------------------------
+
+constexpr std::string_view kBackendVariable = "PARALET_BACKEND";
+constexpr std::string_view kAutomatic = "auto";
+
+void set_backend(Settings& settings, const Option& option, const std::string& text) {
+  settings.automatic_backend = text == kAutomatic;
+  if (!settings.automatic_backend) apply(settings, option, text);
+}
+
+Parameter backend_parameter(const Option& option) {
+  return {option.variable, std::string(kAutomatic) + ", " + allowed_text(option), default_text(option),
+          std::string(option.meaning) +
+              " auto: verbs where an interface has an active RoCE port, else tcp; parameters of one back end need its "
+              "name.",
+          [&option](Settings& settings, const std::string& text) { set_backend(settings, option, text); }};
+}
+
 // -- faults: several options in one variable ----------------------------------------------------------------
 
 constexpr std::string_view kFaultPrefix = "faults.";
@@ -255,6 +273,10 @@ std::vector<Parameter> make_parameters() {
   };
   for (const Option& option : options()) {
     if (option.variable == nullptr) continue;
+    if (option.variable == kBackendVariable) {
+      out.push_back(backend_parameter(option));
+      continue;
+    }
     out.push_back({option.variable, allowed_text(option), default_text(option), option.meaning,
                    [&option](Settings& settings, const std::string& text) { apply(settings, option, text); }});
   }

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// PARALET_BACKEND=auto: which back end suits a machine.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ip_address.hpp"
+#include "engine/options.hpp"
+#include "verbs/verbs_options.hpp"
+
+namespace paralet::settings {
+
+struct BackendChoice {
+  BackendKind backend = BackendKind::kTcp;
+  std::string why;  ///< one sentence
+};
+
+/// For devices at these addresses: `verbs` where one of them is that of an active RoCE port, else `tcp`.
+BackendChoice choose_backend(std::span<const IpAddress> addresses, std::span<const VerbsPort> ports);
+
+/// The ports of this machine, none without libibverbs.
+std::vector<VerbsPort> known_verbs_ports();
+
+}  // namespace paralet::settings
