@@ -21,7 +21,7 @@ Schedule::Schedule(const Limits& limits)
 
 void Schedule::add(const Probe& probe) {
   const auto [found, fresh] = numbers_.try_emplace({probe.target, probe.ttl}, places_.size());
-  if (fresh) places_.emplace_back();
+  if (fresh) places_.push_back({.ttl = probe.ttl, .waiting = {}, .routers = {}});
   places_[found->second].waiting.push_back({.probe = probe});
   ++waiting_;
 }
@@ -50,20 +50,28 @@ std::optional<std::size_t> Schedule::sendable(const Place& place) const {
   return std::nullopt;
 }
 
+/// The routers that may answer. On a Clos the way up has the same routers for every target, so until one has answered a
+/// target's probes, as many of these leave as one router answers at once.
+const RouterLimits::Routers& Schedule::routers_of(const Place& place) const {
+  const bool borrows = place.routers.empty() && place.unanswered + 1 <= limits_.router_burst;
+  return borrows ? by_ttl_[place.ttl] : place.routers;
+}
+
 std::optional<Schedule::Departure> Schedule::next(Nanos now) {
   if (waiting_ == 0 || free_.empty() || now < paused_until_ || !pace_.ready(now)) return std::nullopt;
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const std::size_t number = (turn_ + i) % places_.size();
     Place& place = places_[number];
     const auto chosen = sendable(place);
-    if (!chosen || !routers_.ready(place.routers, now)) continue;
+    if (!chosen || !routers_.ready(routers_of(place), now)) continue;
     const auto at = place.waiting.begin() + static_cast<std::ptrdiff_t>(*chosen);
     const Waiting waiting = *at;
     place.waiting.erase(at);
     --waiting_;
     turn_ = number + 1;
     pace_.spend(1);
-    routers_.charge(place.routers, now);
+    routers_.charge(routers_of(place), now);
+    if (place.routers.empty()) ++place.unanswered;
     busy_.set(waiting.probe.source_port);
     const std::size_t slot = free_.back();
     free_.pop_back();
@@ -95,7 +103,9 @@ void Schedule::postpone(std::size_t slot, Nanos now) {
 
 void Schedule::answered(std::size_t slot, Answer answer, const IpAddress& router, Nanos now) {
   const Slot& sent = slots_[slot];
-  routers_.answered(places_[sent.place].routers, router, now);
+  Place& place = places_[sent.place];
+  routers_.answered(place.routers, router, now);
+  if (answer == Answer::kHop) routers_.answered(by_ttl_[place.ttl], router, now);
   observations_.push_back(
       {.probe = sent.probe, .answer = answer, .router = router, .sent_at = sent.sent_at, .answered_at = now});
   release(slot);
@@ -133,7 +143,7 @@ Nanos Schedule::deadline() const {
   if (waiting_ == 0 || free_.empty()) return soonest;
   for (const Place& place : places_) {
     if (!sendable(place)) continue;
-    soonest = std::min(soonest, std::max({paused_until_, pace_.ready_at(), routers_.ready_at(place.routers)}));
+    soonest = std::min(soonest, std::max({paused_until_, pace_.ready_at(), routers_.ready_at(routers_of(place))}));
   }
   return soonest;
 }

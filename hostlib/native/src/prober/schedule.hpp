@@ -2,6 +2,7 @@
 // When which probe leaves, and what became of it. No system call is made here: times and answers in, probes out.
 #pragma once
 
+#include <array>
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
@@ -75,8 +76,10 @@ class Schedule {
   };
   /// Probes of one target and one time to live: they ask the same routers.
   struct Place {
+    std::uint8_t ttl = 1;
     std::deque<Waiting> waiting;
     RouterLimits::Routers routers;
+    double unanswered = 0;  ///< probes that have left before any router was known here
   };
   struct Slot {
     bool used = false;
@@ -92,6 +95,7 @@ class Schedule {
     Nanos at = 0;
   };
   [[nodiscard]] std::optional<std::size_t> sendable(const Place& place) const;
+  [[nodiscard]] const RouterLimits::Routers& routers_of(const Place& place) const;
   void release(std::size_t slot);
 
   static constexpr std::size_t kLook = 16;  ///< waiting probes that are looked at for one whose port is free
@@ -101,7 +105,8 @@ class Schedule {
   RouterLimits routers_;
   std::map<std::pair<std::size_t, std::uint8_t>, std::size_t> numbers_;  ///< of places, by target and time to live
   std::vector<Place> places_;
-  std::size_t turn_ = 0;  ///< the place that is asked first
+  std::array<RouterLimits::Routers, 256> by_ttl_;  ///< that have answered at each hop, whatever the target
+  std::size_t turn_ = 0;                           ///< the place that is asked first
   std::size_t waiting_ = 0;
   std::vector<Slot> slots_;
   std::vector<std::size_t> free_;

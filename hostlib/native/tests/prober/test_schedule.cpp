@@ -103,6 +103,27 @@ TEST_CASE("a place whose routers are exhausted does not hold up another") {
   CHECK(departures(schedule, 2 * kSecond).size() == 2);
 }
 
+TEST_CASE("the first probes to a target need not wait for routers nobody knows, where others answer at that hop") {
+  constexpr std::uint32_t kSpines = 4;
+  Schedule schedule({.rate = 0, .router_rate = 1, .router_burst = 6});
+  std::uint16_t port = 50000;
+  const auto ask = [&](std::size_t target, std::uint8_t ttl, int count) {
+    for (int i = 0; i < count; ++i) schedule.add({.target = target, .source_port = port++, .ttl = ttl});
+  };
+  ask(0, 2, 6);
+  const auto first = departures(schedule, 0);
+  REQUIRE(first.size() == 6);
+  for (std::uint32_t i = 0; i < 6; ++i) schedule.answered(first[i].slot, Answer::kHop, kRouter + i % kSpines, 0);
+  ask(1, 3, 1);  // nobody has answered at this hop, and unknown routers have been asked six times
+  CHECK(departures(schedule, 0).empty());
+  ask(2, 2, 20);
+  const auto others = departures(schedule, 0);
+  REQUIRE(others.size() == 6);  // which one router could answer, were it the only one
+  for (const auto& one : others) CHECK(one.probe.target == 2);
+  schedule.answered(others[0].slot, Answer::kHop, kRouter, 0);
+  CHECK(departures(schedule, 0).size() <= 5);  // it is the only one that is known there
+}
+
 TEST_CASE("the rate bounds all probes, and the deadline tells when the next may leave") {
   Schedule schedule({.rate = 100, .router_rate = 0});
   for (std::uint16_t port = 50000; port < 50100; ++port) schedule.add({.target = 0, .source_port = port, .ttl = 1});
