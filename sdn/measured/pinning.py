@@ -45,9 +45,9 @@ class _Pinned:
 class MeasuredPinning:
     """Plans paths for each announced pair from those that probes have found, and gives the ports that take them.
 
-    With `lanes` "distinct" the lanes of a pair are spread over up to `ENOUGH` paths, of which each is planned, and each
-    needs few probes. With "together" they take one path. All links get the rates of the fabric's topology, and all
-    pairs count alike. Times are in seconds, and never decrease.
+    With `lanes` "distinct" the lanes of a pair are spread over up to `ENOUGH` planned paths, or evenly over all where
+    there are no more, which needs few probes. With "together" they take one path. All links get the rates of the
+    fabric's topology, and all pairs count alike. Times are in seconds, and never decrease.
     """
 
     def __init__(
@@ -267,14 +267,19 @@ class MeasuredPinning:
 
     def _update(self, now_s: float, pair: PairKey) -> list[PairKey]:
         """Gives the plan what is known of a pair now. Returns the pairs whose paths may have changed."""
+        paths = list(self._fabric.paths(pair.src, pair.dst))
         known = [self._fabric.links(pair.src, pair.dst, way) for way in self._tables.ways(*pair)]
         settled = not self._tables.doubtful(*pair)  # what is doubtful may still be right
-        unknown = set(self._fabric.paths(pair.src, pair.dst)) - set(known) if settled else set()
+        shares = len(self._pairs[pair].shares)
         moved: list[PairKey] = []
-        for number in range(len(self._pairs[pair].shares)):
-            if unknown:
-                moved += (other for other, _ in self._plan.unlearn((pair, number), unknown, MOST_MOVES))
-            moved += (other for other, _ in self._plan.learn((pair, number), known, MOST_MOVES))
+        for number in range(shares):
+            # One share for each path: no plan is more even than an equal part of every pair on each of its paths.
+            own = [paths[number]] if shares == len(known) == len(paths) else known
+            if settled:
+                moved += (
+                    other for other, _ in self._plan.unlearn((pair, number), set(paths).difference(own), MOST_MOVES)
+                )
+            moved += (other for other, _ in self._plan.learn((pair, number), own, MOST_MOVES))
         return self._aim(now_s, (*moved, pair))
 
     def _aim(self, now_s: float, pairs: Iterable[PairKey]) -> list[PairKey]:

@@ -207,9 +207,9 @@ def test_hosts_are_pinned_as_planned_although_nobody_knows_the_hash(topology: To
     probers = measured(topology, ecmp_hash)
     permuted(probers)
     polarised = isinstance(ecmp_hash, CrcHash) and topology is THREE_TIERS
-    probers.run(60.0 if polarised else 5.0)
+    probers.run(60.0 if polarised else 15.0)
     load = probers.load()
-    assert max(load.values()) <= (2 if polarised else 1.25)
+    assert max(load.values()) == pytest.approx(2 if polarised else 1)
     status = probers.service.status()
     assert status["measured"]["pinned"] == status["measured"]["pairs"] == HOSTS
     assert status["measured"]["given_up"].keys() <= ({"probes find nothing new"} if polarised else set())
@@ -406,4 +406,4 @@ def test_generations_grow_and_moves_are_few() -> None:
         told.setdefault(conn, []).append(message.generation)
     assert all(first < second for own in told.values() for first, second in pairwise(own))
     moves = sum(len(own) - 1 for own in told.values())
-    assert moves <= 2 * HOSTS
+    assert moves <= 3 * HOSTS
