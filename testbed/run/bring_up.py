@@ -47,7 +47,13 @@ def bare_fabric(bare: BareFabric, log_dir: Path) -> AbstractContextManager[Conso
     """A fabric on which nothing runs, up for as long as the context is entered. Raises the errors of `emul`."""
     faults = faults_of(bare.links)
     if bare.kind.routers:
-        return RoutedFabric(bare.built, log_dir=log_dir, faults=faults)
+        return RoutedFabric(
+            bare.built,
+            log_dir=log_dir,
+            faults=faults,
+            ecmp_hash=bare.routers.ecmp_hash(bare.built),
+            unnumbered=bare.routers.unnumbered,
+        )
     return MininetFabric(bare.built, log_dir=log_dir, faults=faults, pinning=bare.pinning)
 
 

@@ -11,6 +11,7 @@ from sdn.openflow.source_rules import Pinning
 from testbed.conflict import Conflict
 from testbed.spec.fabrics import FABRICS, FabricKind, FabricName
 from testbed.spec.placing import sending_port_named
+from testbed.spec.settings import RouterSettings
 from testbed.spec.written import AnyTopology, LinkSettings
 
 
@@ -24,6 +25,7 @@ class BareFabric(BaseModel):
     fabric: FabricName = "mininet"
     pinning: Pinning = "hash"
     links: dict[str, LinkSettings] = Field(default_factory=dict)
+    routers: RouterSettings = RouterSettings()
 
     @classmethod
     def of(cls, topology: Topology, fabric: FabricName | None) -> Self:
@@ -41,9 +43,13 @@ class BareFabric(BaseModel):
         """What the fabric has."""
         return FABRICS[self.fabric]
 
-    def check_ports(self) -> None:
-        """Raises Conflict for what is no port in `links`; `others` are further ones."""
+    def check(self) -> None:
+        """Raises Conflict for `links` and `routers` that do not fit the topology; `others` are further ones."""
         found: list[LocatedError] = []
+        try:
+            self.routers.ecmp_hash(self.built)
+        except ValueError as error:
+            found.append(Conflict(str(error), "routers", "hash_offset"))
         for text in self.links:
             try:
                 sending_port_named(text, self.built, "links", text)

@@ -99,7 +99,7 @@ def load_bare(file: Path, fabric: FabricName | None = None) -> BareFabric:
     if mistakes:
         raise SpecError(*mistakes)
     try:
-        bare.check_ports()
+        bare.check()
     except LocatedError as error:
         raise SpecError(*document.mistakes(error.all)) from None
     return bare if fabric is None else bare.model_copy(update={"fabric": fabric})

@@ -26,6 +26,11 @@ def test_workload_and_policies_may_be_anything(tmp_path: Path) -> None:
     assert bare.built == leaf_spine(2, 2, 1, 20_000_000)
 
 
+def test_routers_are_those_of_the_spec(tmp_path: Path) -> None:
+    text = f"name: bare\ntopology: {TOPOLOGY}\nfabric: routed\nrouters: {{unnumbered: true}}"
+    assert load_bare(written(tmp_path, text)).routers.unnumbered
+
+
 def test_it_is_read_back_from_any_folder(tmp_path: Path) -> None:
     (tmp_path / "fabric.yaml").write_text(dump_topology(leaf_spine(2, 1, 1, 1_000_000)))
     bare = load_bare(written(tmp_path, "name: bare\ntopology: {file: fabric.yaml}\npinning: rules"), "mininet")
