@@ -11,6 +11,7 @@ COMMANDS = {
     "doctor": "Check whether this machine can run experiments, and print the command that installs what is missing.",
     "exec": "Run PROGRAM on the host or switch NODE of a fabric that `paralet run` or `paralet shell` has brought up.",
     "export": "Print the topology of FILE, or with `--to cm` its traffic, in a format of another program.",
+    "graph": "Draw the topology of the file SPEC as an SVG picture.",
     "inspect": "Show what a fabric that is up consists of.",
     "link": "Change links of a fabric that is up: cut, mend or slow them, or let them lose, damage or delay packets.",
     "nccl": "Run the real NCCL over the plugin and over its own sockets, on a GPU or without one.",
