@@ -99,6 +99,7 @@ NEEDS = {
     ("bench", "path-service"): ("service", "paralet bench path-service"),
     ("cluster", "a.yaml"): ("models", "paralet cluster"),
     ("export", DEMO, "--to", "yaml"): ("models", "paralet export"),
+    ("graph", DEMO): ("models", "paralet graph"),
     ("papers", "003", "--quick"): ("models", "paralet papers"),
     ("path-service", "status", "--token-file", "token"): ("service", "paralet path-service"),
     ("plan", "a.yaml"): ("models", "paralet plan"),
@@ -147,6 +148,15 @@ def test_the_base_shows_the_plugin_and_the_machine(installs: Path) -> None:
         "detail": "missing: models, service, fabric, top",
         "remedy": "pip install 'paralet[all]'",
     }
+
+
+def test_the_base_looks_for_fabrics(installs: Path) -> None:
+    done = paralet(install(installs), "inspect", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "fabrics" in json.loads(done.stdout)
+    done = paralet(install(installs), "exec", "--on", "nobody", "h1", "--", "true")
+    assert done.returncode == 2
+    assert done.stderr.startswith("paralet: no fabric nobody of this user is up: ")
 
 
 def test_the_base_probes_paths(installs: Path) -> None:
