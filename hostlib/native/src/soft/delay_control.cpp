@@ -18,8 +18,9 @@ constexpr double kFullIncreaseFrom = 8.0;
 constexpr double kMarkedIncreaseFrom = 1.0;
 constexpr double kTripsToFloor = 16.0;
 constexpr double kSubpacketStep = 0.1;  // of the window per acknowledged packet, while it is below one packet
-// Packets per acknowledged packet, below one packet, after a timeout and until there is a queue. Steps in proportion
-// would need 32 acknowledgements from the smallest window to one packet: seconds at 20 Mbit/s.
+// Packets per acknowledged packet, below one packet, after a timeout and until the window has returned and there is a
+// queue. Steps in proportion would need 32 acknowledgements from the smallest window to one packet: seconds at 20
+// Mbit/s.
 constexpr double kRecoveryStep = 0.5;
 constexpr double kBeta = 0.8;          // multiplicative decrease per unit of relative excess delay
 constexpr double kMaxDecrease = 0.5;   // of one round trip
@@ -77,8 +78,10 @@ void DelayControl::on_delivery(const Delivery& delivery) {
   // At half the target queue the path is full: exponential growth ends here, before it overshoots.
   const bool filled = whole.delay >= whole.base + 0.5 * static_cast<double>(options_->target_queue);
   starting = starting && !filled;
-  // Packets from before a timeout tell of the queue that it left.
-  if (filled && now - rtt > timed_out_at_) timed_out_at_ = kNever;
+  // Packets from before a timeout tell of the queue that it left. A queue that others fill must not keep the window
+  // where an outage has taken it. So it first returns to half of what it was (RFC 5681, section 3.1), or to one packet.
+  const bool returned = window_ >= std::min(1.0, before_timeout_.window / 2);
+  if (filled && returned && now - rtt > timed_out_at_) timed_out_at_ = kNever;
   if (window_ >= 1.0 && network && network->full()) {
     if (decrease(now, network->remainder(), kMinWindow)) {
       threshold = window_;

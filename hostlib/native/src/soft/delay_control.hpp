@@ -11,7 +11,7 @@
 // - Below one packet, where many lanes share a slow link, acknowledgements are too rare for additive steps. The window
 //   then follows the distance to the target in small proportional steps, and packets are spaced at random. With equal
 //   spacing, lanes that started together would meet at the bottleneck again and again. After a timeout, steps are half
-//   a packet until a packet finds a queue.
+//   a packet until the window is half of what it was, or one packet, and a packet finds a queue.
 // - Where the line rate is unknown, as between processes of one machine, delay may come from the scheduler, and a
 //   smaller window would not shorten it. Delay then reduces the window only down to a floor. Below the floor only loss
 //   (Reno) and the network's own delay count. Loss takes it to one packet, and the back-off of timeouts spaces

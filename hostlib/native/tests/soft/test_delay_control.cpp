@@ -176,6 +176,19 @@ TEST_CASE("after repeated timeouts the window doubles from its minimum") {
   CHECK(c.window() == doctest::Approx(32 * DelayControl::kMinWindow));
 }
 
+TEST_CASE(
+    "after an outage the window returns to half of what it was, at most a packet, also where others fill a queue") {
+  const auto after = [](double before) {
+    Control c = settled(before);
+    for (int i = 0; i < 10; ++i) c.on_timeout(3 * kSecond + i * kSecond, i > 0);
+    for (int i = 0; i < 3; ++i) c.on_ack(20 * kSecond + i * kSecond, 1, kBase + kTarget, kBase, true);
+    return c.window();
+  };
+  CHECK(after(4) > 1);
+  CHECK(after(0.8) > 0.4);
+  CHECK(after(0.1) < 0.1);  // one of many lanes, which fill the queue together
+}
+
 TEST_CASE("a second timeout in a row reduces the window to at most half a packet") {
   Control c = settled(64);
   c.on_timeout(3 * kSecond, false);
