@@ -38,7 +38,7 @@ from netmodel.flow import address_array
 from netmodel.router_plan import RouterPlan
 from sim.links import Links
 from sim.paths import hashed_paths
-from testbed.bench import cuts, route_changes
+from testbed.bench import bring_up, cuts, route_changes
 from tests.integration.traffic import FRAME_OVERHEAD, PORT, RawSender, address, in_host, received, receiver
 
 LACK = lack()
@@ -350,6 +350,11 @@ def test_planes_and_rails_over_three_tiers_carry_data_as_predicted(
     with RoutedFabric(topology, log_dir=tmp_path) as fabric:
         check_prediction(fabric, *ends, range(50000, 50100), nic=nic)
     assert len(equal_cost_paths(topology, *ends, src_nic=nic, dst_nic=nic)) == 2
+
+
+def test_the_bench_of_bring_up_measures_a_fabric() -> None:
+    up_s, down_s = bring_up.measure(leaf_spine(1, 1, 2, 100_000_000))
+    assert min(up_s, down_s) > 0
 
 
 def test_daemons_end_with_their_fabric(tmp_path: Path) -> None:
