@@ -17,7 +17,7 @@ from testbed.cli.validation import as_routed
 from testbed.progress import Silent
 from testbed.simulate import fluid
 from testbed.spec import load
-from tests.integration.paralet import run
+from tests.integration.paralet import ROOT, run
 
 LACK = lack()
 pytestmark = pytest.mark.skipif(LACK is not None, reason=LACK.what if LACK else "")
@@ -93,6 +93,21 @@ def test_a_run_survives_all_that_happens_to_routers(tmp_path: Path) -> None:
     for observed in observations["runs"]:
         assert [event["what"] for event in observed["events"]][-1] == "kill spine2"
         assert {len(ports) for group in observed["next_hops"].values() for ports in group.values()} == {2}
+
+
+@pytest.mark.parametrize(("name", "stalls"), [("silent_loss", True), ("drain", False)])
+def test_an_experiment_with_events_loses_time_only(tmp_path: Path, name: str, stalls: bool) -> None:
+    """On a smaller fabric, with one policy. A silent loss stops a planned path until BGP notices; a drain does not."""
+    spec = yaml.safe_load((ROOT / "experiments" / "routed" / f"{name}.yaml").read_text())
+    changed = {**THREE_TIERS, "workload": {**spec["workload"], "bytes": "8 MB"}}
+    pinned = [policy for policy in spec["policies"] if policy["name"] == "pinned"]
+    file = tmp_path / "spec.yaml"
+    file.write_text(yaml.safe_dump(spec | changed | {"policies": pinned}))
+    (policy,) = run(file, tmp_path / "results")["policies"]
+    assert policy["verified"]
+    (events,), (recovery_s,) = policy["events"], policy["recovery_s"]
+    assert bool(events[0]["concerned"]) == stalls
+    assert max(recovery_s, default=0.0) > 1.0 if stalls else events[0]["what"] == "drain agg1"
 
 
 CONTROLLER = {"policy": "controller", "elephant_bytes": 65536, "assign_wait_s": 1}
