@@ -22,8 +22,6 @@ def serve(console: FabricConsole, name: str) -> bool:
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     if interactive:
         _complete(console)
-        # Ctrl-C reaches the program that runs too, which ends by it. Unlike SIG_IGN this is not inherited.
-        signal.signal(signal.SIGINT, lambda *_: None)
         print(printable(f"Fabric {name} is up. `help` lists the commands, and Ctrl-D ends it."), flush=True)
     terminal = Terminal(sys.stdout, sys.stderr, lambda argv: _run(argv, interactive))
     failed = False
@@ -64,20 +62,40 @@ def _run(argv: Sequence[str], interactive: bool) -> int:
 
 
 def _typed(prompt: str) -> Iterator[str]:
-    """The lines that a user types. Ctrl-C drops a line, and Ctrl-D ends them."""
+    """The lines that a user types. Ctrl-C drops a line, and Ctrl-D ends them.
+
+    Ctrl-C while a command runs reaches its program too, which ends by it, and does nothing here. Unlike SIG_IGN, a
+    handler is not inherited by programs.
+    """
+    reading = False
+
+    def interrupted(*_: object) -> None:
+        nonlocal reading
+        if reading:  # else it would end this process, between two lines
+            reading = False
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupted)
     while True:
-        quiet = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            line = input(prompt)
+            reading = True
+            line = _line(prompt)
+            reading = False
         except KeyboardInterrupt:
             print(flush=True)
             continue
-        except EOFError:
+        if line is None:
             print(flush=True)
             return
-        finally:
-            signal.signal(signal.SIGINT, quiet)
         yield line
+
+
+def _line(prompt: str) -> str | None:
+    """A line from the terminal; None at the end of the input."""
+    try:
+        return input(prompt)
+    except EOFError:
+        return None
 
 
 def _complete(console: FabricConsole) -> None:
