@@ -18,13 +18,13 @@
 namespace paralet {
 namespace {
 
-constexpr std::size_t kPostedRoom = 1024;         // entries
-constexpr std::size_t kBufferRoom = 2048;         // the receive buffers of a device
-constexpr std::size_t kCompletionRoom = 4096;     // entries
-constexpr std::uint32_t kBufferBatch = 32;        // receive buffers; far fewer than a shard has
-constexpr std::uint64_t kLookAhead = 256 * 1024;  // bytes that may wait in the ring before lanes pull more flowlets
-constexpr Nanos kRefresh = 1 * kMillisecond;      // estimates of QPs with work are at most this old
-constexpr Nanos kStandBack = 1 * kMillisecond;    // the thread notices after this time that nobody looks for arrivals
+constexpr std::size_t kPostedRoom = 1024;             // entries
+constexpr std::size_t kBufferRoom = 2048;             // the receive buffers of a device
+constexpr std::size_t kCompletionRoom = 4096;         // entries
+constexpr std::uint32_t kBufferBatch = 32;            // receive buffers; far fewer than a shard has
+constexpr std::uint64_t kRingLookAhead = 256 * 1024;  // bytes that may wait in the ring before lanes pull more flowlets
+constexpr Nanos kRefresh = 1 * kMillisecond;          // estimates of QPs with work are at most this old
+constexpr Nanos kStandBack = 1 * kMillisecond;  // the thread notices after this time that nobody looks for arrivals
 
 void notify(const FileDescriptor& event) {
   const std::uint64_t one = 1;
@@ -264,7 +264,7 @@ bool ThreadedBackend::wants_work(Nanos now) const {
   static_cast<void>(now);
   const auto wants = [this] {
     const std::uint64_t waiting = posted_bytes_ - taken_bytes_.load(std::memory_order_relaxed);
-    return waiting < kLookAhead && wants_work_.load(std::memory_order_relaxed);
+    return waiting < kRingLookAhead && wants_work_.load(std::memory_order_relaxed);
   };
   if (wants()) return true;
   refused_.store(true, std::memory_order_relaxed);
