@@ -86,6 +86,7 @@ def test_ports_that_carry_data_are_probed_and_the_data_arrive(service: PathServi
 
 def test_a_port_that_takes_probes_in_silence_is_none_and_its_device_drops_them(service: PathService) -> None:
     with controlled(service) as one, Device(B, lanes=4) as two:
+        service.received("probe")
         pair = join(one, two)
         before = two.counters()["discards"]["malformed"]
         service.push(ask(1, lane_ports(pair)[:1], two.udp_port))

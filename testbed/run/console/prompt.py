@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from types import FrameType
 
 from netmodel.printable import printable
 from testbed.errors import lines_of
@@ -67,20 +68,15 @@ def _typed(prompt: str) -> Iterator[str]:
     Ctrl-C while a command runs reaches its program too, which ends by it, and does nothing here. Unlike SIG_IGN, a
     handler is not inherited by programs.
     """
-    reading = False
 
-    def interrupted(*_: object) -> None:
-        nonlocal reading
-        if reading:  # else it would end this process, between two lines
-            reading = False
+    def interrupted(_: int, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code is _line.__code__:  # elsewhere it would end this process
             raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, interrupted)
     while True:
         try:
-            reading = True
             line = _line(prompt)
-            reading = False
         except KeyboardInterrupt:
             print(flush=True)
             continue
