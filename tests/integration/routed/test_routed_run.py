@@ -127,6 +127,19 @@ def test_the_path_service_plans_by_the_order_of_next_hops(tmp_path: Path) -> Non
     assert max(sent) < 1.2 * min(sent)
 
 
+def test_the_path_service_plans_on_paths_that_hosts_measure(tmp_path: Path) -> None:
+    """It is told neither the hash nor the next hops. Probes have at most 84 bytes, with the Ethernet header."""
+    policies = [{"name": "controller", "m": 4, **CONTROLLER}]
+    summary, observations = run_with(tmp_path, **{**THREE_TIERS, "pinning": "measured", "policies": policies})
+    assert summary["policies"][0]["verified"]
+    assert summary["predictions"]["matched"] == summary["predictions"]["checked"] >= 16
+    service = observations["runs"][0]["service"]
+    assert (service["measured"]["probing_hosts"], service["measured"]["known_pairs"]) == (8, 8)
+    assert "next hops read" not in service["counts"]
+    assert service["counts"]["probes answered"] > 0.9 * service["counts"]["probes"] > 8 * 4
+    assert 84 * service["counts"]["probes"] < 0.01 * 8 * THREE_TIERS["workload"]["bytes"]
+
+
 def test_plans_keep_to_the_paths_that_ports_reach_with_a_polarised_hash(tmp_path: Path) -> None:
     """Planned before the run, or by the path service, which says what is wrong with the fabric."""
     policies = [{"name": "controller", **CONTROLLER}, {"name": "pinned", "policy": "pinned"}]
