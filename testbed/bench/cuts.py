@@ -100,13 +100,7 @@ def longest_pause_s(times: Sequence[float], from_s: float, to_s: float) -> float
 def three_tiers(fabric: Routers) -> Iterator[Case]:
     """A failure at each tier, near and far from the sender, loud and silent; then those of routers and sessions."""
     topology = fabric.topology
-    far_agg = topology.peer(PortRef("core1", 2)).node
-    for port, where in (
-        (PortRef("leaf1", 2), "the sender's leaf to agg"),
-        (PortRef("agg1", 3), "agg to core, the sender's pod"),
-        (PortRef("core1", 2), "core to agg, the receiver's pod"),
-        (PortRef(far_agg, 2), "agg to the receiver's leaf"),
-    ):
+    for port, where in failures.places(topology, 2):
         yield failures.cut(fabric, topology.link_at(port), where)
         yield failures.silent_loss(fabric, [port], where, fabric.settle)
     yield failures.death(fabric, "agg1")

@@ -55,6 +55,19 @@ class Case:
     dead: frozenset[Link] = frozenset()
 
 
+def places(topology: Topology, last: int) -> tuple[tuple[PortRef, str], ...]:
+    """A port at each tier of two pods, from the sender's leaf to the receiver's, and where that is.
+
+    last: the port of the last agg to the receiver's leaf.
+    """
+    return (
+        (PortRef("leaf1", 2), "the sender's leaf to agg"),
+        (PortRef("agg1", 3), "agg to core, the sender's pod"),
+        (PortRef("core1", 2), "core to agg, the receiver's pod"),
+        (PortRef(topology.peer(PortRef("core1", 2)).node, last), "agg to the receiver's leaf"),
+    )
+
+
 def cut(fabric: Fabric, link: Link, where: str) -> Case:
     """A link that goes down, so that both ends see it."""
     fail, mend = (partial(fabric.set_link, link, up) for up in (False, True))

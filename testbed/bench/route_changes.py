@@ -53,13 +53,7 @@ def cases(fabric: Routers) -> Iterator[Case]:
     fabric: of two pods of two leaves with one host each, by `netmodel.clos`.
     """
     topology = fabric.topology
-    far_agg = topology.peer(PortRef("core1", 2)).node
-    for port, where in (
-        (PortRef("leaf1", 2), "the sender's leaf to agg"),
-        (PortRef("agg1", 3), "agg to core, the sender's pod"),
-        (PortRef("core1", 2), "core to agg, the receiver's pod"),
-        (PortRef(far_agg, 1), "agg to the receiver's leaf"),
-    ):
+    for port, where in failures.places(topology, 1):
         link = topology.link_at(port)
         yield failures.cut(fabric, link, where)
         yield failures.silent_loss(fabric, (link.a, link.b), where, fabric.settle)
