@@ -73,7 +73,7 @@ class Failover:
         self._switches = None
 
     def prepare(self) -> bool:
-        """Does one step of the work ahead of failures. False when there is none left."""
+        """Does one step of the work ahead of failures. False, with nothing done, when there is none left."""
         return self._look_up_ports() or self._check_changes() or self._plans.step()
 
     def plan_for(self, failure: Failure) -> Detours | None:
@@ -126,11 +126,12 @@ class Failover:
         return some > 0
 
     def _check_changes(self) -> bool:
-        """Discards plans that lack changed commodities. Returns whether there are more to check."""
+        """Discards plans that lack some changed commodities. Returns whether any had changed."""
         if len(self._changed) == _MOST_CHANGES:
             self._changed.clear()
             self._plans.restart()
-        for _ in range(min(_CHECKED, len(self._changed))):
+        some = min(_CHECKED, len(self._changed))
+        for _ in range(some):
             pair = self._changed.popleft()
             if pair.commodity is None or pair.way[0] < 0:
                 continue
@@ -138,7 +139,7 @@ class Failover:
                 detours = self._plans.for_failure(failure)
                 if detours is not None and detours.of(pair) is None:
                     self._plans.discard(failure)
-        return bool(self._changed)
+        return some > 0
 
     def _cutting(self, pair: Pair) -> Iterator[Failure]:
         """The single failures that would cut a pair's way; some of them several times."""

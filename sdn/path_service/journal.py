@@ -93,7 +93,8 @@ class _Entry(msgspec.Struct):
     links: list[str] | None = None
     up: bool = False
     groups: Listed | None = None
-    prepared: int = 0
+    prepared: int | None = None
+    tick: bool = False
     dropped: int = 0
 
 
@@ -134,9 +135,9 @@ def _done(service: PathService, entry: _Entry) -> Sends:
     if entry.lines is not None:
         said = [from_host(bytes(line)) for line in entry.lines]
         return service.handle(entry.t, entry.conn, said)
-    for _ in range(entry.prepared):
-        service.prepare()
-    if entry.prepared:
+    if entry.prepared is not None:
+        for _ in range(entry.prepared):
+            service.prepare()
         return []
     if entry.gone:
         return service.disconnect(entry.t, entry.conn)
@@ -145,7 +146,9 @@ def _done(service: PathService, entry: _Entry) -> Sends:
         return service.link(entry.t, links, entry.up)
     if entry.groups is not None:
         return service.next_hops(entry.t, unlisted(entry.groups))
-    return service.tick(entry.t)
+    if entry.tick:
+        return service.tick(entry.t)
+    raise ValueError("this is no event")
 
 
 def _line(entry: dict[str, Any]) -> bytes:

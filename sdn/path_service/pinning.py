@@ -80,7 +80,7 @@ class Pinning(Protocol):
         ...
 
     def prepare(self) -> bool:
-        """Does one step of the work ahead of failures. False when there is none left."""
+        """Does one step of the work ahead of failures. False, with nothing done, when there is none left."""
         ...
 
     def rates_bps(self) -> Iterator[tuple[Pair, float]]:

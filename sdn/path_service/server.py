@@ -327,8 +327,9 @@ class Server:
             more = self.service.prepare()
             steps += 1
         self._spare_s -= clock() - begun_s
-        if self.journal is not None and (more or steps > 1):
-            self.journal.prepared(begin_s, steps)
+        worked = steps if more else steps - 1  # a step that says that nothing is left has done nothing
+        if self.journal is not None and worked > 0:
+            self.journal.prepared(begin_s, worked)
         if more and self._spare_s > 0:
             self._loop.call_soon(self._prepare_some)
 

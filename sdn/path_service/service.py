@@ -201,7 +201,8 @@ class PathService:
         return self._assignments.pending or bool(self._leaving)
 
     def prepare(self) -> bool:
-        """Does one step of the work ahead of failures, for moments without events. False when there is none left.
+        """Does one step of the work ahead of failures, for moments without events. False, with nothing done, when there
+        is none left.
 
         A replay has to repeat these calls: a plan made ahead may differ from one made when the failure comes.
         """

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import resource
@@ -11,6 +12,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from hypothesis import strategies as st
 
 from netmodel import PortRef, forwarding
 from sdn.path_service import admin, admin_server
+from sdn.path_service import server as server_module
 from sdn.path_service.group_lists import Group
 from sdn.path_service.journal import Journal, head, replay
 from sdn.path_service.limits import Limits
@@ -612,6 +615,44 @@ def test_a_replay_gives_the_same_messages(tmp_path: Path) -> None:
     assert again == sent
     assert TOKEN not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_preparations_without_a_step_are_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when another program takes the processor between two looks at the clock."""
+    logged: list[bytes] = []
+    clock = itertools.count()
+    monkeypatch.setattr(server_module, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+
+    async def body() -> None:
+        async with served(journal=Journal(SimpleNamespace(add=logged.append))) as (_, at):
+            host = await Host.greeted(at, 0)
+            for _ in range(5):
+                await host.works()
+                await asyncio.sleep(0.02)
+
+    run(body)
+    assert len(logged) > 5
+    assert not [line for line in logged if b'"prepared":0' in line]
+
+
+def test_a_replay_takes_only_ticks_for_ticks(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+
+    def replayed(*lines: bytes) -> list[int]:
+        """How many messages each event leads to."""
+        path.write_bytes(b"".join([head(TOPOLOGY, Options(rates=True)), *lines]))
+        return [len(sends) for _, _, sends in replay(path)]
+
+    lines: list[bytes] = []
+    journal = Journal(SimpleNamespace(add=lines.append))
+    journal.hello(1.0, 1, hello(TOPOLOGY, 0))
+    journal.said(2.0, 1, [to_line(Announce(1, address(TOPOLOGY, 5), 5)).strip()])
+    journal.prepared(3.0, 0)
+    journal.tick(4.0)
+    hailed, said, prepared, ticked = replayed(*lines)
+    assert (hailed, said, prepared, ticked) == (0, 1, 0, 1)  # the tick sends the elephant its rate
+    with pytest.raises(LogError, match=r":2: this is no event"):
+        replayed(b'{"t":1.0}\n')
 
 
 def test_an_incomplete_log_is_refused(tmp_path: Path) -> None:
