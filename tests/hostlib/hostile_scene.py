@@ -17,6 +17,7 @@ from typing import Any, Self
 import pytest
 
 from hostlib import Connection, Device, Listener, Request, TransportError
+from hostlib.device import Backend
 
 from .conftest import join
 from .hostile_peer import DEADLINE_S, Advertisement, HostilePeer
@@ -76,12 +77,12 @@ class HonestTraffic:
 
 
 @contextmanager
-def open_devices() -> Iterator[tuple[Device, Device, Listener, HonestTraffic]]:
+def open_devices(backend: Backend = "soft") -> Iterator[tuple[Device, Device, Listener, HonestTraffic]]:
     """The victim, an honest device, the victim's listener, and the honest traffic."""
     # The hostile peer answers only while a test receives, which is rare on a busy machine: long retry times.
     with (
-        Device(VICTIM, lanes=2, retry_time_s=2 * DEADLINE_S) as victim,
-        Device(HONEST, lanes=2, retry_time_s=2 * DEADLINE_S) as honest,
+        Device(VICTIM, backend=backend, lanes=2, retry_time_s=2 * DEADLINE_S) as victim,
+        Device(HONEST, backend=backend, lanes=2, retry_time_s=2 * DEADLINE_S) as honest,
     ):
         honest_traffic = HonestTraffic(victim, honest)
         yield victim, honest, victim.listen(), honest_traffic
@@ -93,12 +94,14 @@ class Target:
 
     GUARD = 2000
 
-    def __init__(self, scene: Scene, size: int = 1000) -> None:
+    def __init__(
+        self, connection: Connection, advertisements: Callable[[], list[Advertisement]], size: int = 1000
+    ) -> None:
         self._size = size
         self._memory = bytearray(b"\xee" * (size + 2 * self.GUARD))
         window = memoryview(self._memory)[self.GUARD : self.GUARD + size]
-        self.request: Request = scene.connection.recv(window, 0)
-        (self.advertisement,) = scene.peer.advertisements()
+        self.request: Request = connection.recv(window, 0)
+        (self.advertisement,) = advertisements()
 
     def holds(self, data: bytes = b"", at: int = 0) -> bool:
         """Whether `data` at offset `at` of the receive is all that has been written."""
@@ -127,7 +130,7 @@ class Scene:
         self.connection: Connection = listener.accept(DEADLINE_S)
 
     def target(self, size: int = 1000) -> Target:
-        return Target(self, size)
+        return Target(self.connection, self.peer.advertisements, size)
 
     def lane(self, lane: int = 0) -> dict[str, Any]:
         """The victim's counters of a lane to the hostile peer."""
