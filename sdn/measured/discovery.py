@@ -2,11 +2,12 @@
 """Which ports of which pairs to probe next, so that every pair that sends can soon be pinned. No I/O.
 
 Only pairs that were announced are probed. A pair is probed until `ENOUGH` of its ways are known, or all that it has;
-and, once a plan has chosen a way, until enough ports are known to lead along it. Doubtful ports come first.
+and, once a plan has chosen a way, until enough ports are known to lead along it. Where routes may have changed, the
+ports in use come first. Of other doubtful ports only those are probed that would bring back a way, or a planned port.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -70,6 +71,8 @@ class _State(Generic[Way]):
     exhausted: bool = False  # probes found no more ways, before any was planned
     aims: Mapping[Way, int] = field(default_factory=dict)  # ports needed along each planned way
     proposed: dict[int, Way] = field(default_factory=dict)
+    used: tuple[int, ...] = ()  # ports of lanes
+    homes: dict[int, Way] = field(default_factory=dict)  # former ways of ports that have moved
 
 
 class Discovery(Generic[Way]):
@@ -121,8 +124,36 @@ class Discovery(Generic[Way]):
             state.aims, state.in_vain = dict(aims), 0
         self._ask(now_s, pair)
 
+    def use(self, pair: PairKey, ports: Iterable[int]) -> None:
+        """The lanes of an announced pair have these ports, which are probed first where routes may have changed."""
+        self._pairs[pair].used = tuple(ports)
+
+    def doubtful(self, pair: PairKey) -> list[int]:
+        """Those of an announced pair's ports in use, and of its `moved` ones, that need another probe.
+
+        All that do where none is in use.
+        """
+        ports, state = self.tables.doubtful(*pair), self._pairs[pair]
+        return [port for port in ports if port in state.used or port in state.homes] if state.used else ports
+
+    def moved(self, pair: PairKey) -> list[int]:
+        """Ports of an announced pair that have moved: when the links of their former ways come back, they return.
+
+        Those in use, and one for each way of which no port is known any more.
+        """
+        return list(self._pairs[pair].homes)
+
+    def ways(self, pair: PairKey) -> list[Way]:
+        """The ways of an announced pair of which ports are known, or were before routes may have changed.
+
+        Without those that a port has left since.
+        """
+        known = self.tables.ways(*pair)
+        left = self._left(self._pairs[pair], known)
+        return list(dict.fromkeys((*known, *(way for way in self.tables.doubted(*pair).values() if way not in left))))
+
     def doubt(self, now_s: float, pair: PairKey) -> None:
-        """The routes of a pair may have changed: its ports are probed again, before anything else."""
+        """The routes of a pair may have changed: its ports in use are probed again, before anything else."""
         self.tables.doubt(*pair)
         if pair in self._pairs:
             self._pairs[pair].in_vain = self._pairs[pair].silent = 0
@@ -150,18 +181,23 @@ class Discovery(Generic[Way]):
         known = self.tables.known(*pair)
         doubtful = set(self.tables.doubtful(*pair))
         state = self._pairs.get(pair)
+        homes = {} if state is None else state.homes
         for port in ask.ports:
             if port in ways:
-                moved = self._saw(now_s, pair, port, ways[port])
-                changed |= moved
-                news |= moved and port not in doubtful
+                former = self.tables.saw(now_s, pair.src, pair.dst, port, ways[port], pair.dst_port, pair.protocol)
+                if former is not None and homes.setdefault(port, former) == ways[port]:
+                    del homes[port]
+                changed |= former is not None
+                news |= former is not None and port not in doubtful
             elif ways and port in doubtful:  # others are answered, so this one costs less to replace
                 self.tables.drop(pair.src, pair.dst, port, pair.dst_port, pair.protocol)
+                homes.pop(port, None)
             if state is not None and (predicted := state.proposed.pop(port, None)) is not None and port in ways:
                 self.models.checked(state.sight.group, predicted == ways[port])
         if state is None:
             return news
         state.asked = False
+        self._forget_homes(pair, state)
         group = state.sight.group
         if changed and trusted:
             self.models.forget(group)
@@ -208,10 +244,6 @@ class Discovery(Generic[Way]):
         """Whether so many probes of an announced pair found no more ways that ports hardly reach any other."""
         return self._pairs[pair].exhausted
 
-    def _saw(self, now_s: float, pair: PairKey, port: int, way: Way) -> bool:
-        """Notes the way of a port. Returns whether it had another one."""
-        return self.tables.saw(now_s, pair.src, pair.dst, port, way, pair.dst_port, pair.protocol) is not None
-
     def _wake(self, now_s: float, group: Hashable) -> None:
         """Goes on with the pairs of a group, which may have waited for its model."""
         for pair in list(self._members.get(group, ())):
@@ -222,7 +254,7 @@ class Discovery(Generic[Way]):
         state = self._pairs[pair]
         if state.asked or state.silent >= _TRIES:
             return
-        doubtful = self.tables.doubtful(*pair)
+        doubtful = self.doubtful(pair)
         ports = doubtful[:_BATCH] or self._wanted(pair, state)[:_BATCH]
         if ports:
             state.asked = True
@@ -235,6 +267,8 @@ class Discovery(Generic[Way]):
     def _wanted(self, pair: PairKey, state: _State[Way]) -> list[int]:
         group = state.sight.group
         known = self.tables.known(*pair)
+        if again := self._again(pair, state, known):
+            return again
         if self.models.affine(group) is None and self._is_worth_learning(state):
             if self._learners.setdefault(group, pair) != pair:
                 if known:
@@ -260,6 +294,27 @@ class Discovery(Generic[Way]):
             state.proposed |= proposed
             return list(proposed)
         return self._random(pair, state, known)
+
+    def _forget_homes(self, pair: PairKey, state: _State[Way]) -> None:
+        """Keeps what `moved` says."""
+        known = self.tables.ways(*pair)
+        first = {home: port for port, home in reversed(state.homes.items()) if home not in known}
+        state.homes = {
+            port: home for port, home in state.homes.items() if port in state.used or first.get(home) == port
+        }
+
+    def _left(self, state: _State[Way], known: Iterable[Way]) -> set[Way]:
+        """The ways from which ports have moved, and of which none is known since."""
+        return set(state.homes.values()).difference(known)
+
+    def _again(self, pair: PairKey, state: _State[Way], known: dict[int, Way]) -> list[int]:
+        """Doubtful ports that may bring back a way of which no port is known, or ports of planned ways."""
+        has, left, found = Counter(known.values()), self._left(state, known.values()), list[int]()
+        for port, way in self.tables.doubted(*pair).items():
+            if has[way] < state.aims.get(way, 0 if way in left else 1):
+                has[way] += 1
+                found.append(port)
+        return found
 
     def _is_worth_learning(self, state: _State[Way]) -> bool:
         """Whether a model would save the pairs of a group more probes than it takes."""

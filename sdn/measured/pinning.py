@@ -110,7 +110,8 @@ class MeasuredPinning:
 
         Answers from addresses that are on no path of the pair count for none. If a port has moved, the routes have
         changed, maybe for all pairs behind the same switches, and for those with lanes over a link of the path that
-        the port has left: their ports are probed again, unless the same host said so within `TRUST_S` seconds. So a
+        the port has left, in either direction: their ports are probed again, and
+        they may move to make room, unless the same host said so within `TRUST_S` seconds. So a
         host that watches a port in use tells what it sees by this function too.
         """
         src, dst, *_ = ask.pair
@@ -127,10 +128,10 @@ class MeasuredPinning:
             self._trusted_s[src] = now_s + TRUST_S
             others = self._discovery.doubt_beside(now_s, ask.pair)
             left = {before[port] for port, way in ways.items() if before.get(port, way) != way}
-            others += self._doubt_over(
-                now_s, {link for way in left for link in self._fabric.links(src, dst, way)}, others
-            )
-        return _distinct((ask.pair, *others, *self._update(now_s, ask.pair)))
+            links = {link for way in left for link in self._fabric.links(src, dst, way)}
+            others += self._doubt_over(now_s, links.union(map(self._fabric.topology.peer, links)), others)
+        most_moves = MOST_MOVES if trusted else 0
+        return _distinct((ask.pair, *others, *self._update(now_s, ask.pair, most_moves)))
 
     def doubt(self, now_s: float, pair: PairKey) -> None:
         """A port in use is not answered any more: the ports of the pair are probed again, if it is announced."""
@@ -168,7 +169,7 @@ class MeasuredPinning:
         """
         pinned = self._pairs[pair]
         known = self._tables.known(*pair)
-        ways = self._lane_ways(pair, pinned, known)
+        ways = self._lane_ways(pair, pinned)
         doubtful = set(self._tables.doubtful(*pair))
         before = pinned.given or [0] * len(ways)
         ports = [
@@ -188,23 +189,27 @@ class MeasuredPinning:
             ports = pinned.given if doubtful or not self._discovery.idle(pair) else []
         if ports != pinned.given:
             pinned.given = ports
+            self._discovery.use(pair, ports)
         pinned.taken = {port: known[port] if port in known else pinned.taken[port] for port in pinned.given}
         return pinned.given
 
     def watched(self, pair: PairKey) -> tuple[int, list[tuple[int, Address]]]:
-        """What to watch of a pair that has ports: the time to live, and a port of each path with its router.
+        """What to watch of a pair that has ports: the time to live, and ports with their routers.
 
-        Raises KeyError as `paths`.
+        These are a port of each path, which tells when the path dies, and ports that have moved: they tell when their
+        former path is back. Raises KeyError as `paths`.
         """
         pinned = self._pairs[pair]
         known = self._tables.known(*pair)
-        found: dict[Way, int] = {}
-        for port in pinned.given:
-            if (way := known.get(port)) is not None and way in pinned.answered:
-                found.setdefault(way, port)
+        moved = self._discovery.moved(pair)
+        found: dict[int, Way] = {}
+        for port in (*moved, *pinned.given):
+            way = known.get(port)
+            if way is not None and way in pinned.answered and (port in moved or way not in found.values()):
+                found[port] = way
         sight = self._fabric.sight(pair.src, pair.dst)
         assert sight is not None  # it is announced
-        return sight.ttl, [(port, pinned.answered[way]) for way, port in found.items()]
+        return sight.ttl, [(port, pinned.answered[way]) for port, way in found.items()]
 
     def measuring(self, pair: PairKey) -> bool:
         """Whether probes of an announced pair are under way, or wait."""
@@ -215,8 +220,8 @@ class MeasuredPinning:
         return self._discovery.given_up(pair)
 
     def is_doubtful(self, pair: PairKey) -> bool:
-        """Whether the routes of a pair may have changed, and it is still to be probed again."""
-        return bool(self._tables.doubtful(*pair))
+        """Whether the routes of a pair may have changed, and ports of its lanes are still to be probed again."""
+        return bool(self._discovery.doubtful(pair))
 
     def reached(self, pair: PairKey) -> tuple[int, int]:
         """How many of an announced pair's paths its ports reach, as far as that matters, and how many it has."""
@@ -253,9 +258,9 @@ class MeasuredPinning:
             self._discovery.doubt(now_s, pair)
         return _distinct((*self._aim(now_s, (pair for pair, _ in moved)), *hit))
 
-    def _lane_ways(self, pair: PairKey, pinned: _Pinned, known: Mapping[int, Way]) -> list[Way | None]:
-        """The planned way of each lane; None where it has none of which ports are known."""
-        way_of = {self._fabric.links(pair.src, pair.dst, way): way for way in dict.fromkeys(known.values())}
+    def _lane_ways(self, pair: PairKey, pinned: _Pinned) -> list[Way | None]:
+        """The planned way of each lane; None where it has none of which ports are known, or may still be."""
+        way_of = {self._fabric.links(pair.src, pair.dst, way): way for way in self._discovery.ways(pair)}
         found: list[Way | None] = []
         for number, lanes in enumerate(pinned.shares):
             path = self._plan.path((pair, number))
@@ -265,21 +270,21 @@ class MeasuredPinning:
     def _crosses(self, pair: PairKey, links: set[PortRef]) -> bool:
         return any(not links.isdisjoint(path) for path in self._fabric.paths(pair.src, pair.dst))
 
-    def _update(self, now_s: float, pair: PairKey) -> list[PairKey]:
-        """Gives the plan what is known of a pair now. Returns the pairs whose paths may have changed."""
+    def _update(self, now_s: float, pair: PairKey, most_moves: int = MOST_MOVES) -> list[PairKey]:
+        """Gives the plan what is known of a pair now, for which at most so many others make room.
+
+        Returns the pairs whose paths may have changed.
+        """
         paths = list(self._fabric.paths(pair.src, pair.dst))
-        known = [self._fabric.links(pair.src, pair.dst, way) for way in self._tables.ways(*pair)]
-        settled = not self._tables.doubtful(*pair)  # what is doubtful may still be right
+        known = [self._fabric.links(pair.src, pair.dst, way) for way in self._discovery.ways(pair)]
         shares = len(self._pairs[pair].shares)
         moved: list[PairKey] = []
         for number in range(shares):
             # One share for each path: no plan is more even than an equal part of every pair on each of its paths.
             own = [paths[number]] if shares == len(known) == len(paths) else known
-            if settled:
-                moved += (
-                    other for other, _ in self._plan.unlearn((pair, number), set(paths).difference(own), MOST_MOVES)
-                )
-            moved += (other for other, _ in self._plan.learn((pair, number), own, MOST_MOVES))
+            gone = set(paths).difference(own)
+            moved += (other for other, _ in self._plan.unlearn((pair, number), gone, most_moves))
+            moved += (other for other, _ in self._plan.learn((pair, number), own, most_moves))
         return self._aim(now_s, (*moved, pair))
 
     def _aim(self, now_s: float, pairs: Iterable[PairKey]) -> list[PairKey]:
@@ -287,7 +292,7 @@ class MeasuredPinning:
         found = _distinct(pair for pair in pairs if pair in self._pairs)
         for pair in found:
             if self._discovery.aimed(pair) or self._discovery.ready(pair) or self._discovery.idle(pair):
-                ways = self._lane_ways(pair, self._pairs[pair], self._tables.known(*pair))
+                ways = self._lane_ways(pair, self._pairs[pair])
                 if ways and None not in ways:
                     self._discovery.aim(now_s, pair, Counter(way for way in ways if way is not None))
         return found

@@ -146,11 +146,19 @@ class MeasuredTables(Generic[Way]):
 
     def doubtful(self, src: int, dst: int, dst_port: int = ROCE_PORT, protocol: int = IPPROTO_UDP) -> list[int]:
         """The ports that were seen before the last change of routes only, ascending. They need another probe."""
+        return list(self.doubted(src, dst, dst_port, protocol))
+
+    def doubted(self, src: int, dst: int, dst_port: int = ROCE_PORT, protocol: int = IPPROTO_UDP) -> dict[int, Way]:
+        """The way of every port that is doubtful, as it was seen last, by ascending ports."""
         table = self._tables.get((src, dst, dst_port, protocol))
         if table is None:
-            return []
+            return {}
         now = table.generation & 0xFF
-        return [port for port, its in zip(table.ports, table.generations, strict=True) if its != now]
+        return {
+            port: self._ways[way]
+            for port, way, its in zip(table.ports, table.ways, table.generations, strict=True)
+            if its != now
+        }
 
     def doubt(self, src: int, dst: int, dst_port: int = ROCE_PORT, protocol: int = IPPROTO_UDP) -> None:
         """Routes of a pair may have changed: all its ports are doubtful until they are probed again."""

@@ -257,7 +257,7 @@ def test_lanes_take_any_known_port_until_those_of_their_paths_are_known() -> Non
     assert Counter(probers.path(0, peer, port) for port in probers.ports[0, peer]).most_common()[0][1] == 2
 
 
-def test_a_remote_cut_is_found_by_watching_and_lanes_leave_its_paths() -> None:
+def test_a_remote_cut_and_its_mend_are_found_by_watching() -> None:
     probers = measured(THREE_TIERS, LinuxL4Hash())
     permuted(probers)
     probers.run(8.0)
@@ -269,10 +269,13 @@ def test_a_remote_cut_is_found_by_watching_and_lanes_leave_its_paths() -> None:
     probers.run(2.0)
     events = probers.service.status()["measured"]["events"]
     assert {began_s < event["at_s"] <= began_s + 2.0 for event in events} == {True}
-    assert len(probers.misplaced() & hit) <= 1  # one still looks for a port along a path of its own
-    probers.run(2.0)
     assert not probers.misplaced() & hit
+    probers.run(2.0)
     assert max(probers.load().values()) <= 2
+    probers.change(None)
+    probers.run(12.0)
+    assert probers.misplaced() == set()
+    assert max(probers.load().values()) == pytest.approx(1)
 
 
 def test_watching_leaves_routers_half_of_what_they_answer() -> None:
