@@ -67,7 +67,10 @@ class _State(Generic[Way]):
     drawn: int = 0  # random ports so far
     in_vain: int = 0  # probes since the last one of use
     silent: int = 0  # asks since the last answer
-    asked: bool = False
+    asked: Ask | None = None  # that is under way, or waits until the pace permits it
+    sent: bool = False  # it is under way
+    checks: dict[int, None] = field(default_factory=dict)  # ports to probe once more, before anything else
+    urgent: bool = False  # lanes wait for ports along their planned ways
     exhausted: bool = False  # probes found no more ways, before any was planned
     aims: Mapping[Way, int] = field(default_factory=dict)  # ports needed along each planned way
     proposed: dict[int, Way] = field(default_factory=dict)
@@ -160,6 +163,16 @@ class Discovery(Generic[Way]):
             self._pairs[pair].exhausted = False
             self._ask(now_s, pair)
 
+    def check(self, now_s: float, pair: PairKey, port: int) -> None:
+        """A port of an announced pair is probed once more, before anything else: it may have moved."""
+        self._pairs[pair].checks[port] = None
+        self._ask(now_s, pair)
+
+    def hurry(self, now_s: float, pair: PairKey) -> None:
+        """What an announced pair lacks is urgent, until nothing more is asked of it."""
+        self._pairs[pair].urgent = True
+        self._ask(now_s, pair)
+
     def doubt_beside(self, now_s: float, pair: PairKey) -> list[PairKey]:
         """As `doubt`, for the other pairs behind the same switches as an announced one. Returns these."""
         others = [other for other in self._members[self._pairs[pair].sight.group] if other != pair]
@@ -169,7 +182,13 @@ class Discovery(Generic[Way]):
 
     def due(self, now_s: float) -> list[Ask]:
         """What to probe now. Each is to be followed by `answered`, also where no answer came."""
-        return [ask for ask in self._schedule.due(now_s) if ask.pair in self._pairs]
+        found = []
+        for ask in self._schedule.due(now_s):
+            state = self._pairs.get(ask.pair)
+            if state is not None and state.asked is ask:  # nothing more urgent has come
+                state.sent = True
+                found.append(ask)
+        return found
 
     def answered(self, now_s: float, ask: Ask, ways: dict[int, Way], *, trusted: bool = True) -> bool:
         """What came of an `Ask`: the way of each of its ports that was answered. Other ports are ignored.
@@ -196,7 +215,10 @@ class Discovery(Generic[Way]):
                 self.models.checked(state.sight.group, predicted == ways[port])
         if state is None:
             return news
-        state.asked = False
+        if state.asked is ask:
+            state.asked, state.sent = None, False
+        for port in ask.ports:
+            state.checks.pop(port, None)
         self._forget_homes(pair, state)
         group = state.sight.group
         if changed and trusted:
@@ -229,7 +251,7 @@ class Discovery(Generic[Way]):
 
     def idle(self, pair: PairKey) -> bool:
         """Whether nothing is asked of an announced pair, because all that it needs is known or cannot be found."""
-        return not self._pairs[pair].asked
+        return self._pairs[pair].asked is None
 
     def given_up(self, pair: PairKey) -> str:
         """Why an announced pair that lacks ways or ports is not probed any more; empty for any other."""
@@ -251,18 +273,18 @@ class Discovery(Generic[Way]):
 
     def _ask(self, now_s: float, pair: PairKey) -> None:
         """Schedules the next ports of a pair, if it needs some and none are under way."""
-        state = self._pairs[pair]
-        if state.asked or state.silent >= _TRIES:
+        state, sight = self._pairs[pair], self._pairs[pair].sight
+        if state.sent or state.silent >= _TRIES:
             return
-        doubtful = self.doubtful(pair)
-        ports = doubtful[:_BATCH] or self._wanted(pair, state)[:_BATCH]
-        if ports:
-            state.asked = True
-            ask = Ask(pair, state.sight.ttl, tuple(ports))
-            sight = state.sight
-            self._schedule.add(
-                now_s, sight.routers, sight.router_count, pair.src, ask, len(ports), urgent=bool(doubtful)
-            )
+        urgent = list(dict.fromkeys((*state.checks, *self.doubtful(pair))))[:_BATCH]
+        if state.asked is not None and (not urgent or set(urgent) <= set(state.asked.ports)):
+            return
+        if ports := urgent or self._wanted(pair, state)[:_BATCH]:
+            state.asked = ask = Ask(pair, sight.ttl, tuple(ports))
+            hurries = state.urgent or bool(urgent)
+            self._schedule.add(now_s, sight.routers, sight.router_count, pair.src, ask, len(ports), urgent=hurries)
+        else:
+            state.urgent = False
 
     def _wanted(self, pair: PairKey, state: _State[Way]) -> list[int]:
         group = state.sight.group

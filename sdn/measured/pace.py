@@ -5,6 +5,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 Routers = TypeVar("Routers", bound=Hashable)
@@ -23,6 +24,8 @@ class Pace:
     """That one router answers to one host: half of `net.ipv4.icmp_ratelimit`, for ports fall on routers by chance."""
     host_router_burst: float = 2.0
     """At once, beyond that: a router gets more than the kernel's 6 of a chance mean of 2 in one case of 200."""
+    host_router_urgent: float = 2.0
+    """At once, beyond that burst, where lanes wait for it: the kernel's 6 are full again some seconds later."""
     host_per_s: float = 200.0
     """That one host sends."""
 
@@ -32,7 +35,8 @@ class Pace:
         if per_s == 0:
             host_per_s = cls().host_per_s
             return cls(host_router_per_s=host_per_s, host_router_burst=host_per_s)
-        return cls(host_router_per_s=per_s / 2, host_router_burst=max(2.0, per_s / 2))
+        burst = max(2.0, per_s / 2)
+        return cls(host_router_per_s=per_s / 2, host_router_burst=burst, host_router_urgent=burst)
 
 
 class Schedule(Generic[Routers, Item]):
@@ -58,7 +62,7 @@ class Schedule(Generic[Routers, Item]):
         own = self._sets.get(routers)
         if own is None:
             own = self._sets[routers] = _Set(count, self._pace, now_s)
-        own.lanes[0 if urgent else 1].add(max(now_s, own.free_s(host)), host, item, probes)
+        own.lanes[0 if urgent else 1].add(max(now_s, own.free_s(host, urgent=urgent)), host, item, probes)
 
     def due(self, now_s: float) -> list[Item]:
         """The items to send now."""
@@ -75,23 +79,25 @@ class _Set(Generic[Item]):
         self._at_s = now_s
         self._host_per_s = min(pace.host_per_s, count * pace.host_router_per_s)
         self._host_burst_s = max(0.0, count * pace.host_router_burst - 1) / self._host_per_s
+        self._host_urgent_s = count * pace.host_router_urgent / self._host_per_s
         self._busy_s: dict[int, float] = {}  # by host: when all that it has sent would be sent at its rate
         self.lanes: tuple[_Lane[Item], _Lane[Item]] = (_Lane(), _Lane())
 
-    def free_s(self, host: int) -> float:
+    def free_s(self, host: int, *, urgent: bool = False) -> float:
         """When a host may send."""
-        return self._busy_s.get(host, 0.0) - self._host_burst_s
+        return self._busy_s.get(host, 0.0) - self._host_burst_s - (self._host_urgent_s if urgent else 0.0)
 
     def due(self, now_s: float) -> list[Item]:
         self._left = min(self._most, self._left + (now_s - self._at_s) * self._per_s)
         self._at_s = now_s
         found = []
         for lane in self.lanes:
-            while self._left > 0 and (taken := lane.take(now_s, self.free_s)) is not None:
+            free_s = partial(self.free_s, urgent=lane is self.lanes[0])
+            while self._left > 0 and (taken := lane.take(now_s, free_s)) is not None:
                 host, item, probes = taken
                 self._left -= probes
                 self._busy_s[host] = max(self._busy_s.get(host, 0.0), now_s) + probes / self._host_per_s
-                lane.again(host, self.free_s(host))
+                lane.again(host, free_s(host))
                 found.append(item)
         return found
 

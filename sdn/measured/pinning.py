@@ -14,6 +14,7 @@ from netmodel.flow import Address
 from sdn.measured.discovery import ENOUGH, Ask, Discovery, PairKey
 from sdn.measured.fabric import Links, MeasuredFabric, Way
 from sdn.measured.known_paths import KnownPaths
+from sdn.measured.lossy_links import Lossy, LossyLinks
 from sdn.measured.pace import Pace
 from sdn.measured.tables import MeasuredTables
 
@@ -67,6 +68,10 @@ class MeasuredPinning:
         )
         self._pairs: dict[PairKey, _Pinned] = {}
         self._trusted_s: dict[int, float] = {}  # by source: since when its news count for others
+        self._cut: set[PortRef] = set()
+        self._lossy: LossyLinks[PortRef] = LossyLinks()
+        self.moves = 0
+        """Lanes whose port leads along another path than before, and lanes that have changed their port."""
 
     @property
     def congestion(self) -> float:
@@ -138,6 +143,41 @@ class MeasuredPinning:
         if pair in self._pairs:
             self._discovery.doubt(now_s, pair)
 
+    def lost(self, now_s: float, pair: PairKey, port: int) -> None:
+        """A lane of an announced pair has lost packets: its port is probed, and `blame` may name a link of its path."""
+        pinned = self._pairs[pair]
+        if port in pinned.given:
+            links = self._fabric.links(pair.src, pair.dst, pinned.taken[port])
+            self._lossy.report(now_s, (pair, port), self._fabric.nics[pair.src].node, links)
+            self._discovery.check(now_s, pair, port)
+
+    def blame(self, now_s: float) -> tuple[list[Lossy[PortRef]], list[PairKey]]:
+        """Links that lose packets, by what lanes have lost, since the last call: plans avoid them for some time.
+
+        Returns them, and the pairs whose ports may have changed.
+        """
+        over = set(self._lossy.over(now_s))
+        moved = self._plan.mend(over - self._cut, MOST_MOVES)
+        found: list[Lossy[PortRef]] = []
+        if self._lossy.is_due(now_s):
+            lanes = Counter(link for pair in self._pairs for path in self.paths(pair) for link in path)
+            found = self._lossy.judge(now_s, lanes)
+            over.update(link for each in found for link in each.links)
+            moved += self._plan.cut({link for each in found for link in each.links}, MOST_MOVES)
+        changed = self._replanned(now_s, over, moved) if over else []
+        for pair in changed if found else ():
+            self._discovery.hurry(now_s, pair)
+        return found, changed
+
+    def avoids(self, pair: PairKey) -> bool:
+        """Whether a lane of an announced pair still takes a path that plans avoid."""
+        return any(link in self._lossy.avoided for path in self.paths(pair) for link in path)
+
+    @property
+    def avoided(self) -> list[PortRef]:
+        """The links that plans avoid because they lose packets."""
+        return list(self._lossy.avoided)
+
     def cut(self, now_s: float, links: Iterable[PortRef]) -> list[PairKey]:
         """Links have died, named by their ports, one for each direction. Returns the pairs whose ports may change.
 
@@ -145,11 +185,14 @@ class MeasuredPinning:
         probed again.
         """
         dead = set(links)
+        self._cut |= dead
         return self._rerouted(now_s, dead, self._plan.cut(dead, MOST_MOVES))
 
     def mend(self, now_s: float, links: Iterable[PortRef]) -> list[PairKey]:
         """Links are back. Returns the pairs whose ports may change; the ports of these are probed again."""
         back = set(links)
+        self._cut -= back
+        self._lossy.forget(back)
         return self._rerouted(now_s, back, self._plan.mend(back, MOST_MOVES))
 
     def paths(self, pair: PairKey) -> list[Links]:
@@ -183,14 +226,20 @@ class MeasuredPinning:
                 free.pop(ports[lane], None)
         for lane, port in enumerate(before):
             if not ports[lane] and free:
-                ports[lane] = port if port in free else next(iter(free))
+                others = [
+                    other for other in free if self._is_alive(self._fabric.links(pair.src, pair.dst, known[other]))
+                ] or list(free)
+                ports[lane] = port if port in others else others[0]
                 del free[ports[lane]]
         if not all(ports):
             ports = pinned.given if doubtful or not self._discovery.idle(pair) else []
         if ports != pinned.given:
+            self.moves += sum(port != was for port, was in zip(ports, pinned.given, strict=False))
             pinned.given = ports
             self._discovery.use(pair, ports)
-        pinned.taken = {port: known[port] if port in known else pinned.taken[port] for port in pinned.given}
+        taken = {port: known[port] if port in known else pinned.taken[port] for port in pinned.given}
+        self.moves += sum(pinned.taken.get(port, way) != way for port, way in taken.items())
+        pinned.taken = taken
         return pinned.given
 
     def watched(self, pair: PairKey) -> tuple[int, list[tuple[int, Address]]]:
@@ -253,10 +302,16 @@ class MeasuredPinning:
 
     def _rerouted(self, now_s: float, links: set[PortRef], moved: Iterable[_Share]) -> list[PairKey]:
         """Routes over the links have changed, and the plan moved shares. Returns the pairs whose ports may change."""
+        for pair in self._pairs:
+            if self._crosses(pair, links):
+                self._discovery.doubt(now_s, pair)
+        return self._replanned(now_s, links, moved)
+
+    def _replanned(self, now_s: float, links: set[PortRef], moved: Iterable[_Share]) -> list[PairKey]:
+        """Other paths are alive than before, and the plan moved shares. Returns the pairs whose ports may change."""
         hit = [pair for pair in self._pairs if self._crosses(pair, links)]
-        for pair in hit:
-            self._discovery.doubt(now_s, pair)
-        return _distinct((*self._aim(now_s, (pair for pair, _ in moved)), *hit))
+        others = [other for pair in hit for other in self._update(now_s, pair)]
+        return _distinct((*self._aim(now_s, (pair for pair, _ in moved)), *others, *hit))
 
     def _lane_ways(self, pair: PairKey, pinned: _Pinned) -> list[Way | None]:
         """The planned way of each lane; None where it has none of which ports are known, or may still be."""
@@ -266,6 +321,10 @@ class MeasuredPinning:
             path = self._plan.path((pair, number))
             found += [None if path is None else way_of.get(path)] * lanes
         return found
+
+    def _is_alive(self, path: Links) -> bool:
+        """Whether no link of a path is cut, or avoided because it loses packets."""
+        return self._cut.isdisjoint(path) and not any(link in self._lossy.avoided for link in path)
 
     def _crosses(self, pair: PairKey, links: set[PortRef]) -> bool:
         return any(not links.isdisjoint(path) for path in self._fabric.paths(pair.src, pair.dst))
@@ -278,10 +337,11 @@ class MeasuredPinning:
         paths = list(self._fabric.paths(pair.src, pair.dst))
         known = [self._fabric.links(pair.src, pair.dst, way) for way in self._discovery.ways(pair)]
         shares = len(self._pairs[pair].shares)
+        alive = all(map(self._is_alive, paths))
         moved: list[PairKey] = []
         for number in range(shares):
             # One share for each path: no plan is more even than an equal part of every pair on each of its paths.
-            own = [paths[number]] if shares == len(known) == len(paths) else known
+            own = [paths[number]] if shares == len(known) == len(paths) and alive else known
             gone = set(paths).difference(own)
             moved += (other for other, _ in self._plan.unlearn((pair, number), gone, most_moves))
             moved += (other for other, _ in self._plan.learn((pair, number), own, most_moves))

@@ -8,7 +8,7 @@ where there is one, and otherwise have random ports.
 
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from ipaddress import ip_address
 from typing import Any
 
@@ -21,12 +21,13 @@ from sdn.measured.discovery import ENOUGH, Ask, PairKey
 from sdn.measured.fabric import MeasuredFabric
 from sdn.measured.pace import Pace
 from sdn.measured.pinning import MeasuredPinning
-from sdn.path_service.messages import Answer, CanProbe, Moved, Probe, Probed, Watch
+from sdn.path_service.messages import Answer, CanProbe, Moved, Probe, Probed, Report, Watch
 from sdn.path_service.next_hops import NextHops
 from sdn.path_service.parties import Client, Pair
 from sdn.path_service.pinning import HostProbes, Rerouted, Sends, distinct
 from sdn.path_service.predicted import Predicted
 from sdn.path_service.reach import Polarised
+from sdn.path_service.repinning import FirstPorts, Repinning
 from sdn.planners import Cabling
 from sdn.planners.links import rates
 from sdn.planners.model import Floats
@@ -56,6 +57,8 @@ class _Host:
     """Asks that wait until fewer are open."""
     watched: dict[PairKey, Watch] = field(default_factory=dict)
     """What it was told to watch."""
+    routers: Counter[str] = field(default_factory=Counter)
+    """By router: the watched ports for which it answers."""
     period_s: float = 0.0
 
 
@@ -99,6 +102,9 @@ class Measured:
         self._ended: Sends = []  # watches to end
         self._now_s = 0.0
         self._events: deque[dict[str, Any]] = deque(maxlen=_EVENTS)
+        self._blamed: deque[dict[str, Any]] = deque(maxlen=_EVENTS)
+        self._repinning = Repinning()
+        self._first = FirstPorts()
 
     @property
     def pairs(self) -> Mapping[int, Pair]:
@@ -125,6 +131,7 @@ class Measured:
         self._users[key], self._keys[pair] = users, key
         if not self._pinning.ports(key):
             self._held[pair] = now_s + HOLD_S
+            self._first.wait(now_s, key)
         self._rewatch[key] = None
         return [other for other in self._of(changed) if other is not pair]
 
@@ -145,6 +152,7 @@ class Measured:
         if users:
             return []
         del self._users[key]
+        self._first.forget(key)
         return self._of(self._pinning.release(now_s, key))
 
     def ports(self, pair: Pair) -> list[int]:
@@ -178,7 +186,7 @@ class Measured:
             changed += self._of(self._pinning.probed(now_s, ask, {}))
         for ask in host.waiting:
             changed += self._of(self._pinning.probed(now_s, ask, {}))
-        self._watching -= sum(len(watch.ports) for watch in host.watched.values())
+        self._watching -= host.routers.total()
         self._ready.pop(client.conn, None)
         self._rewatch |= dict.fromkeys(host.watched)  # another connection of the host may go on
         return distinct(changed)
@@ -218,7 +226,21 @@ class Measured:
             return []
         if host is None:
             return []
-        return self._probed(now_s, host, message) if isinstance(message, Probed) else self._moved(now_s, host, message)
+        match message:
+            case Probed():
+                return self._probed(now_s, host, message)
+            case Moved():
+                return self._moved(now_s, host, message)
+            case Report():
+                self._lost(now_s, client, message)
+        return []
+
+    def _lost(self, now_s: float, client: Client, message: Report) -> None:
+        """A lane has left its port: its path is probed where packets were lost on it."""
+        elephant = client.open.get(message.id)
+        key = None if elephant is None else self._keys.get(elephant[0])
+        if key is not None and message.reason == "loss":
+            self._pinning.lost(now_s, key, message.port)
 
     def _probed(self, now_s: float, host: _Host, message: Probed) -> list[Pair]:
         ask = host.open.pop(message.ask, None)
@@ -240,8 +262,7 @@ class Measured:
             peer = ""
         pair = host.client.pairs.get((peer, message.peer_port, host.client.endpoint.at[2]))
         key = None if pair is None else self._keys.get(pair)
-        watch = _NOTHING if key is None else host.watched.pop(key, _NOTHING)
-        self._watching -= len(watch.ports)
+        watch = _NOTHING if key is None else self._unwatched(host, key)
         watched = dict(watch.ports)
         answers = [answer for answer in message.answers if answer.port in watched]
         if key is None or not answers:
@@ -260,6 +281,7 @@ class Measured:
         self._counts["watched ports that moved"] += len(moved)
         self._counts["watched ports that fell silent"] += len(answers) - len(moved)
         self._rewatch[key] = None
+        self._repinning.doubt(now_s, [key], self._pinning.moves)
         changed = self._pinning.probed(now_s, Ask(key, 0, tuple(moved)), moved) if moved else []
         if len(moved) < len(answers):
             self._pinning.doubt(now_s, key)
@@ -267,7 +289,8 @@ class Measured:
 
     def due(self, now_s: float) -> tuple[Sends, list[Pair]]:
         self._now_s = now_s
-        changed = self._expire(now_s)
+        changed = [*self._expire(now_s), *self._blame(now_s)]
+        self._repinning.settle(now_s, self._in_doubt, lambda: self._pinning.moves)
         for ask in self._pinning.due(now_s):
             host = self._host_of(ask.pair)
             if host is None:  # nobody can probe it any more
@@ -286,6 +309,23 @@ class Measured:
             for key in list(self._rewatch):
                 self._watch(key, sends)
         return sends, changed
+
+    def _blame(self, now_s: float) -> list[Pair]:
+        """Names links that lose packets. Returns the pairs whose ports may have changed."""
+        named, changed = self._pinning.blame(now_s)
+        for each in named:
+            self._counts["links named for losses"] += 1
+            links = [f"{link} {self._cables.topology.peer(link)}" for link in each.links]
+            said = {"at_s": now_s, "links": links, "lossy": each.lossy, "lanes": each.lanes, "hosts": each.hosts}
+            self._blamed.append(said)
+        return self._changed(changed)
+
+    def _in_doubt(self, key: PairKey) -> bool:
+        """Whether a pair has ports of which it is not known that they take its paths, and that may soon be known."""
+        pinning = self._pinning
+        return key in self._users and (
+            pinning.is_doubtful(key) or (pinning.measuring(key) and pinning.avoids(key))
+        )  # fmt: skip
 
     def _ask(self, now_s: float, host: _Host, ask: Ask) -> Probe:
         self._count += 1
@@ -319,11 +359,12 @@ class Measured:
         del self._rewatch[key]
         ttl, ports = self._pinning.watched(key)
         wanted, known = [(port, str(router)) for port, router in ports], host.watched.get(key, _NOTHING).ports
-        total = sum(len(watch.ports) for watch in host.watched.values()) - len(known) + len(wanted)
-        if wanted == known or total > _MOST_WATCHED:
+        if wanted == known or host.routers.total() - len(known) + len(wanted) > _MOST_WATCHED:
             return
         peer, port = self._peer(key)
-        self._watching += len(wanted) - len(known)
+        self._unwatched(host, key)
+        self._watching += len(wanted)
+        host.routers.update(router for _, router in wanted)
         host.watched[key] = Watch(peer, ttl, host.period_s, wanted, port)
         period_s = self._period_s(host, key)
         if host.period_s / _SAME_PERIOD <= period_s <= host.period_s * _SAME_PERIOD:
@@ -338,14 +379,20 @@ class Measured:
         """How often each port may be probed, so that routers answer this host, and all hosts: see `Pace`."""
         sight = self._fabric.sight(key.src, key.dst)
         assert sight is not None  # the pair is pinned
-        own_s = len(host.watched) / self._pace.host_router_per_s
+        own_s = max(host.routers.values(), default=0) / self._pace.host_router_per_s
         all_s = self._watching / (sight.router_count * self._pace.router_per_s / 2)
         return max(_LEAST_PERIOD_S, own_s, all_s)
 
+    def _unwatched(self, host: _Host, key: PairKey) -> Watch:
+        """What a host was told to watch of a pair, and is not any more."""
+        watch = host.watched.pop(key, _NOTHING)
+        self._watching -= len(watch.ports)
+        host.routers.subtract(router for _, router in watch.ports)
+        return watch
+
     def _end_watch(self, host: _Host, key: PairKey) -> None:
-        watch = host.watched.pop(key, None)
-        if watch is not None:
-            self._watching -= len(watch.ports)
+        watch = self._unwatched(host, key)
+        if watch.ports:
             self._ended.append((host.client.conn, msgspec.structs.replace(watch, ports=[])))
 
     # -- for operators -------------------------------------------------------------------------------------------------
@@ -407,6 +454,14 @@ class Measured:
                 "watched_ports": self._watching,
                 "oldest_s": max(ages, default=None),
                 "events": list(self._events),
+                "lossy": list(self._blamed),
+                "avoided": [f"{link} {self._cables.topology.peer(link)}" for link in pinning.avoided],
+                "repinned": [asdict(each) for each in self._repinning.past],
+                "first_ports": {
+                    "pairs": self._first.count,
+                    "mean_s": self._first.total_s / max(1, self._first.count),
+                    "longest_s": self._first.longest_s,
+                },
             },
         }
 
@@ -438,7 +493,10 @@ class Measured:
 
     def _changed(self, keys: list[PairKey]) -> list[Pair]:
         """The pairs of hosts whose ports may have changed, which are to be watched anew."""
-        self._rewatch |= dict.fromkeys(key for key in keys if key in self._users)
+        used = [key for key in keys if key in self._users]
+        self._rewatch |= dict.fromkeys(used)
+        self._first.look(self._now_s, used, lambda key: bool(self._pinning.ports(key)))
+        self._repinning.doubt(self._now_s, filter(self._in_doubt, used), self._pinning.moves)
         return self._of(keys)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from netmodel import Link, Path
-from sdn.path_service.messages import CanProbe, Moved, Probed, ServiceMessage
+from sdn.path_service.messages import CanProbe, Moved, Probed, Report, ServiceMessage
 from sdn.path_service.next_hops import NextHops
 from sdn.path_service.parties import Client, Pair
 from sdn.planners.model import Floats
@@ -13,8 +13,8 @@ from sdn.planners.model import Floats
 Sends: TypeAlias = list[tuple[int, ServiceMessage]]
 """Messages to send, each with the connection that gets it."""
 
-HostProbes: TypeAlias = CanProbe | Probed | Moved
-"""What hosts say about probes."""
+HostProbes: TypeAlias = CanProbe | Probed | Moved | Report
+"""What hosts say about the paths that their ports take."""
 
 
 class Rerouted(NamedTuple):
@@ -72,7 +72,7 @@ class Pinning(Protocol):
         ...
 
     def heard(self, now_s: float, client: Client, message: HostProbes) -> list[Pair]:
-        """A host has said something about probes. Returns the pairs whose ports may have changed."""
+        """A host has said something about the paths of its ports. Returns the pairs whose ports may have changed."""
         ...
 
     def due(self, now_s: float) -> tuple[Sends, list[Pair]]:

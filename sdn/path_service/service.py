@@ -280,6 +280,7 @@ class PathService:
                         elephant[0].measured_bps = 8 * flow.bytes / flow.seconds
             case Report():
                 self.counts[f"left by {message.reason}"] += 1
+                self._update(self._pinning.heard(now_s, client, message), sends)
             case Ping():
                 sends.append((client.conn, Pong(message.nonce)))
             case CanProbe() | Probed() | Moved():

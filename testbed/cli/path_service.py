@@ -320,6 +320,15 @@ def _print_measured(said: dict[str, Any]) -> None:
         now = "nobody answers" if event["instead"] is None else f"{event['instead']} answers"
         text = f"at {event['at_s']:.1f} s, {event['device']} to {event['peer']}, port {event['port']}: {now}"
         click.echo(printable(f"{text} instead of {event['router']}"))
+    for event in said["lossy"]:
+        links = " or ".join(link.replace(" ", " to ") for link in event["links"])
+        lanes = f"{event['lossy']} of {event['lanes']} lanes over it, of {event['hosts']} hosts"
+        click.echo(printable(f"at {event['at_s']:.1f} s, {links} loses packets: {lanes}"))
+    for event in said["repinned"]:
+        click.echo(
+            f"at {event['at_s']:.1f} s, {event['lanes']:d} lanes had other paths; all ports were known again after "
+            f"{event['seconds']:.1f} s"
+        )
 
 
 def _print_flows(said: dict[str, Any]) -> None:

@@ -37,6 +37,7 @@ from sdn.path_service.messages import (
     Probe,
     Probed,
     Release,
+    Report,
     Watch,
 )
 from sdn.path_service.pinning import Sends
@@ -78,7 +79,7 @@ class Probers:
         if probes:
             self.say(host, CanProbe(100.0))
 
-    def say(self, host: int, *messages: Announce | Release | CanProbe | Probed | Moved) -> None:
+    def say(self, host: int, *messages: Announce | Release | CanProbe | Probed | Moved | Report) -> None:
         self.hear(self.service.handle(self.now_s, host, messages))
 
     def announce(self, host: int, peer: int, number: int = 1, port: int = 4791) -> None:
@@ -276,6 +277,40 @@ def test_a_remote_cut_and_its_mend_are_found_by_watching() -> None:
     probers.run(12.0)
     assert probers.misplaced() == set()
     assert max(probers.load().values()) == pytest.approx(1)
+
+
+def test_a_link_that_loses_packets_is_named_and_avoided_for_some_time() -> None:
+    """No probe shows it: it lies behind the router that answers."""
+    probers = measured(THREE_TIERS, LinuxL4Hash())
+    permuted(probers)
+    probers.run(8.0)
+    lossy = next(link for link, _ in probers.load().most_common() if link.node.startswith("core"))
+    link = f"{lossy} {THREE_TIERS.peer(lossy)}"
+
+    def lose() -> int:
+        lost = 0
+        for (host, peer), ports in probers.ports.items():
+            for lane, port in enumerate(ports):
+                if lossy in probers.path(host, peer, port):
+                    probers.say(host, Report(1, lane, port, "loss", 1.0))
+                    lost += 1
+        return lost
+
+    lost = lose()
+    assert lost >= 2
+    probers.run(0.6)
+    status = probers.service.status()["measured"]
+    assert [(event["links"], event["lossy"], event["lanes"]) for event in status["lossy"]] == [([link], lost, lost)]
+    assert status["avoided"] == [link]
+    probers.run(3.0)
+    assert lose() == 0
+    (repinned,) = probers.service.status()["measured"]["repinned"]
+    assert repinned["lanes"] >= lost
+    assert repinned["seconds"] < 3.0
+    probers.run(12.0)
+    assert probers.service.status()["measured"]["avoided"] == []
+    assert lose() > 0
+    assert probers.misplaced() == set()
 
 
 def test_watching_leaves_routers_half_of_what_they_answer() -> None:
