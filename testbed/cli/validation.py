@@ -2,20 +2,23 @@
 """`python -m testbed.cli.validation`: compare specs on an emulated fabric with a model, fluid or packet.
 
 Runs `paralet run` for every spec and needs root. The fabric is that of the spec where it is `routed`, else `mininet`.
-On `routed` the model chooses paths by the next hops that the routers had. With `--calibrate` it prints the
-`fluid.message_delay_s` that explains most of the difference, and the deviation that remains.
+On `routed` the model chooses paths by the next hops that the routers had. With `--model` twice both models are compared
+with the same run. With `--calibrate` it prints the `fluid.message_delay_s` that explains most of the difference, and
+the deviation that remains; with `--markdown` the tables of docs/notes/model-accuracy.md.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
 from statistics import fmean
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from matplotlib.figure import Figure
 
@@ -23,6 +26,7 @@ from netmodel.printable import printable, printable_lines
 from testbed.analysis.observations import Observations, RunRecord
 from testbed.analysis.results import OBSERVATIONS
 from testbed.errors import TestbedError
+from testbed.machine import this_machine
 from testbed.progress import Silent, Steps
 from testbed.simulate import fluid, packet
 from testbed.spec import Experiment, load
@@ -46,6 +50,7 @@ class Agreement:
     seed: int
     emulated_s: float
     modelled_s: float
+    model: Model = "fluid"
 
     @property
     def ratio(self) -> float:
@@ -53,17 +58,26 @@ class Agreement:
         return self.modelled_s / self.emulated_s
 
 
-def compare(spec: Path, folder: Path, model: Model = "fluid") -> list[Agreement]:
-    """Run `spec` emulated, with results in `folder`, and on the model. Raises TestbedError when the emulation fails."""
+def compare(spec: Path, folder: Path, *models: Model) -> list[Agreement]:
+    """Run `spec` emulated once, with results in `folder`, and on each model.
+
+    Raises TestbedError when the emulation fails.
+    """
     emulated = load(spec).spec.fabric_kind
     fabric = "routed" if emulated.routers else "mininet"
     argv = [*_PARALET, "run", str(spec), "--fabric", fabric, "--results", str(folder), "--json"]
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode:
         raise TestbedError(f"{spec}: paralet run ended with status {done.returncode}: {done.stderr.strip()}")
+    reported = json.loads(done.stdout)["policies"]
+    return [run for model in models for run in _modelled(spec, folder, model, reported)]
+
+
+def _modelled(spec: Path, folder: Path, model: Model, reported: Sequence[Mapping[str, Any]]) -> list[Agreement]:
+    """The model beside the emulated times of a run that has reported them, by policy."""
     experiment = load(spec, fabric=model)
     parts = [experiment]
-    if emulated.routers:
+    if load(spec).spec.fabric_kind.routers:
         written = (folder / experiment.spec.name / OBSERVATIONS).read_bytes()
         parts = [as_routed(experiment, run) for run in Observations.model_validate_json(written).runs]
     observe = {"fluid": fluid.observe, "packet": packet.observe}[model]
@@ -81,8 +95,9 @@ def compare(spec: Path, folder: Path, model: Model = "fluid") -> list[Agreement]
             seed,
             emulated_s,
             modelled[policy["name"], seed],
+            model,
         )
-        for policy in json.loads(done.stdout)["policies"]
+        for policy in reported
         for seed, emulated_s in zip(experiment.seeds, policy["completions_s"], strict=True)
     ]
 
@@ -154,12 +169,31 @@ def plot(found: Sequence[Agreement]) -> Figure:
 
 
 def table(found: Iterable[Agreement]) -> str:
-    """A table with a line for every run."""
-    lines = [f"{'spec':28} {'policy':12} {'seed':>4} {'emulated s':>10} {'model s':>8} {'ratio':>6}"]
+    """A table with a line for every run and model."""
+    lines = [f"{'spec':28} {'policy':12} {'seed':>4} {'emulated s':>10} {'model':6} {'model s':>8} {'ratio':>6}"]
     lines += [
-        f"{run.spec:28} {run.policy:12} {run.seed:4} {run.emulated_s:10.3f} {run.modelled_s:8.3f} {run.ratio:6.3f}"
+        f"{run.spec:28} {run.policy:12} {run.seed:4} {run.emulated_s:10.3f} {run.model:6} {run.modelled_s:8.3f} "
+        f"{run.ratio:6.3f}"
         for run in found
     ]
+    return "\n".join(lines)
+
+
+def markdown(found: Sequence[Agreement]) -> str:
+    """A table for each spec: a row for each policy, with the ratios of all seeds by model."""
+    models, lines = list(dict.fromkeys(run.model for run in found)), list[str]()
+    for spec in dict.fromkeys(run.spec for run in found):
+        own = [run for run in found if run.spec == spec]
+        seeds = ", ".join(str(seed) for seed in dict.fromkeys(run.seed for run in own))
+        lines += [f"| policy | {' | '.join(f'`{model}`, seeds {seeds}' for model in models)} |"]
+        lines += ["|---" * (1 + len(models)) + "|"]
+        for policy in dict.fromkeys(run.policy for run in own):
+            cells = [
+                ", ".join(f"{run.ratio:.2f}" for run in own if (run.policy, run.model) == (policy, model))
+                for model in models
+            ]
+            lines.append(f"| {policy} | {' | '.join(cells)} |")
+        lines.append("")
     return "\n".join(lines)
 
 
@@ -172,13 +206,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="example: python -m testbed.cli.validation experiments/validation/*.yaml --plot validation.png",
     )
     parser.add_argument("specs", nargs="+", type=Path, metavar="SPEC")
-    parser.add_argument("--model", choices=get_args(Model), default="fluid", help="what to compare with")
+    parser.add_argument("--model", action="append", choices=get_args(Model), help="what to compare with (fluid)")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder for the emulated runs' results")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="a PNG file for the plot")
     parser.add_argument("--calibrate", action="store_true", help="print the best fluid.message_delay_s of each spec")
+    parser.add_argument("--markdown", action="store_true", help="print tables for the documentation")
     arguments = parser.parse_args(argv)
+    machine, load_average = this_machine(), os.getloadavg()[0]
+    models = arguments.model or ["fluid"]
     try:
-        found = [run for spec in arguments.specs for run in compare(spec, arguments.results, arguments.model)]
+        found = [run for spec in arguments.specs for run in compare(spec, arguments.results, *models)]
         for spec in arguments.specs if arguments.calibrate else ():
             experiment = load(spec, fabric="fluid")
             emulated = {(run.policy, run.seed): run.emulated_s for run in found if run.spec == experiment.spec.name}
@@ -190,7 +227,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (TestbedError, ValueError) as error:
         print(printable(f"paralet: {error}"), file=sys.stderr)
         return 1
-    print(printable_lines(table(found)))
+    print(printable_lines(markdown(found) if arguments.markdown else table(found)))
+    if arguments.markdown:
+        print(printable(f"{datetime.now(UTC):%Y-%m-%d}, {machine}; load average {load_average:.0f} before the runs"))
     if arguments.plot is not None:
         plot(found).savefig(arguments.plot, dpi=110, bbox_inches="tight")
     return 0

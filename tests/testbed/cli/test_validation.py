@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from netmodel import Flow, LinuxL4Hash, forwarding, in_order_of, path_of
-from testbed.cli.validation import as_routed, message_delay_s
+from testbed.cli.validation import Agreement, as_routed, markdown, message_delay_s
 from testbed.progress import Silent
 from testbed.simulate import fluid
 from testbed.spec import Experiment, Instance, Spec, check
@@ -74,3 +74,14 @@ def test_a_model_of_routers_takes_the_paths_of_their_next_hops(policy: dict[str,
 def test_no_delay_makes_up_for_a_model_that_is_too_slow() -> None:
     runs = fluid.observe(made(0.0), Silent()).runs
     assert message_delay_s(made(0.0), {(run.policy, run.seed): 0.9 * run.completion_s for run in runs}) == 0.0
+
+
+def test_the_tables_of_the_documentation_have_the_ratios_of_each_model_by_policy_and_seed() -> None:
+    runs = [(1, 1.0, 1.5), (2, 2.0, 1.9)]
+    found = [Agreement("ring", "ecmp", "ecmp", seed, 2.0, fluid_s, "fluid") for seed, fluid_s, _ in runs]
+    found += [Agreement("ring", "ecmp", "ecmp", seed, 2.0, packet_s, "packet") for seed, _, packet_s in runs]
+    assert markdown(found).splitlines() == [
+        "| policy | `fluid`, seeds 1, 2 | `packet`, seeds 1, 2 |",
+        "|---|---|---|",
+        "| ecmp | 0.50, 1.00 | 0.75, 0.95 |",
+    ]
