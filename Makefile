@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
-PACKAGES := netmodel hostlib nccl_net_plugin paralet_torch sdn sim emul testbed
+PACKAGES := netmodel hostlib nccl_net_plugin paralet_pin paralet_torch sdn sim emul testbed
 SCRIPTS := .ci/run $(wildcard scripts/*.sh)
 SPEC ?= experiments/nccl.yaml experiments/demo.yaml
 BENCH ?= transport
@@ -122,5 +122,5 @@ lock: ## Lock the versions and hashes of Python packages anew, after a change of
 
 .PHONY: clean
 clean: ## Remove what was built; .venv and results/ stay
-	@rm -rf build dist .setup emul/bin hostlib/bin hostlib/_engine*.so nccl_net_plugin/bin nccl_net_plugin/lib testbed/nccl/cpu_device/lib *.egg-info .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf build dist .setup emul/bin hostlib/bin hostlib/_engine*.so nccl_net_plugin/bin nccl_net_plugin/lib paralet_pin/bin paralet_pin/lib testbed/nccl/cpu_device/lib *.egg-info .pytest_cache .hypothesis .import_linter_cache
 	find $(PACKAGES) tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from netmodel.printable import printable, printable_lines
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("netmodel", "hostlib", "nccl_net_plugin", "paralet_torch", "sdn", "sim", "emul", "testbed")
+PACKAGES = ("netmodel", "hostlib", "nccl_net_plugin", "paralet_pin", "paralet_torch", "sdn", "sim", "emul", "testbed")
 
 
 @pytest.mark.parametrize(
