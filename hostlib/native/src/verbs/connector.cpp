@@ -9,6 +9,7 @@
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
 #include "base/random.hpp"
+#include "verbs/driver.hpp"
 #include "verbs/memory.hpp"
 #include "verbs/send_queue.hpp"
 #include "wire/flow_label.hpp"

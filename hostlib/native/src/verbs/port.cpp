@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verbs/port.hpp"
 
-#include <sys/utsname.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -128,20 +124,6 @@ ibv_gid gid_of(const IpAddress& address) {
   ibv_gid gid{};
   std::memcpy(gid.raw, address.bytes().data(), sizeof gid.raw);
   return gid;
-}
-
-bool ignores_flow_label(const std::string& device) {
-  const std::filesystem::path place = "/sys/class/infiniband/" + device;
-  std::error_code error;
-  if (std::filesystem::exists(place / "parent", error)) {  // a software device: it names its network interface
-    utsname system{};
-    int major = 0;
-    int minor = 0;
-    return ::uname(&system) == 0 && std::sscanf(system.release, "%d.%d", &major, &minor) == 2 &&
-           std::pair(major, minor) < std::pair(5, 18);
-  }
-  const auto driver = std::filesystem::read_symlink(place / "device" / "driver", error);
-  return !error && driver.filename().native().starts_with("bnxt");
 }
 
 OpenPort open_port(const VerbsOptions& options) {

@@ -25,9 +25,6 @@ struct OpenPort {
 /// Opens the device whose port has the address in `options`. Throws DeviceError when there is none.
 OpenPort open_port(const VerbsOptions& options);
 
-/// Whether the driver chooses source ports by itself, whatever the flow label: bnxt_re, and rxe before Linux 5.18.
-bool ignores_flow_label(const std::string& device);
-
 /// The RoCEv2 GID of an address (IBTA annex A17.4.4).
 ibv_gid gid_of(const IpAddress& address);
 
