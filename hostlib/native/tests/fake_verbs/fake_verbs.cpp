@@ -549,6 +549,11 @@ void share_device_memory(int fd, std::byte* base, std::size_t length) { world().
 
 extern "C" {
 
+FAKE_VERBS_API std::uint16_t fake_verbs_port(std::uint32_t qpn) {
+  const std::lock_guard lock(world().mutex);
+  return world().qps.at(qpn)->port;
+}
+
 FAKE_VERBS_API int ibv_fork_init() {
   const std::lock_guard lock(world().mutex);
   world().fork_safe = !world().used;
@@ -621,6 +626,16 @@ FAKE_VERBS_API ssize_t _ibv_query_gid_table(ibv_context* /*context*/, ibv_gid_en
     entry.gid_type = world().nic.infiniband ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
   }
   return static_cast<ssize_t>(count);
+}
+FAKE_VERBS_API int _ibv_query_gid_ex(ibv_context* /*context*/, std::uint32_t /*port*/, std::uint32_t index,
+                                     ibv_gid_entry* out, std::uint32_t /*flags*/, std::size_t /*entry_size*/) {
+  std::array<ibv_gid_entry, 8> entries{};
+  const ssize_t count = _ibv_query_gid_table(nullptr, entries.data(), entries.size(), 0, sizeof *out);
+  const auto end = entries.begin() + count;
+  const auto found = std::find_if(entries.begin(), end, [&](const auto& entry) { return entry.gid_index == index; });
+  if (found == end) return ENODATA;
+  *out = *found;
+  return 0;
 }
 FAKE_VERBS_API ibv_pd* ibv_alloc_pd(ibv_context* context) {
   auto* pd = new ibv_pd{};  // NOLINT(cppcoreguidelines-owning-memory): ibv_dealloc_pd

@@ -118,3 +118,6 @@ FAKE_VERBS_API int modify_udp_sport(std::uint32_t qpn, std::uint16_t port);
 FAKE_VERBS_API void share_device_memory(int fd, std::byte* base, std::size_t length);
 
 }  // namespace fake_verbs
+
+/// The UDP source port of a queue pair, for programs that look all functions up.
+extern "C" FAKE_VERBS_API std::uint16_t fake_verbs_port(std::uint32_t qpn);
