@@ -115,6 +115,7 @@ class Connection(asyncio.Protocol):
         "_slow",
         "_transport",
         "_who",
+        "came_s",
         "heard_s",
         "since_s",
     )
@@ -124,6 +125,7 @@ class Connection(asyncio.Protocol):
         self.since_s = self.heard_s = server.now()
         self._full_s = self.since_s  # when the token bucket for lines will be full
         self._lines: list[bytes] = []  # whole lines that are still to be handled
+        self.came_s = self.since_s  # when the first of these lines came
         self._partial = bytearray()  # of the line after them
         self._fault: tuple[ErrorCode, str] | None = None  # the error that follows these lines
         self._is_last = False  # the host has closed its side after these lines
@@ -185,6 +187,8 @@ class Connection(asyncio.Protocol):
             self._partial = bytearray(rest)
         if len(data) > MAX_HOST_LINE or len(self._partial) > MAX_HOST_LINE or (lines and len(lines[0]) > MAX_HOST_LINE):
             self._check_lengths(lines)
+        if lines and not self._lines:
+            self.came_s = self._server.now()
         self._lines += lines
         self._held_bytes += len(data)
         if self._partial or self._is_counted or self._held_bytes > _UNCOUNTED_BYTES:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import uvloop
 
@@ -19,10 +20,17 @@ from sdn.path_service import admin_server
 from sdn.path_service.journal import Journal, head
 from sdn.path_service.limits import Limits
 from sdn.path_service.log_file import LogFile
+from sdn.path_service.observation import Figures, figures
 from sdn.path_service.server import Server, bind
 from sdn.path_service.service import Options, PathService
 
+_LOOK_S = 10.0
+"""Seconds that figures may take."""
 _GARBAGE = 50_000  # allocations that start a collection of the youngest generation
+
+
+Look: TypeAlias = Callable[[], Figures]
+"""The figures of the service now, for other threads than its own. Raises TimeoutError while it has no time for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +54,12 @@ def serve(
     routers: RouterNames | None = None,
     event_log: Path | None = None,
     limits: Limits | None = None,
+    export: Callable[[Look], None] = lambda look: None,
     ready: Callable[[str, int], None] = lambda address, port: None,
 ) -> int:
     """Serves until SIGINT or SIGTERM. Calls `ready` with the address and port when hosts can connect.
 
+    Before that it calls `export`, which may keep what it gets and call it from other threads.
     Returns the number of events that the event log lacks. Raises OSError when the address is not free, AdminError for
     the operator's socket, LogError for the event log, and ValueError for a topology that `PathService` refuses.
     """
@@ -63,7 +73,7 @@ def serve(
         lines = opened.enter_context(LogFile(event_log, head(topology, options, routers))) if event_log else None
         server = Server(service, token, limits=limits, journal=Journal(lines) if lines else None)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(server, token, listener, admin_socket, ready))
+            runner.run(_serve(server, token, listener, admin_socket, export, ready))
     return lines.dropped if lines else 0
 
 
@@ -79,11 +89,12 @@ async def _serve(
     token: str,
     listener: socket.socket,
     admin_socket: socket.socket,
+    export: Callable[[Look], None],
     ready: Callable[[str, int], None],
 ) -> None:
-    stop = asyncio.Event()
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as closing:
         closing.push_async_callback(server.close)
         at = await server.start(listener)
@@ -91,5 +102,6 @@ async def _serve(
         # Short-lived objects are in no cycles, so collections free nothing, and a full one would delay answers.
         gc.freeze()
         gc.set_threshold(_GARBAGE, 20, 100)
+        export(lambda: asyncio.run_coroutine_threadsafe(figures(server), loop).result(_LOOK_S))
         ready(*at)
         await stop.wait()

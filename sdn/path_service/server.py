@@ -22,6 +22,7 @@ from sdn.path_service.connection import Connection
 from sdn.path_service.group_lists import Listed
 from sdn.path_service.held_bytes import HeldBytes
 from sdn.path_service.journal import Journal
+from sdn.path_service.latency import Latency
 from sdn.path_service.limits import Limits
 from sdn.path_service.messages import (
     PROBING,
@@ -73,6 +74,7 @@ class Server:
         self._spare_s = 0.0  # time that may be spent on failover plans; below 0 after a step that took long
         self.counts: Counter[str] = Counter()
         """Refusals by error code."""
+        self.latency = Latency()
         self._log = _BoundedLog(self.limits.log_lines_per_s)
         self._server: asyncio.Server | None = None
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
@@ -219,6 +221,7 @@ class Server:
         The text says why a line is not a message, or is empty.
         """
         begin_s = time.perf_counter()
+        announced = self.service.counts["announced"]
         self._heard_s = now_s
         messages: list[HostMessage] = []
         wrong = ""
@@ -232,6 +235,7 @@ class Server:
             self.journal.said(now_s, number, lines[: len(messages)])
         self.deliver(sends)
         took_s = time.perf_counter() - begin_s
+        self.latency.note(took_s, self.service.counts["announced"] - announced)
         self._turns.charge(share, took_s)
         self._used_s += took_s
         if self._used_s > _PUMP_S:
@@ -244,12 +248,15 @@ class Server:
         Returns the number of lines that were handled. The text says why the line after them is not a message, or is
         empty.
         """
+        announced = self.service.counts["announced"]
         self._heard_s = now_s
         said = _Said(lines, until_s)
         sends = self.service.handle(now_s, number, said)
         if self.journal is not None and said.count:
             self.journal.said(now_s, number, lines[: said.count])
         self.deliver(sends)
+        waited_s = self.now() - self.connections[number].came_s if number in self.connections else 0.0
+        self.latency.note(waited_s, self.service.counts["announced"] - announced)
         return said.count, said.wrong
 
     def hold(self, number: int, size: int) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from netmodel import EcmpHash, Link, OvsHash, Topology
+from netmodel import EcmpHash, Link, OvsHash, Path, Topology
 from netmodel.flow import address_at
 from sdn.measured.pace import Pace
 from sdn.measured.pinning import Lanes, MeasuredPinning
@@ -210,6 +210,35 @@ class PathService:
 
     # -- for operators -------------------------------------------------------------------------------------------------
 
+    @property
+    def hosts(self) -> int:
+        """Devices that are connected."""
+        return len(self._parties.clients)
+
+    @property
+    def elephants(self) -> int:
+        """Open elephants."""
+        return sum(len(client.open) for client in self._parties.clients.values())
+
+    @property
+    def commodities(self) -> int:
+        """Pairs of devices that have a path."""
+        return len(self._pinning.pairs)
+
+    @property
+    def dead(self) -> frozenset[Link]:
+        """Links between switches that are down."""
+        return self._dead
+
+    def ways(self) -> Iterator[tuple[list[Path], float | None]]:
+        """The paths of each commodity, and its measured rate in bit/s. Events may come between two commodities.
+
+        One that has ended meanwhile is left out.
+        """
+        for pair in list(self._pinning.pairs.values()):
+            if pair.commodity is not None:
+                yield self._pinning.paths(pair), pair.measured_bps
+
     def status(self) -> dict[str, Any]:
         """Figures of the whole service, as JSON has them."""
         hits = None if self._expected is None else self._expected.hit_rate
@@ -217,9 +246,9 @@ class PathService:
         return {
             "topology": self.topology.name,
             "options": asdict(self.options),
-            "hosts": len(self._parties.clients),
-            "elephants": sum(len(client.open) for client in self._parties.clients.values()),
-            "commodities": len(self._pinning.pairs),
+            "hosts": self.hosts,
+            "elephants": self.elephants,
+            "commodities": self.commodities,
             **self._pinning.status(),
             "dead_links": sorted(f"{link.a} {link.b}" for link in self._dead),
             "forecast": None if hits is None else {**asdict(hits), "rate": hits.rate},
