@@ -6,18 +6,22 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from netmodel.printable import printable
-from testbed.cli.endpoints import address_and_port, endpoint_text
+from testbed.cli.endpoints import address_and_port, endpoint_text, ipv4_and_port
 from testbed.cli.extras import require
 from testbed.cli.fabric import Fabric, HashName, fabric_of, hash_option, topology_option
 from testbed.cli.group import OneSentenceGroup
 from testbed.errors import InputError, TestbedError
 
+if TYPE_CHECKING:
+    from sdn.path_service.run import Look
+
 DEFAULT_PORT = 4792
+METRICS_PORT = 9466
 
 _PLANNERS = ("optimal", "greedy", "annealing", "ilp", "ecmp")
 """Ours of `sdn.planners.PLANNERS`, its default first."""
@@ -109,6 +113,11 @@ def _json(command: _Command) -> _Command:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write all events to FILE.",
 )
+@click.option(
+    "--metrics",
+    metavar="ADDRESS:PORT",
+    help="Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, to all who reach it.",
+)
 @_json
 def run(
     topology_file: Path,
@@ -123,6 +132,7 @@ def run(
     forecast: bool,
     rates: bool,
     event_log: Path | None,
+    metrics: str | None,
     as_json: bool,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. Logs to standard error.
@@ -138,6 +148,7 @@ def run(
     from sdn.planners import PLANNERS
 
     address, port = address_and_port("--listen", listen, f"10.0.0.1:{DEFAULT_PORT} or [fd00::1]:{DEFAULT_PORT}")
+    metrics_at = None if metrics is None else ipv4_and_port("--metrics", metrics, f"127.0.0.1:{METRICS_PORT}")
     fabric = fabric_of(topology_file, hash_name)
     topology = fabric.topology
     if planner not in PLANNERS:
@@ -155,8 +166,14 @@ def run(
         raise InputError(str(error)) from error
     place = Place(address, port, admin_socket(token_file))
 
+    exported: dict[str, str] = {}
+
+    def export(look: "Look") -> None:
+        if metrics_at is not None:
+            exported["metrics"] = _export(look, *metrics_at)
+
     def ready(address: str, port: int) -> None:
-        said = {"event": "ready", "listen": endpoint_text(address, port), "admin": str(place.admin)}
+        said = {"event": "ready", "listen": endpoint_text(address, port), "admin": str(place.admin), **exported}
         hosts = len(topology.hosts)
         text = f"ready: {hosts} hosts of {topology.name} may connect to {endpoint_text(address, port)}"
         click.echo(json.dumps(said) if as_json else printable(text))
@@ -167,7 +184,15 @@ def run(
     known_hash = None if pinning == "measured" and hash_name is None else fabric.ecmp_hash
     try:
         missing = serve(
-            topology, options, token, place, ecmp_hash=known_hash, routers=routers, event_log=event_log, ready=ready
+            topology,
+            options,
+            token,
+            place,
+            ecmp_hash=known_hash,
+            routers=routers,
+            event_log=event_log,
+            export=export,
+            ready=ready,
         )
     except LogError as error:
         raise InputError(f"--event-log {error}") from error
@@ -236,6 +261,19 @@ def fail_link(link: str, token_file: Path, up: bool, as_json: bool) -> None:
             click.echo(printable(f"{name.replace(' ', ' to ')} is {'up' if said['up'] else 'down'}"))
 
     _show(_ask(token_file, LinkChange, link=link, up=up), as_json, text)
+
+
+def _export(look: "Look", address: str, port: int) -> str:
+    """Serve the figures as metrics. Returns the URL. Raises TestbedError."""
+    from testbed.cli.metrics_server import serve
+    from testbed.cli.path_service_metrics import PathServiceCollector
+    from testbed.provenance import installed_version
+
+    try:
+        port = serve(address, port, PathServiceCollector(look, installed_version(), "unknown"))
+    except OSError as error:
+        raise TestbedError(f"--metrics {address}:{port}: {error.strerror}") from error
+    return f"http://{address}:{port}/metrics"
 
 
 def _routers(fabric: Fabric, routers_file: Path | None) -> dict[str, str]:

@@ -1,21 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Live counters in Prometheus' text format 0.0.4: as text for node_exporter's textfile collector, or over HTTP."""
 
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 from hostlib.stats import COUNTERS, DeviceSnapshot, Process, Survey
-from testbed.cli.own_hosts import is_for
+from testbed.cli import metrics_server
 
 _DEVICE = ("uid", "pid", "device")
 _LANE = (*_DEVICE, "peer", "lane", "qpn", "port", "method")
@@ -35,32 +31,8 @@ def exposition(survey: Survey) -> str:
 
 
 def serve(address: str, port: int, look: Callable[[], Survey]) -> int:
-    """Serve the counters that `look` finds at each request, at http://address:port/metrics.
-
-    A background thread serves until the process ends, only requests that are for this server (`own_hosts`). Returns the
-    port, which differs where `port` is 0. Raises OSError when the address cannot be listened on.
-    """
-    registry = CollectorRegistry()
-    registry.register(_Looking(look))
-    metrics, for_this_host = make_wsgi_app(registry), is_for(address)
-
-    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        if for_this_host(environ.get("HTTP_HOST", "")):
-            lines: Iterable[bytes] = metrics(environ, start_response)
-            return lines
-        start_response("403 Forbidden", [("Content-Type", "text/plain")])
-        return [b"The request names another host\n"]
-
-    server = make_server(address, port, answer, ThreadingWSGIServer, _Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server.server_port
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = 30.0  # seconds for a request
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+    """As `metrics_server.serve`, the counters that `look` finds at each request."""
+    return metrics_server.serve(address, port, _Looking(look))
 
 
 class _Looking(Collector):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Grafana dashboard and Prometheus' alert rules use metrics that exist, and the rules fire when they should."""
+"""The Grafana dashboards and Prometheus' alert rules use metrics that exist, and the rules fire when they should."""
 
 from __future__ import annotations
 
@@ -21,13 +21,18 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry, generate_latest
 
 from hostlib import Device
+from testbed.cli.path_service_metrics import PathServiceCollector
 from testbed.cli.stat_prometheus import exposition
+from tests.testbed.cli.test_path_service_metrics import FIGURES
 from tests.testbed.cli.test_stat import PATH_CLIENT
 from tests.testbed.live.snapshots import device, lane, survey
 
 FOLDER = Path(__file__).parents[3] / "dashboards"
+DASHBOARDS = sorted(FOLDER.glob("*.json"))
+RULES = sorted(FOLDER.glob("*.rules.yml"))
 FETCHED = Path(__file__).parents[3] / "build" / "prometheus"
 PROMTOOL = shutil.which("promtool", path=f"{FETCHED}:{os.environ['PATH']}")
 PROMETHEUS = shutil.which("prometheus", path=f"{FETCHED}:{os.environ['PATH']}")
@@ -37,7 +42,9 @@ def exported() -> dict[str, set[str]]:
     """The labels of every exported metric, with those that Prometheus adds."""
     snapshot = device(lane(0), path_client=PATH_CLIENT, line_rate_bps=10**9)
     labels: dict[str, set[str]] = {}
-    for line in exposition(survey(snapshot)).splitlines():
+    registry = CollectorRegistry()
+    registry.register(PathServiceCollector(lambda: FIGURES, "1.2.3", "abc"))
+    for line in (exposition(survey(snapshot)) + generate_latest(registry).decode()).splitlines():
         if not line.startswith("#"):
             name, inside = re.fullmatch(r"(\w+)(?:\{(.*)\})? \S+", line).groups("")  # type: ignore[union-attr]
             labels[name] = {*re.findall(r'(\w+)="', inside), "instance", "job"}
@@ -45,13 +52,15 @@ def exported() -> dict[str, set[str]]:
 
 
 def expressions() -> list[str]:
-    dashboard: dict[str, Any] = json.loads((FOLDER / "paralet.json").read_text())
-    rules = yaml.safe_load((FOLDER / "paralet.rules.yml").read_text())
-    queries = [
-        variable["query"]["query"] for variable in dashboard["templating"]["list"] if variable["type"] == "query"
-    ]
-    panels = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    return [*queries, *panels, *(rule["expr"] for group in rules["groups"] for rule in group["rules"])]
+    found: list[str] = []
+    for file in DASHBOARDS:
+        dashboard: dict[str, Any] = json.loads(file.read_text())
+        variables = (variable for variable in dashboard["templating"]["list"] if variable["type"] == "query")
+        found += [variable["query"]["query"] for variable in variables]
+        found += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    for file in RULES:
+        found += [rule["expr"] for group in yaml.safe_load(file.read_text())["groups"] for rule in group["rules"]]
+    return found
 
 
 @pytest.mark.parametrize("expression", expressions())
@@ -65,8 +74,9 @@ def test_every_metric_and_label_exists(expression: str) -> None:
     assert all(grouped | selected <= labels[metric] for metric in metrics)
 
 
-def test_panels_have_numbers_and_places_of_their_own() -> None:
-    panels = json.loads((FOLDER / "paralet.json").read_text())["panels"]
+@pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
+def test_panels_have_numbers_and_places_of_their_own(file: Path) -> None:
+    panels = json.loads(file.read_text())["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     covered = [
         (x, y)
@@ -79,8 +89,17 @@ def test_panels_have_numbers_and_places_of_their_own() -> None:
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="no promtool is here: `make prometheus` fetches it")
-def test_rules_fire_when_they_should() -> None:
-    subprocess.run([str(PROMTOOL), "test", "rules", "paralet.rules.test.yml"], cwd=FOLDER, check=True, timeout=100)
+@pytest.mark.parametrize("file", RULES, ids=lambda file: file.stem)
+def test_rules_fire_when_they_should(file: Path) -> None:
+    tests = file.with_suffix(".test.yml").name
+    subprocess.run([str(PROMTOOL), "test", "rules", tests], cwd=FOLDER, check=True, timeout=100)
+    named = {
+        case["alertname"]
+        for test in yaml.safe_load((FOLDER / tests).read_text())["tests"]
+        for case in test["alert_rule_test"]
+        if case["exp_alerts"]
+    }
+    assert named == {rule["alert"] for group in yaml.safe_load(file.read_text())["groups"] for rule in group["rules"]}
 
 
 def get(url: str) -> Any:
@@ -133,8 +152,8 @@ def test_a_real_prometheus_scrapes_the_exporter_and_takes_every_expression(tmp_p
                     time.sleep(0.2)  # the test's time limit ends it
                 (series,) = {series["metric"]["instance"] for series in metrics["data"]["result"]}
                 assert series == scraped[0]
-                rules = get(f"{api}/rules")["data"]["groups"][0]["rules"]
-                assert {rule["name"] for rule in rules} >= {"ParaletHotPath", "ParaletPathServiceAway"}
+                rules = [rule for group in get(f"{api}/rules")["data"]["groups"] for rule in group["rules"]]
+                assert {rule["name"] for rule in rules} >= {"ParaletHotPath", "ParaletPathServiceSlow"}
                 for expression in expressions():
                     asked = urllib.parse.urlencode({"query": for_prometheus(expression)})
                     answer = get(f"{api}/query?{asked}")
@@ -148,7 +167,7 @@ def prometheus(folder: Path, scraped: str) -> Iterator[str]:
     """The address of the interface of a Prometheus that scrapes an exporter and has our rules."""
     configuration = {
         "global": {"scrape_interval": "5s", "evaluation_interval": "1s"},  # also the time that a scrape may take
-        "rule_files": [str(FOLDER / "paralet.rules.yml")],
+        "rule_files": [str(file) for file in RULES],
         "scrape_configs": [{"job_name": "paralet", "static_configs": [{"targets": [scraped]}]}],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration))
