@@ -105,5 +105,4 @@ grep -q '<svg' screen.svg
 
 lacks fabric paralet run demo.yaml
 python -I -c 'import sdn.openflow.app'
-paralet doctor >findings || true # a fabric needs more: Debian's Open vSwitch and Mininet
-grep 'models, service, fabric, top' findings
+for use in plugin models service; do paralet doctor --for "$use" | grep "^ready for $use"; done

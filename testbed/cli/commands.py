@@ -8,7 +8,7 @@ COMMANDS = {
     "bench": "Measure NAME and its peer, or the best of its cases, and print the ratios ours / peer.",
     "capture": "Show the packets at PORT of a fabric that is up, as tcpdump does, until Ctrl-C.",
     "cluster": "Simulate the jobs of a trace on the cluster of SPEC with every strategy and seed.",
-    "doctor": "Check whether this machine can run experiments, and print the command that installs what is missing.",
+    "doctor": "Check what this machine can be used for, and print the command that installs what is missing.",
     "exec": "Run PROGRAM on the host or switch NODE of a fabric that `paralet run` or `paralet shell` has brought up.",
     "export": "Print the topology of FILE, or with `--to cm` its traffic, in a format of another program.",
     "graph": "Draw the topology of the file SPEC as an SVG picture.",

@@ -2,54 +2,93 @@
 """`paralet doctor`: lists what this machine supports, what is missing, and the command that installs it."""
 
 import json
+from collections.abc import Collection, Mapping, Sequence
 from ctypes.util import find_library
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 import emul
 import nccl_net_plugin
 from emul import Finding
+from netmodel.printable import printable
 from testbed.cli import extras, rdma_devices, speed_checks
 from testbed.cli.fabric import HashName, fabric_of, hash_option, topology_option
 from testbed.cli.nic_checks import nic_findings
 from testbed.cli.rdma_devices import RdmaDevice, RdmaPort
 from testbed.nccl import back_ends
 
+Use = Literal["plugin", "models", "service", "fabric"]
 
-@click.command(epilog="Examples: paralet doctor; paralet doctor --topology fabric.yaml --hash crc32")
+USES: tuple[Use, ...] = ("plugin", "models", "service", "fabric")
+"""What a machine may be for. The first is the base install's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A finding, and the uses that it concerns. One that is not ok keeps the machine from these."""
+
+    finding: Finding
+    uses: tuple[Use, ...]
+
+
+@click.command(
+    epilog="Examples: paralet doctor; paralet doctor --for plugin; paralet doctor --topology fabric.yaml --hash crc32"
+)
+@click.option(
+    "--for",
+    "use",
+    metavar=f"[{'|'.join(USES)}]",
+    type=click.Choice(USES),
+    help="Check only what this needs: NCCL's or own traffic, models, the path service, experiments with real packets.",
+)
 @topology_option("It is checked whether source ports reach all of its paths.", required=False)
 @hash_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 @click.pass_context
-def doctor(context: click.Context, topology_file: Path | None, hash_name: HashName | None, as_json: bool) -> None:
-    """Check whether this machine can run experiments, and print the command that installs what is missing.
+def doctor(
+    context: click.Context, use: Use | None, topology_file: Path | None, hash_name: HashName | None, as_json: bool
+) -> None:
+    """Check what this machine can be used for, and print the command that installs what is missing.
 
-    The exit status is 1 when something that `paralet run` needs is missing. Changes nothing on the machine.
+    The exit status is 1 when something is missing that the use of --for needs, or without --for, that the plugin needs.
+    Changes nothing on the machine.
     """
-    findings = [*_fabric(topology_file, hash_name), *emul.probe(), *examine()]
-    ready = all(finding.ok for finding in findings)
+    checks = [*_fabric(topology_file, hash_name), *examine((use,) if use else USES)]
+    lacks = {each: [check.finding.name for check in checks if each in check.uses and not check.finding.ok]
+             for each in ((use,) if use else USES)}  # fmt: skip
+    ready = not lacks[use or USES[0]]
     if as_json:
         answer = {
             "ready": ready,
-            "findings": [asdict(finding) for finding in findings],
+            "uses": {each: not names for each, names in lacks.items()},
+            "findings": [{**asdict(check.finding), "uses": check.uses} for check in checks],
             **_speed(),
             "rdma_devices": [asdict(device) for device in _rdma_devices()],
         }
         click.echo(json.dumps(answer, indent=2))
     else:
-        _print(findings, ready)
+        _print(checks, lacks)
     context.exit(0 if ready else 1)
 
 
-def examine() -> list[Finding]:
-    """Findings of the host library. RDMA devices and GPUs are optional: they are listed but never required."""
-    return [_engine(), _extras(), *rdma_findings(), *_nics(), *_speed_findings(), _gpu()]
+def examine(uses: Collection[Use]) -> list[Check]:
+    """What concerns one of these uses. RDMA devices and GPUs are optional: they are listed but never required."""
+    checks = [Check(_engine(), USES)]
+    if "plugin" in uses:
+        advice = (*rdma_findings(), *_nics(), *_speed_findings(), _gpu())
+        checks += [Check(finding, ("plugin",)) for finding in (_plugin(), *advice)]
+    checks += [Check(_extra(each), (each,)) for each in ("models", "service") if each in uses]
+    if "fabric" in uses:
+        checks += [Check(finding, ("fabric",)) for finding in (_extra("fabric"), *emul.probe())]
+    if len(uses) == len(USES):
+        checks.append(Check(_extra("top"), ()))
+    return checks
 
 
-def _fabric(topology_file: Path | None, hash_name: HashName | None) -> list[Finding]:
+def _fabric(topology_file: Path | None, hash_name: HashName | None) -> list[Check]:
     if topology_file is None:
         if hash_name is not None:
             raise click.UsageError("--hash is that of the switches of --topology; give that too")
@@ -57,18 +96,21 @@ def _fabric(topology_file: Path | None, hash_name: HashName | None) -> list[Find
     extras.require("models", "paralet doctor --topology")
     from testbed.cli.fabric_checks import polarisation
 
-    return [polarisation(fabric_of(topology_file, hash_name))]
+    return [Check(polarisation(fabric_of(topology_file, hash_name)), ())]
 
 
-def _extras() -> Finding:
-    absent = [extra for extra in extras.MODULES if extras.missing(extra)]
-    what = "extras of pip install"
+def _extra(extra: extras.Extra) -> Finding:
+    what, absent = f"extra {extra}", extras.missing(extra)
     if not absent:
-        return Finding(what, True, ", ".join(extras.MODULES), "")
-    # Experiments need the fabric. Hosts that only send traffic do without all of them.
-    ready = "fabric" not in absent
-    detail = f"{'optional: ' if ready else ''}missing: {', '.join(absent)}"
-    return Finding(what, ready, detail, f"pip install 'paralet[{'all' if len(absent) > 1 else absent[0]}]'")
+        return Finding(what, True, "installed", "")
+    return Finding(what, extra == "top", f"missing: {', '.join(absent)}", f"pip install 'paralet[{extra}]'")
+
+
+def _plugin() -> Finding:
+    try:
+        return Finding("NCCL net plugin", True, str(nccl_net_plugin.path()), "")
+    except FileNotFoundError as error:
+        return Finding("NCCL net plugin", False, str(error), "make setup")
 
 
 def _engine() -> Finding:
@@ -173,16 +215,20 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _print(findings: list[Finding], ready: bool) -> None:
+def _print(checks: Sequence[Check], lacks: Mapping[Use, Sequence[str]]) -> None:
     from rich.text import Text
 
     from testbed.cli.tables import console, table
 
-    listing = table("", ["", "what", "found", "command"], [])
-    for finding in findings:
+    listing = table("", ["", "what", "for", "found", "command"], [])
+    for check in checks:
+        finding = check.finding
         mark = Text("ok", style="green") if finding.ok else Text("no", style="bold red")
-        wanted = not finding.ok or finding.detail.startswith("optional")
-        listing.add_row(mark, finding.name, finding.detail, finding.remedy if wanted else "")
+        wanted = not finding.ok or finding.detail.startswith(("optional", "missing"))
+        uses = "all" if check.uses == USES else ", ".join(check.uses)
+        listing.add_row(mark, finding.name, uses, finding.detail, finding.remedy if wanted else "")
     out = console()
     out.print(listing)
-    out.print("This machine can run experiments." if ready else "Experiments need the items marked no.")
+    for use, names in lacks.items():
+        said = f"not ready for {use}: see {', '.join(names)}" if names else f"ready for {use}"
+        out.print(printable(said), soft_wrap=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 import emul
+import nccl_net_plugin
 from emul import Finding, guest, rxe, sandbox
 from emul.routed import requirements
 from netmodel import Flow, LinuxL4Hash, dump_topology, fat_tree, forwarding, in_order_of, load_topology, path_of
@@ -25,7 +27,7 @@ from netmodel.printable import printable
 from testbed import bench
 from testbed.bench import transport
 from testbed.bench.frame import Measurement, result
-from testbed.cli import main
+from testbed.cli import extras, main
 from testbed.errors import TestbedError
 from tests.netmodel.test_floodns import SMALL as FLOODNS
 from tests.testbed.experiments import experiment, write_spec
@@ -305,19 +307,59 @@ def test_a_guest_that_cannot_start_is_a_one_line_error(
 
 
 def test_doctor_lists_what_is_missing_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one use lacks does not keep the machine from the others."""
     missing = Finding("Open vSwitch", False, "missing: ovs-vsctl", "apt install openvswitch-switch")
     monkeypatch.setattr(emul, "probe", lambda: [READY[0], missing])
     done = paralet("doctor")
-    assert done.exit_code == 1
+    assert done.exit_code == 0, done.output
     assert "apt install openvswitch-switch" in done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[-4:] == [
+        "ready for plugin",
+        "ready for models",
+        "ready for service",
+        "not ready for fabric: see Open vSwitch",
+    ]
     answer = json.loads(paralet("doctor", "--json").stdout)
-    assert answer["ready"] is False
-    assert answer["findings"][1] == {
+    assert (answer["ready"], answer["uses"]) == (
+        True,
+        {"plugin": True, "models": True, "service": True, "fabric": False},
+    )
+    found = {finding["name"]: finding for finding in answer["findings"]}
+    assert found["Open vSwitch"] == {
         "name": "Open vSwitch",
         "ok": False,
         "detail": "missing: ovs-vsctl",
         "remedy": "apt install openvswitch-switch",
+        "uses": ["fabric"],
     }
+    assert found["native engine"]["uses"] == ["plugin", "models", "service", "fabric"]
+
+
+@pytest.mark.parametrize("use", ["plugin", "models", "service", "fabric"])
+def test_doctor_ends_with_1_only_for_what_the_asked_use_needs(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    doctor = importlib.import_module("testbed.cli.doctor")  # the package has the command by that name
+    lacking: set[str] = set()
+
+    def plugin() -> Path:
+        if "plugin" in lacking:
+            raise FileNotFoundError("libnccl-net-paralet.so is missing")
+        return Path("/lib/libnccl-net-paralet.so")
+
+    monkeypatch.setattr(nccl_net_plugin, "path", plugin)
+    monkeypatch.setattr(extras, "missing", lambda extra: ["numpy"] if extra in lacking - {"fabric"} else [])
+    monkeypatch.setattr(emul, "probe", lambda: [Finding("Open vSwitch", "fabric" not in lacking, "", "")])
+    others = {"plugin", "models", "service", "fabric"} - {use}
+    lacking |= others
+    done = paralet("doctor", "--for", use)
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, f"ready for {use}")
+    lacking ^= {use, *others}
+    done = paralet("doctor", "--for", use)
+    assert (done.exit_code, done.stdout.splitlines()[-1].startswith(f"not ready for {use}: see ")) == (1, True)
+    assert paralet("doctor").exit_code == (1 if use == "plugin" else 0)
+    monkeypatch.setattr(doctor, "_engine", lambda: Finding("native engine", False, "", "make setup"))
+    lacking.clear()
+    assert paralet("doctor", "--for", use).exit_code == 1, "all uses need the engine"
 
 
 # predict

@@ -138,16 +138,15 @@ def test_the_base_shows_the_plugin_and_the_machine(installs: Path) -> None:
     base = install(installs)
     assert "export NCCL_NET_PLUGIN=" in paralet(base, "plugin").stdout
     assert "PARALET_LANES" in paralet(base, "plugin", "--parameters").stdout
-    findings = {
-        finding["name"]: finding for finding in json.loads(paralet(base, "doctor", "--json").stdout)["findings"]
-    }
+    done = paralet(base, "doctor", "--json")
+    assert done.returncode == 0, done.stdout
+    answer = json.loads(done.stdout)
+    assert answer["uses"].items() >= {"plugin": True, "models": False, "service": False}.items()
+    findings = {finding["name"]: finding for finding in answer["findings"]}
     assert findings["native engine"]["ok"]
-    assert findings["extras of pip install"] == {
-        "name": "extras of pip install",
-        "ok": False,
-        "detail": "missing: models, service, fabric, top",
-        "remedy": "pip install 'paralet[all]'",
-    }
+    assert findings["extra models"]["remedy"] == "pip install 'paralet[models]'"
+    assert findings["extra top"]["ok"]
+    assert findings["extra top"]["remedy"] == "pip install 'paralet[top]'"
 
 
 def test_the_base_looks_for_fabrics(installs: Path) -> None:
