@@ -41,5 +41,5 @@ def format_rate(rate_bps: int) -> str:
     return f"{rate_bps} bit/s"
 
 
-RateBps: TypeAlias = Annotated[int, BeforeValidator(parse_rate)]
+RateBps: TypeAlias = Annotated[int, BeforeValidator(parse_rate, json_schema_input_type=int | str)]
 """A pydantic field in bit/s that accepts what `parse_rate` accepts."""

@@ -35,5 +35,7 @@ def format_seconds(time_s: float) -> str:
     return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
 
 
-DelayS: TypeAlias = Annotated[float, BeforeValidator(parse_seconds), Field(ge=0, le=DELAY_S_MAX)]
+DelayS: TypeAlias = Annotated[
+    float, BeforeValidator(parse_seconds, json_schema_input_type=float | str), Field(ge=0, le=DELAY_S_MAX)
+]
 """A pydantic field with the delay of a link in seconds, as `parse_seconds` reads it."""

@@ -109,8 +109,8 @@ def parse_address(value: object) -> flow.Address:
     raise ValueError(f"{value!r} is not an IP address: write it like '10.0.0.1' or 'fd00::1'")
 
 
-Port: TypeAlias = Annotated[PortRef, BeforeValidator(parse_port), PlainSerializer(str)]
-Address: TypeAlias = Annotated[flow.Address, BeforeValidator(parse_address)]
+Port: TypeAlias = Annotated[PortRef, BeforeValidator(parse_port, json_schema_input_type=str), PlainSerializer(str)]
+Address: TypeAlias = Annotated[flow.Address, BeforeValidator(parse_address, json_schema_input_type=str)]
 
 
 class _Spec(BaseModel):

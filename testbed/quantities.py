@@ -36,17 +36,23 @@ def _reader(units: Mapping[str, int | Decimal], kind: type[int] | type[float], s
 
 Share = Annotated[
     float,
-    BeforeValidator(_reader({"%": Decimal("0.01")}, float, "not a probability: write it like '1 %' or 0.01")),
+    BeforeValidator(
+        _reader({"%": Decimal("0.01")}, float, "not a probability: write it like '1 %' or 0.01"),
+        json_schema_input_type=float | str,
+    ),
     Field(ge=0, le=1),
 ]
 """A probability from 0 to 1."""
 
 Bytes = Annotated[
     int,
-    BeforeValidator(_reader(_SIZES, int, "not a size: write it like '4 MiB', '40 KB' or 40000 (bytes)")),
+    BeforeValidator(
+        _reader(_SIZES, int, "not a size: write it like '4 MiB', '40 KB' or 40000 (bytes)"),
+        json_schema_input_type=int | str,
+    ),
     Field(ge=0),
 ]
 """A size in bytes; KB, MB and GB are decimal, KiB, MiB and GiB powers of two."""
 
-Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(ge=0)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds, json_schema_input_type=float | str), Field(ge=0)]
 """A time in seconds."""

@@ -23,6 +23,7 @@ COMMANDS = {
     "probe": "Show the paths to each HOST and the source ports that take them, as the routers on the way tell.",
     "report": "Write the report of one result folder again, or compare several result folders in one page.",
     "run": "Run the experiment in the file SPEC and write a report.",
+    "schema": "Print the JSON Schema of a kind of YAML file, by which editors complete keys and mark mistakes.",
     "shell": "Bring up the fabric of the file SPEC, without its workload, and give a prompt.",
     "stat": "Show the lanes of running processes: rates, round trips, retransmissions, ports and how they were set.",
     "sweep": "Run the spec in the file SPEC on a model with every combination of values and every seed.",

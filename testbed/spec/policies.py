@@ -55,14 +55,18 @@ class Policy(Section):
     """
 
     name: str = Field(pattern=NAME, max_length=40)
-    policy: Annotated[str, AfterValidator(_known)]
+    policy: Annotated[
+        str, AfterValidator(_known), Field(json_schema_extra=lambda keys: keys.update(enum=[*policy_names()]))
+    ]
     transport: TransportName = "paralet"
     m: int = Field(default=1, ge=1, le=256)
     flowlet_bytes: Bytes | None = Field(default=None, gt=0)
     mice_bytes: Bytes | None = Field(default=None, ge=0)
     congestion_control: CongestionControl | None = None
     window_packets: int | None = Field(default=None, ge=1, le=512)
-    planner: Annotated[str, AfterValidator(_known_planner)] | None = None
+    planner: Annotated[str, AfterValidator(_known_planner), Field(json_schema_extra={"enum": [*PLANNERS]})] | None = (
+        None
+    )
     elephant_bytes: Bytes | None = Field(default=None, gt=0)
     assign_wait_s: float | None = Field(default=None, ge=0, le=60)
     uplinks: dict[str, dict[int, int]] | Literal["by_rank"] | None = None

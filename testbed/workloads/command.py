@@ -4,9 +4,9 @@
 What they send is theirs. The spec says which pairs of ranks send how much, and the demands on the fabric follow.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from testbed.conflict import Conflict
 from testbed.workloads.base import Transfer, Workload
@@ -27,6 +27,14 @@ class Program(BaseModel):
     """Seconds that it may take, if less than the spec's `run_s`."""
 
 
+def _in_full(command: object) -> object:
+    """A command line alone stands for a program with the other keys' defaults."""
+    return {"run": command} if isinstance(command, str) else command
+
+
+AnyProgram = Annotated[Program, BeforeValidator(_in_full, json_schema_input_type=Program | str)]
+
+
 class Commands(Workload):
     """`kind: command`. Each of `pairs`, a sender and a receiver, moves `bytes`.
 
@@ -42,16 +50,8 @@ class Commands(Workload):
 
     kind: Literal["command"] = "command"
     dtype: Literal["float32"] = "float32"
-    commands: list[Program] = Field(min_length=1)
+    commands: list[AnyProgram] = Field(min_length=1)
     pairs: list[list[int]] = Field(min_length=1)
-
-    @field_validator("commands", mode="before")
-    @classmethod
-    def _in_short(cls, commands: Any) -> Any:
-        """A command line alone stands for a program with the other keys' defaults."""
-        if not isinstance(commands, list):
-            return commands
-        return [{"run": command} if isinstance(command, str) else command for command in commands]
 
     @field_validator("pairs")
     @classmethod

@@ -9,7 +9,8 @@ from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler, ValidationInfo
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from testbed.workloads.base import Workload
@@ -80,6 +81,23 @@ class ByKind:
         by_kind = core_schema.tagged_union_schema(choices, "kind", from_attributes=True)
         return core_schema.with_info_wrap_validator_function(_by_file, by_kind, serialization=anything)
 
+    def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """That of every kind, which imports them all, and of a Python file, whose class may have any keys."""
+        found = []
+        for kind in (*kinds().values(), *self._more):
+            reference = handler(workload_class(kind).__pydantic_core_schema__)
+            keys = handler.resolve_ref_schema(reference)
+            keys["required"] = ["kind", *(key for key in keys.get("required", ()) if key != "kind")]
+            found.append(reference)
+        return {"oneOf": [*found, FROM_FILE]}
+
+
+FROM_FILE: JsonSchemaValue = {
+    "title": "Python file",
+    "type": "object",
+    "properties": {"file": {"type": "string", "pattern": r"\.py$"}},
+    "required": ["file"],
+}
 
 AnyWorkload = Annotated[Workload, ByKind()]
 """A workload of any kind that a spec can name."""

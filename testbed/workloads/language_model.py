@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from testbed.conflict import Conflict
+from testbed.quantities import Bytes
 from testbed.training.closed_form import check
 from testbed.training.clusters import Cluster
 from testbed.training.schedule import iteration, task_count, work_of
@@ -62,6 +63,7 @@ class LanguageModel(TaskGraphWorkload):
     KEY: ClassVar[str] = "strategy"
 
     kind: Literal["language_model"] = "language_model"
+    bytes: Bytes = Field(default=8, gt=0)  # `_with_its_size` gives the size
     model: ModelName
     gpu: Gpu = "a100"
     experts: int = Field(default=0, ge=0)

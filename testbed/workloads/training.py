@@ -134,6 +134,7 @@ class Training(VerifiedWorkload):
 
     kind: Literal["training"] = "training"
     dtype: Literal["int64"] = "int64"
+    bytes: Bytes = Field(default=8, gt=0)  # `_largest_part` gives the size
     slices: int = Field(default=1, ge=1, le=1024)
     models: list[TrainedModel] = Field(min_length=1)
     iterations: int = Field(default=2, ge=1, le=1000)

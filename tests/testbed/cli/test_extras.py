@@ -100,6 +100,7 @@ NEEDS = {
     ("cluster", "a.yaml"): ("models", "paralet cluster"),
     ("export", DEMO, "--to", "yaml"): ("models", "paralet export"),
     ("graph", DEMO): ("models", "paralet graph"),
+    ("schema", "topology"): ("models", "paralet schema"),
     ("papers", "003", "--quick"): ("models", "paralet papers"),
     ("path-service", "status", "--token-file", "token"): ("service", "paralet path-service"),
     ("plan", "a.yaml"): ("models", "paralet plan"),
