@@ -97,12 +97,15 @@ class Switch:
 
     `hash_seed` (u64) seeds the switch's choice among equal paths; for Open vSwitch it is the select group's
     `selection_method_param`. `derived_hash_seed` gives the usual value.
+
+    `interfaces` has ports with the names by which the switch itself calls them, such as ``Ethernet1/5/1``, by port.
     """
 
     name: str
     role: Role
     dpid: int
     hash_seed: int
+    interfaces: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +346,13 @@ def _index_switches(
                 TopologyError(
                     f"hash_seed {switch.hash_seed} of switch {switch.name!r} is not in 0..2**64-1",
                     ("switches", i, "hash_seed"),
+                )
+            )
+        names = [name for _, name in switch.interfaces]
+        for name in {name for name in names if names.count(name) > 1}:
+            found.append(
+                TopologyError(
+                    f"two ports of switch {switch.name!r} have the interface {name!r}", ("switches", i, "interfaces")
                 )
             )
         by_name[switch.name] = switch

@@ -80,6 +80,7 @@ def _document(topology: Topology) -> dict[str, Any]:
         ],
         "switches": [
             {"name": switch.name, "role": switch.role, "dpid": switch.dpid, "hash_seed": switch.hash_seed}
+            | ({"interfaces": dict(switch.interfaces)} if switch.interfaces else {})
             for switch in topology.switches
         ],
         "links": [
@@ -312,6 +313,8 @@ class SwitchSpec(_Spec):
     role: Role
     dpid: int | None = None
     hash_seed: int | None = None
+    interfaces: dict[int, str] = Field(default_factory=dict)
+    """Ports by the names of the switch's own interfaces."""
 
 
 class LinkSpec(_Spec):
@@ -406,7 +409,8 @@ class TopologySpec(_Spec):
                 seed = derived_hash_seed(dpid) if switch.hash_seed is None else switch.hash_seed
             except TopologyError as error:
                 raise TopologyError(str(error), ("switches", i, "dpid")) from None
-            switches.append(Switch(switch.name, switch.role, dpid, seed))
+            interfaces = tuple(sorted(switch.interfaces.items()))
+            switches.append(Switch(switch.name, switch.role, dpid, seed, interfaces))
         return Topology(
             name=self.name,
             hosts=tuple(

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The load that lanes put on the links of a fabric, by the paths that its switches' hash gives them."""
 
-import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
 
@@ -15,12 +14,12 @@ from sim.links import Links
 from sim.paths import hashed_paths
 from testbed.live.lane_rates import LaneRates
 from testbed.live.link_counters import PortRates
+from testbed.live.port_names import Interface, Mapped, mapped
 
 _HEADER_BYTES = 38
 """Ethernet, UDP, BTH and ICRC of a full packet."""
 
 _FLOWS_NAMED = 3
-_LAST_NUMBER = re.compile(r"(\d{1,6})\D*$")
 _FULL = 0.9
 _SPARE = 0.5
 
@@ -61,7 +60,6 @@ class FabricView:
         self._header_bytes = _HEADER_BYTES + topology.ip_header_bytes
         self._forwarding = forwarding(topology)
         self._rows: dict[_Key, list[int]] = {}
-        self._by_port = {(port.node, port.port): number for number, port in enumerate(self._links.ports)}
         self._hosts = {str(nic.address): host.name for host in topology.hosts for nic in host.nics}
         tier, top = tiers(topology), top_switches(topology)
         self.leaves = [name for name in tier if name not in top]
@@ -85,17 +83,19 @@ class FabricView:
                 flows.setdefault(link, []).append(flow)
         return FabricLoad(bps / self._links.rate_bps, flows, len(sending) - len(inside))
 
-    def measured(self, load: FabricLoad, ports: Iterable[PortRates]) -> FabricLoad:
-        """The load with the utilisation that was measured at these ports, as far as they are ports of this fabric.
+    def mapped(self, ports: Collection[PortRates]) -> Mapped:
+        """Which ports of the fabric these are."""
+        return mapped(self._links.topology, map(interface_of, ports))
 
-        A switch has the name that it has in the topology, and the last number in a port's name is the port's.
-        """
+    def measured(self, load: FabricLoad, ports: Collection[PortRates]) -> FabricLoad:
+        """The load with the utilisation that was measured at these ports, as far as they are `mapped`."""
         utilisation = load.utilisation.copy()
+        at = self.mapped(ports).ports
         for rates in ports:
-            number = _LAST_NUMBER.search(rates.port)
-            link = None if number is None else self._by_port.get((rates.switch.partition(":")[0], int(number[1])))
-            if link is None:
+            port = at.get(interface_of(rates))
+            if port is None:
                 continue
+            link = self._links.number(port)
             if rates.tx_bps is not None:
                 utilisation[link] = rates.tx_bps / self._links.rate_bps[link]
             if rates.rx_bps is not None:
@@ -177,6 +177,11 @@ class FabricView:
             f"{self.name(least)} carries {load.utilisation[least]:.0%}: more lanes, policy adaptive or a path service "
             "would use it."
         )
+
+
+def interface_of(rates: PortRates) -> Interface:
+    """The interface to which measured rates belong."""
+    return Interface(rates.switch, rates.port, rates.neighbour)
 
 
 def _key(lane: LaneRates) -> _Key:

@@ -23,6 +23,9 @@ _PORT_LABELS = ("interface_name", "ifname", "interface", "port", "ifdescr", "dev
 _MILLISECONDS_FROM = 1e11
 """Timestamps of the Prometheus format are milliseconds, those of OpenMetrics seconds: no date is near to both."""
 
+_NEIGHBOUR = "neighbors/neighbor/state/system-name"
+"""End of OpenConfig's path of an LLDP neighbour's name."""
+
 _Kind = Literal["tx_bytes", "rx_bytes", "drops", "rate_bps"]
 _NAMES: tuple[tuple[str, _Kind, float], ...] = (
     ("ifhcoutoctets", "tx_bytes", 1),
@@ -58,6 +61,15 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbour:
+    """The system name of the LLDP neighbour at a switch's port."""
+
+    switch: str
+    port: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class PortRates:
     """Rates of a port in bit/s between its last two samples, None before the second. `drops`: packets so far."""
 
@@ -68,6 +80,8 @@ class PortRates:
     drops: int
     rate_bps: float | None
     """The port's speed, None where it is unknown."""
+    neighbour: str = ""
+    """The system name of the LLDP neighbour, where the lines tell it."""
 
     @property
     def utilisation(self) -> float | None:
@@ -76,8 +90,8 @@ class PortRates:
         return max(rates) / self.rate_bps if rates and self.rate_bps else None
 
 
-def samples(line: str) -> Iterator[Sample]:
-    """The samples in a line. Raises ValueError, which says in a few words what is wrong."""
+def samples(line: str) -> Iterator[Sample | Neighbour]:
+    """The samples and LLDP neighbours in a line. Raises ValueError, which says in a few words what is wrong."""
     text = line.strip()
     if not text or text.startswith("#"):
         return
@@ -94,7 +108,7 @@ def samples(line: str) -> Iterator[Sample]:
     yield from _known(name, _labels(labels or ""), value, time_s)
 
 
-def _of_json(text: str) -> Iterator[Sample]:
+def _of_json(text: str) -> Iterator[Sample | Neighbour]:
     try:
         data = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -106,6 +120,9 @@ def _of_json(text: str) -> Iterator[Sample]:
                 time_s = None if stamp is None else _number(stamp) / 1e9
                 labels = {str(name): str(value) for name, value in tags.items()}
                 for path, value in values.items():
+                    if path.endswith(_NEIGHBOUR):
+                        yield Neighbour(*_place(path, labels), _printable(str(value)))
+                        continue
                     yield from _known(path.rpartition("/")[2], labels, value, time_s)
             case {"sync-response": _} | {"deletes": _, "tags": _}:
                 continue
@@ -130,12 +147,17 @@ def _known(name: str, labels: Mapping[str, str], value: Any, time_s: float | Non
     kind, factor = next(((kind, factor) for end, kind, factor in _NAMES if plain.endswith(end)), (None, 0.0))
     if kind is None:
         return
+    yield Sample(*_place(name, labels), kind, factor * _number(value), time_s)
+
+
+def _place(name: str, labels: Mapping[str, str]) -> tuple[str, str]:
+    """The switch and its port by the labels of a metric. Raises ValueError without a port."""
     lower = {label.lower().replace("-", "_"): words for label, words in labels.items()}
     switch = next((lower[label] for label in _SWITCH_LABELS if label in lower), "")
     port = next((lower[label] for label in _PORT_LABELS if label in lower), "")
     if not port:
         raise ValueError(f"{name} without a label that names the port, such as {', '.join(_PORT_LABELS[:3])}")
-    yield Sample(_printable(switch), _printable(port), kind, factor * _number(value), time_s)
+    return _printable(switch), _printable(port)
 
 
 def _number(value: Any) -> float:
@@ -173,6 +195,7 @@ class _Counter:
 class LinkCounters:
     """The latest counters of all ports, from lines in order."""
 
+    _neighbours: dict[tuple[str, str], str] = field(default_factory=dict)
     _counters: dict[tuple[str, str], dict[_Kind, _Counter]] = field(default_factory=dict)
     _lines: int = 0
 
@@ -184,6 +207,9 @@ class LinkCounters:
         except ValueError as error:
             return f"line {self._lines} of the counters: {error}"
         for sample in found:
+            if isinstance(sample, Neighbour):
+                self._neighbours[sample.switch, sample.port] = sample.name
+                continue
             counters = self._counters.setdefault((sample.switch, sample.port), {})
             time_s = now_s if sample.time_s is None else sample.time_s
             if sample.kind in counters:
@@ -210,6 +236,7 @@ class LinkCounters:
                 per_s(counters, "rx_bytes"),
                 int(value(counters, "drops")),
                 value(counters, "rate_bps") or None,
+                self._neighbours.get((switch, port), ""),
             )
             for (switch, port), counters in self._counters.items()
         ]

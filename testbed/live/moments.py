@@ -2,8 +2,8 @@
 """Successive moments of running devices: rates, links, and what happened in between."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hostlib.stats import Survey
@@ -15,6 +15,8 @@ from testbed.live.nccl_operations import OperationState
 if TYPE_CHECKING:
     from testbed.live.fabric_view import FabricLoad, FabricView
 
+_NAMED = 6
+"""Interfaces that an event names."""
 HISTORY = 16
 """The number of past rates that are kept of each lane."""
 
@@ -32,6 +34,8 @@ class Moment:
     """Ports of switches whose counters others measure, the busiest first."""
     operations: Sequence[OperationState] = ()
     """Operations of NCCL, those under way first."""
+    unmapped: Mapping[str, str] = field(default_factory=dict)
+    """Measured interfaces, as ``leaf1 Vlan10``, of which it is not known which port of the fabric they are; and why."""
 
     @property
     def devices(self) -> int:
@@ -52,6 +56,7 @@ class Moments:
         self._before: Survey | None = None
         self._at_s = 0.0
         self._history: dict[tuple[int, str, str, int], deque[float]] = {}
+        self._unmapped: dict[str, str] = {}
 
     def take(
         self,
@@ -76,8 +81,30 @@ class Moments:
                 kept[key].append(rates.tx_bps)
         self._history = kept
         load = None if self._view is None else self._view.measured(self._view.load(lanes), ports)
+        unmapped = {} if self._view is None else _unmapped(self._view, ports)
+        happened += _sentences({name: why for name, why in unmapped.items() if self._unmapped.get(name) != why})
+        self._unmapped = unmapped
         advice = "" if self._view is None or load is None else self._view.advice(load)
-        return Moment(lanes, [list(kept[key]) for key in keys], happened, load, advice, ports, operations)
+        return Moment(lanes, [list(kept[key]) for key in keys], happened, load, advice, ports, operations, unmapped)
+
+
+def _unmapped(view: "FabricView", ports: Sequence[PortRates]) -> dict[str, str]:
+    return {f"{each.switch} {each.name}".strip(): why for each, why in view.mapped(ports).unmapped.items()}
+
+
+def _sentences(unmapped: Mapping[str, str]) -> list[str]:
+    """One for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for name, why in unmapped.items():
+        reasons.setdefault(why, []).append(name)
+    return [
+        f"no load of links from {', '.join(names[:_NAMED])}{_more(len(names) - _NAMED)}: {why}"
+        for why, names in reasons.items()
+    ]
+
+
+def _more(count: int) -> str:
+    return f" and {count} more" if count > 0 else ""
 
 
 def as_json(moment: Moment, view: "FabricView | None") -> dict[str, Any]:
@@ -109,6 +136,7 @@ def as_json(moment: Moment, view: "FabricView | None") -> dict[str, Any]:
         ],
         "links": links,
         "ports": [{**asdict(port), "utilisation": port.utilisation} for port in moment.ports],
+        "unmapped": dict(moment.unmapped),
         "operations": [{**asdict(operation), "sentence": operation.sentence} for operation in moment.operations],
         "advice": moment.advice,
         "events": list(moment.events),

@@ -181,7 +181,7 @@ def test_json_has_a_line_per_update() -> None:
         done = paralet("--json", "--count", 2, "--interval", 0.1, os.getpid())
     assert done.exit_code == 0, done.output
     assert [sorted(json.loads(line)) for line in done.stdout.splitlines()] == [
-        ["advice", "events", "lanes", "links", "operations", "ports", "status"]
+        ["advice", "events", "lanes", "links", "operations", "ports", "status", "unmapped"]
     ] * 2
 
 
@@ -213,6 +213,7 @@ def test_counters_of_switches_are_read_from_standard_input(tmp_path: Path) -> No
             "rx_bps": None,
             "drops": 0,
             "rate_bps": None,
+            "neighbour": "",
             "utilisation": None,
         }
     ]

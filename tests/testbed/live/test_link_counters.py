@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.live.link_counters import LinkCounters, PortRates, Sample, samples
+from testbed.live.link_counters import LinkCounters, Neighbour, PortRates, Sample, samples
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,20 @@ from testbed.live.link_counters import LinkCounters, PortRates, Sample, samples
             ),
             Sample("leaf2", "Ethernet1", "rx_bytes", 99.0, 1.7e9),
         ),
+        (  # the same of LLDP
+            json.dumps(
+                {
+                    "name": "neighbours",
+                    "timestamp": 1_700_000_000_000_000_000,
+                    "tags": {"interface_name": "Ethernet1", "neighbor_id": "7", "source": "leaf2"},
+                    "values": {"/lldp/interfaces/interface/neighbors/neighbor/state/system-name": "spine1"},
+                }
+            ),
+            Neighbour("leaf2", "Ethernet1", "spine1"),
+        ),
     ],
 )
-def test_lines_of_common_exporters_are_read(line: str, expected: Sample) -> None:
+def test_lines_of_common_exporters_are_read(line: str, expected: Sample | Neighbour) -> None:
     assert list(samples(line)) == [expected]
 
 

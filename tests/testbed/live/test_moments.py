@@ -7,9 +7,10 @@ import json
 from dataclasses import replace
 
 from hostlib.stats import PathClient, Survey
-from netmodel import OvsHash, leaf_spine
+from netmodel import OvsHash, PortRef, leaf_spine
 from testbed.live.events import events
 from testbed.live.fabric_view import FabricView
+from testbed.live.link_counters import PortRates
 from testbed.live.moments import HISTORY, Moments, as_json
 from tests.testbed.live.snapshots import device, lane, survey
 
@@ -92,4 +93,25 @@ def test_json_has_lanes_and_loaded_links() -> None:
         "events": [],
         "ports": [],
         "operations": [],
+        "unmapped": {},
     }
+
+
+def test_measured_interfaces_that_are_no_known_ports_are_listed_once() -> None:
+    topology = leaf_spine(leaves=2, spines=2, hosts_per_leaf=2, host_rate_bps=10**7)
+    view = FabricView(topology, OvsHash())
+    moments = Moments(view)
+    names = {"Ethernet1/3/1": 5e6, "Ethernet1/4/1": 0.0, "Ethernet1/40/1": 1.0, "Vlan10": 9e6}
+    ports = [PortRates("leaf1", name, bps, None, 0, None) for name, bps in names.items()]
+    nothing = Survey((), (), (), ())
+    first = moments.take(nothing, 0.0, ports)
+    assert first.unmapped == {
+        "leaf1 Ethernet1/40/1": "the topology has no link at such a port",
+        "leaf1 Vlan10": "it is no port with a cable",
+    }
+    assert set(first.events) == {f"no load of links from {name}: {why}" for name, why in first.unmapped.items()}
+    assert first.load is not None
+    assert first.load.utilisation[view.link(PortRef("leaf1", 3))] == 0.5
+    second = moments.take(nothing, 1.0, [*ports, PortRates("leaf7", "swp1", 1.0, None, 0, None)])
+    assert second.events == ["no load of links from leaf7 swp1: its switch is not in the topology"]
+    assert as_json(second, view)["unmapped"] == second.unmapped
