@@ -3,6 +3,8 @@
 #
 #   docker build -t paralet . && docker run --rm --privileged -v "$PWD/results:/paralet/results" paralet
 #
+# `--build-arg PARALET_COMMIT=$(git rev-parse --short=12 HEAD)` lets `paralet --version` name the commit.
+#
 # --privileged: the emulated fabric makes network namespaces, and Open vSwitch runs in them. Other commands, such as
 # `docker run --rm paralet paralet run experiments/demo.yaml --fabric fluid`, need no privileges.
 
@@ -19,6 +21,7 @@ WORKDIR /paralet
 COPY . .
 # One layer, or the caches and the build tree of one command would remain in the image. Without the packages of
 # scripts/apt-packages-check.txt: checks and tests need a checkout.
+ARG PARALET_COMMIT=unknown
 RUN PARALET_SKIP_APT=1 PIP_NO_CACHE_DIR=1 scripts/setup.sh && rm -rf build
 ENV PATH=/paralet/.venv/bin:$PATH PARALET_SKIP_APT=1
 CMD ["sh", "-c", "paralet run experiments/nccl.yaml && paralet run experiments/demo.yaml"]

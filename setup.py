@@ -8,6 +8,7 @@ into the packages of the working tree.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,20 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+
+
+def commit() -> str:
+    """The commit of these sources: of the checkout, or PARALET_COMMIT where they come without Git's folder."""
+    if not (ROOT / ".git").exists():
+        return os.environ.get("PARALET_COMMIT", "unknown")
+    git = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT)]
+    try:
+        told = subprocess.run(
+            [*git, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"], capture_output=True, text=True
+        )
+    except OSError:
+        return "unknown"
+    return told.stdout.strip() or "unknown"
 
 
 class CMakeBuild(build_ext):
@@ -33,6 +48,7 @@ class CMakeBuild(build_ext):
             "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
             "-DPARALET_PYTHON=ON",
             f"-DPython_EXECUTABLE={sys.executable}",
+            f"-DPARALET_COMMIT={commit()}",
             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
         )
         self.cmake("--build", str(build_tree), "--target", "paralet_python")

@@ -16,6 +16,7 @@ from hostlib._engine import (
     wait_any,
 )
 from hostlib.bench import bench_program
+from hostlib.build import build_commit
 from hostlib.device import Device, Faults, Policy, local_interfaces
 from hostlib.flowlets import flowlet_bytes, lanes_for, slowdown
 
@@ -31,6 +32,7 @@ __all__ = [
     "Request",
     "TransportError",
     "bench_program",
+    "build_commit",
     "flowlet_bytes",
     "lanes_for",
     "local_interfaces",

@@ -15,9 +15,10 @@ and connections the interval is 50 us times their number. Nothing is published i
 4. Find records by the sizes in the header. Later versions may append fields to the header, to a connection and to a
    member, and counters to a group; `version` changes if anything else does.
 
-The header (64 bytes) is followed, after `header_bytes`, by the device: 160 bytes, then its counters of messages,
-discards and the path client, 152 bytes for each connection under way, and 40 for each member of a fused device. Lanes
-follow after `device_bytes` more: 104 bytes each, then their counters. The structs in
+The header (64 bytes; the last four are 0, or paralet's version in three bytes and the back end) is followed, after
+`header_bytes`, by the device: 160 bytes, then its counters of messages, discards and the path client, 152 bytes for
+each connection under way, and 40 for each member of a fused device. Lanes follow after `device_bytes` more: 104 bytes
+each, then their counters. The structs in
 `hostlib/native/src/engine/live_counters.cpp` name all fields in order, `hostlib/native/src/base/counters.inc` all
 counters, of which each has 8 bytes; the classes below say what the fields count. Numbers have native byte order,
 without padding between fields. Texts have 16 bytes of ASCII, padded with zeros. IPv4 addresses are numbers (127.0.0.1
@@ -62,6 +63,7 @@ _MAGIC = b"paralet\0"
 _HEADER = struct.Struct("=8sIIQQqIIIIII")
 _DEVICE = struct.Struct("=16s16s16sIIIIQQQ16sQQ8IQ")
 _CONNECTION = struct.Struct("=16sIIIIIIII11Q16s")
+_BACK_ENDS = {1: "soft", 2: "tcp", 3: "verbs"}
 _STATES = ("connecting", "open", "closing")
 _MEMBER = struct.Struct("=16s16sII")
 _LANE = struct.Struct("=IIII16s16s7Q")
@@ -286,6 +288,10 @@ class DeviceSnapshot:
     """Of the lanes: RoCEv2 over UDP, or TCP."""
     lanes_omitted: int = 0
     """Further lanes: a survey reads a limited number of each process, each user, and in all."""
+    version: str = ""
+    """Of the paralet that the process runs; empty where it is older than this field."""
+    back_end: str = ""
+    """``soft``, ``tcp`` or ``verbs``; empty likewise."""
 
     @property
     def name(self) -> str:
@@ -301,7 +307,7 @@ def parse(data: bytes, most_lanes: int | None = None) -> DeviceSnapshot:
     """
     if len(data) < _HEADER.size:
         raise SnapshotError(f"the snapshot has {len(data)} bytes, less than the {_HEADER.size} of a header")
-    (magic, version, crc, total, generation, time_ns, pid, header_bytes, device_bytes, lane_bytes, lanes, _) = (
+    (magic, version, crc, total, generation, time_ns, pid, header_bytes, device_bytes, lane_bytes, lanes, build) = (
         _HEADER.unpack_from(data)
     )
     if magic != _MAGIC:
@@ -374,6 +380,8 @@ def parse(data: bytes, most_lanes: int | None = None) -> DeviceSnapshot:
         members=tuple(_member(data, first_member + index * member_bytes) for index in range(member_count)),
         protocol="tcp" if protocol == IPPROTO_TCP else "udp",
         lanes_omitted=lanes - shown,
+        version=".".join(str(build >> shift & 0xFF) for shift in (24, 16, 8)) if build else "",
+        back_end=_BACK_ENDS.get(build & 0xFF, ""),
     )
 
 

@@ -22,7 +22,7 @@ class Provenance:
 
     version: str
     commit: str
-    """Of the checkout that ran, with "-dirty" where files differ from it; "unknown" for an installed package."""
+    """Of the checkout that ran, or from which the installed package was built; with "-dirty" where files differed."""
     date: str
     """When the command began, RFC 3339, UTC."""
     command: str
@@ -40,7 +40,7 @@ def provenance(argv: Sequence[str]) -> Provenance:
     machine = this_machine()
     return Provenance(
         version=installed_version(),
-        commit=_commit(Path(__file__).parent.parent),
+        commit=commit(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         command=shlex.join([Path(argv[0]).name, *argv[1:]]),
         processor=machine.processor,
@@ -58,10 +58,16 @@ def installed_version() -> str:
         return "unknown"
 
 
-def _commit(root: Path) -> str:
-    """The commit of the checkout in `root`; "unknown" if it is none, or git is missing."""
+def commit() -> str:
+    """The first 12 digits of the commit of this paralet, with "-dirty" where files differ from it.
+
+    An installed package has that of the sources from which it was built. "unknown" without Git.
+    """
+    root = Path(__file__).parent.parent
     if not (root / ".git").exists():
-        return "unknown"
+        from hostlib import build_commit  # the native engine takes a while to load
+
+        return build_commit()
     # The checkout may belong to another user: experiments run as root.
     git = ["git", "-c", f"safe.directory={root}", "-C", str(root)]
     try:

@@ -22,9 +22,9 @@ def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> N
     if not asked or context.resilient_parsing:
         return
     from netmodel.printable import printable
-    from testbed.provenance import installed_version
+    from testbed.provenance import commit, installed_version
 
-    click.echo(printable(f"paralet {installed_version()}"))
+    click.echo(printable(f"paralet {installed_version()} ({commit()})"))
     context.exit()
 
 
@@ -43,7 +43,7 @@ def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> N
     is_eager=True,
     expose_value=False,
     callback=_print_version,
-    help="Show the version and exit.",
+    help="Show version and commit, and exit.",
 )
 @click.pass_context
 def main(context: click.Context) -> None:

@@ -267,10 +267,10 @@ def _export(look: "Look", address: str, port: int) -> str:
     """Serve the figures as metrics. Returns the URL. Raises TestbedError."""
     from testbed.cli.metrics_server import serve
     from testbed.cli.path_service_metrics import PathServiceCollector
-    from testbed.provenance import installed_version
+    from testbed.provenance import commit, installed_version
 
     try:
-        port = serve(address, port, PathServiceCollector(look, installed_version(), "unknown"))
+        port = serve(address, port, PathServiceCollector(look, installed_version(), commit()))
     except OSError as error:
         raise TestbedError(f"--metrics {address}:{port}: {error.strerror}") from error
     return f"http://{address}:{port}/metrics"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import hostlib
 from testbed import provenance
 from testbed.cli import main
 from tests.testbed.experiments import write_spec
@@ -32,9 +33,12 @@ def test_a_checkout_names_its_commit() -> None:
     assert provenance.provenance(["paralet"]).commit.removesuffix("-dirty") == head
 
 
-def test_a_folder_that_is_no_checkout_has_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_no_checkout_has_the_commit_of_its_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "testbed" / "provenance.py"))
-    assert provenance.provenance(["paralet"]).commit == "unknown"
+    monkeypatch.setattr(hostlib, "build_commit", lambda: "0123456789ab")
+    assert provenance.provenance(["paralet"]).commit == "0123456789ab"
     (tmp_path / ".git").write_text("gitdir: /nowhere")
     assert provenance.provenance(["paralet"]).commit == "unknown"
 

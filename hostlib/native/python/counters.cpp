@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "base/build.hpp"
 #include "engine/counter_table.hpp"
 #include "engine/device.hpp"
 #include "python/binding.hpp"
@@ -80,6 +81,7 @@ py::dict counters_of(Device& device) {
 }
 
 void bind_counters(py::module_& m) {
+  m.def("build", [] { return py::make_tuple(build_version(), build_commit()); });
   m.def("counters", [] {
     py::dict out;
     out["lane"] = meanings(lane_counters());

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/build.hpp"
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
 #include "base/random.hpp"
@@ -193,9 +194,9 @@ void Core::start(ncclDebugLogger_t logger) {
 }
 
 void Core::log_banner() const {
-  std::string text = std::string("paralet " PARALET_VERSION ", back end ") + to_string(settings_.device.backend) +
-                     ", m = " + std::to_string(settings_.device.policy.lanes) + " lanes, policy " +
-                     to_string(settings_.device.policy.kind) + ", " + std::to_string(nics_.size()) +
+  std::string text = std::string("paralet ") + build_version() + " (" + build_commit() + "), back end " +
+                     to_string(settings_.device.backend) + ", m = " + std::to_string(settings_.device.policy.lanes) +
+                     " lanes, policy " + to_string(settings_.device.policy.kind) + ", " + std::to_string(nics_.size()) +
                      (nics_.size() == 1 ? " device" : " devices") + " by " + settings_.selected_by + ":";
   for (std::size_t i = 0; i < nics_.size(); ++i) {
     const Interface& interface = nics_[i].interfaces.front();

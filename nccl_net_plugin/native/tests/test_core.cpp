@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "abi.hpp"
+#include "base/build.hpp"
 #include "base/interfaces.hpp"
 #include "core.hpp"
 #include "eventually.hpp"
@@ -162,6 +163,7 @@ TEST_CASE("one banner for all users, with the chosen options and devices") {
   const Running running;
   const auto lines = Log::take(NCCL_LOG_INFO);
   REQUIRE(lines.size() == 1);
+  CHECK(lines[0].find(std::string("paralet ") + build_version() + " (" + build_commit() + "), ") != std::string::npos);
   for (const char* part : {"back end soft", "m = 4 lanes", "policy ecmp", "2 devices by PARALET_ADDRESSES",
                            "[0] lo 127.0.0.1", "[1] lo 127.0.0.2"}) {
     CAPTURE(part);

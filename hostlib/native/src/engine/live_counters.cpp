@@ -17,6 +17,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/build.hpp"
 #include "engine/counter_table.hpp"
 
 namespace paralet {
@@ -37,7 +38,7 @@ struct Header {
   std::uint32_t device_bytes;
   std::uint32_t lane_bytes;
   std::uint32_t lane_count;
-  std::uint32_t reserved;
+  std::uint32_t build;  // paralet's version in the upper three bytes, and 1 for soft, 2 for tcp, 3 for verbs
 };
 
 struct DeviceRecord {
@@ -306,7 +307,7 @@ void LiveCounters::publish(Nanos now, const DeviceCounters& counters) {
                 .device_bytes = static_cast<std::uint32_t>(device_bytes(identity_, counters)),
                 .lane_bytes = static_cast<std::uint32_t>(lane_bytes()),
                 .lane_count = static_cast<std::uint32_t>(counters.lanes.size()),
-                .reserved = 0};
+                .build = build_version_number() << 8U | (static_cast<std::uint32_t>(identity_.backend) + 1)};
   std::memcpy(fresh.data(), &header, sizeof header);
   header.crc =
       crc32_gzip_refl(0, reinterpret_cast<const unsigned char*>(fresh.data()) + kCrcFrom, fresh.size() - kCrcFrom);

@@ -13,12 +13,14 @@
 #include "base/clock.hpp"
 #include "base/file_descriptor.hpp"
 #include "engine/counters.hpp"
+#include "engine/options.hpp"
 
 namespace paralet {
 
 /// Properties of a device that do not change while it is open.
 struct DeviceIdentity {
   std::array<std::byte, 16> guid{};
+  BackendKind backend = BackendKind::kSoft;
   std::string policy;
   std::vector<DeviceNic> nics;  ///< one, or the members of a fused device
   std::uint32_t path_mtu = 0;

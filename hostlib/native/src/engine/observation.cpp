@@ -27,6 +27,7 @@ Observation::Observation(const Context& context, Shard& shard, Peers& peers, Res
       results_(results),
       policy_(&policy),
       live_counters_({.guid = context.guid,
+                      .backend = context.options.backend,
                       .policy = to_string(context.options.policy.kind),
                       .nics = context.nics,
                       .path_mtu = context.path_mtu,

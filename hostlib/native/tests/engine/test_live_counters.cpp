@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/build.hpp"
 #include "bytes.hpp"
 #include "engine/counter_table.hpp"
 #include "engine/device.hpp"
@@ -84,6 +85,7 @@ std::optional<Bytes> whole(const FileDescriptor& file) {
 DeviceIdentity identity() {
   DeviceIdentity out;
   out.guid.fill(std::byte{0xAB});
+  out.backend = BackendKind::kVerbs;
   out.policy = "adaptive";
   out.nics = {{.interface = "a-name-of-sixteen", .address = 0x7F000001, .udp_port = 4791}};
   out.path_mtu = 4096;
@@ -172,6 +174,7 @@ TEST_CASE("a snapshot has every counter at its documented offset") {
   CHECK(at<std::uint32_t>(bytes, 52) == kLane);
   CHECK(at<std::uint32_t>(bytes, 56) == 3);
 
+  CHECK(at<std::uint32_t>(bytes, 60) == (build_version_number() << 8U | 3));
   CHECK(at<std::uint64_t>(bytes, kHeader) == 0xABABABABABABABABULL);
   CHECK(text_at(bytes, kHeader + 16) == "a-name-of-sixte");
   CHECK(text_at(bytes, kHeader + 32) == "adaptive");
