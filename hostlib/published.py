@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
 _TRIES = 20
 _PAUSE_S = 0.001
 _COMMAND_BYTES = 4096
+_ENVIRONMENT_BYTES = 1 << 16
+_JOB_VARIABLES = ("PARALET_JOB", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")
+_RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _STATUS_BYTES = 65536
 
 _WORDS = {"files": "open files", "read_bytes": "bytes", "rereads": "changing snapshots", "lanes": "lanes"}
@@ -118,6 +121,20 @@ def command_of(pid: int) -> str:
     """The beginning of a process's command line, without control characters."""
     words = _proc_text(pid, "cmdline", _COMMAND_BYTES).replace("\0", " ") or _proc_text(pid, "comm", _COMMAND_BYTES)
     return " ".join("".join(letter if letter.isprintable() else " " for letter in words).split())
+
+
+def job_and_rank(pid: int) -> tuple[str, str]:
+    """The job's name and the rank by the environment in which a process was started; empty where it does not tell.
+
+    Values that are longer than 64 characters or not printable do not count.
+    """
+    words = _proc_text(pid, "environ", _ENVIRONMENT_BYTES).split("\0")
+    values = dict(word.partition("=")[::2] for word in words)
+    return _first(values, _JOB_VARIABLES), _first(values, _RANK_VARIABLES)
+
+
+def _first(values: Mapping[str, str], names: Iterable[str]) -> str:
+    return next((value for name in names if 0 < len(value := values.get(name, "")) <= 64 and value.isprintable()), "")
 
 
 def published(

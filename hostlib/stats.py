@@ -14,7 +14,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hostlib.port_owners import Endpoint, network_of, port_owners
-from hostlib.published import Budget, Budgets, LimitError, Limits, SnapshotError, command_of, identity_of, published
+from hostlib.published import (
+    Budget,
+    Budgets,
+    LimitError,
+    Limits,
+    SnapshotError,
+    command_of,
+    identity_of,
+    job_and_rank,
+    published,
+)
 from hostlib.snapshots import (
     COUNTERS,
     ConnectionSnapshot,
@@ -67,6 +77,10 @@ class Process:
     """The kernel's letter for its state (proc(5)), such as ``T`` while it is stopped by a signal."""
     uid: int | None = None
     """The user who started it, as the kernel says; None where that is not known."""
+    job: str = ""
+    """The job's name by the environment in which the process was started; empty where that does not tell."""
+    rank: str = ""
+    """Its number in the job, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +129,7 @@ def survey(pids: Iterable[int] | None = None, limits: Limits | None = None) -> S
                 devices.values(),
                 key=lambda snapshot: (*address_order(snapshot.address), snapshot.udp_port, snapshot.guid),
             )
-            processes.append(Process(pid, command_of(pid), tuple(ordered), own.state, own.uid))
+            processes.append(Process(pid, command_of(pid), tuple(ordered), own.state, own.uid, *job_and_rank(pid)))
         if omitted := sum(device.lanes_omitted for device in devices.values()):
             beyond.append(f"process {pid} of user {own.uid}: {omitted:,} lanes are left out, beyond the limit")
         unreadable += _some_of(wrong, pid)

@@ -61,7 +61,7 @@ def parameters_page() -> str:
 def counters_page() -> str:
     """A page with a table of the counters of devices, with their names in Prometheus."""
     names = {
-        "lane": "paralet_lane_{}_total",
+        "lane": "paralet_device_{}_total",
         "messages": "paralet_messages_{}_total",
         "discards": 'paralet_device_discards_total{{reason="{}"}}',
         "path_client": "paralet_path_client_{}_total",

@@ -22,6 +22,7 @@ from testbed.errors import InputError, TestbedError, sentence_of
 from testbed.live.dumps import as_json as json_of
 from testbed.live.dumps import dump_of, from_json
 from testbed.live.nccl_operations import sentences
+from testbed.live.totals import DETAILS, Detail
 from testbed.live.waits import AFTER_S, Diagnosis, diagnose
 
 _INTERVAL_S = 1.0
@@ -38,6 +39,13 @@ _STUCK = 3
     "--listen",
     metavar="ADDRESS:PORT",
     help="Serve Prometheus' text format at http://ADDRESS:PORT/metrics until Ctrl-C, to all who reach it.",
+)
+@click.option(
+    "--by",
+    "detail",
+    type=click.Choice(DETAILS),
+    help="With --prometheus or --listen: add lanes up for each NIC (device, the default), or also show each peer, or "
+    "each lane.",
 )
 @click.option(
     "--why",
@@ -71,6 +79,7 @@ def stat(
     as_json: bool,
     as_prometheus: bool,
     listen: str | None,
+    detail: Detail | None,
     why: bool,
     after_s: float | None,
     interval_s: float | None,
@@ -89,6 +98,8 @@ def stat(
     files = [Path(text) for text in named if not text.isdecimal()]
     if 0 in pids:
         raise click.UsageError("0 is not a process id")
+    if detail is not None and not as_prometheus and listen is None:
+        raise click.UsageError("--by needs --prometheus or --listen")
     if why:
         if as_prometheus or listen is not None or interval_s is not None or count is not None:
             raise click.UsageError("--why looks once: leave out --prometheus, --listen, --interval and --count")
@@ -108,7 +119,7 @@ def stat(
             raise click.UsageError(
                 "--listen serves until Ctrl-C: leave out --json, --prometheus, --interval and --count"
             )
-        _serve(listen, pids)
+        _serve(listen, pids, detail or "device")
         return
     if as_json and as_prometheus:
         raise click.UsageError("give either --json or --prometheus, not both")
@@ -125,7 +136,7 @@ def stat(
         if as_prometheus:
             from testbed.cli.stat_prometheus import exposition
 
-            click.echo(exposition(first), nl=False)
+            click.echo(exposition(first, detail or "device"), nl=False)
         elif as_json and interval_s is None and count is None:
             click.echo(json_of(first, operations_of(_pids(first)), indent=2))
         elif as_json:
@@ -168,13 +179,13 @@ def words(diagnosis: Diagnosis) -> str:
     return "\n".join([*lines, *(f"Note: {note}." for note in diagnosis.notes)])
 
 
-def _serve(listen: str, pids: tuple[int, ...]) -> None:
+def _serve(listen: str, pids: tuple[int, ...], detail: Detail) -> None:
     """Serve until Ctrl-C. Processes may come and go meanwhile. Raises InputError, and TestbedError."""
     from testbed.cli.stat_prometheus import serve
 
     address, port = ipv4_and_port("--listen", listen, "127.0.0.1:9464")
     try:
-        port = serve(address, port, lambda: _look(pids))
+        port = serve(address, port, lambda: _look(pids), detail)
     except OSError as error:
         raise TestbedError(f"--listen {listen}: {error.strerror}") from error
     click.echo(printable(f"Serving http://{address}:{port}/metrics until Ctrl-C."))

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostlib import Device, TransportError, stats
+from hostlib import Device, TransportError, _engine, stats
 from hostlib.stats import ConnectionSnapshot, DeviceSnapshot, SnapshotError
 
 from . import stats_process
@@ -49,10 +49,10 @@ class Other:
 
 
 @contextmanager
-def other() -> Iterator[Other]:
+def other(**environment: str) -> Iterator[Other]:
     with subprocess.Popen(
         [sys.executable, stats_process.__file__, str(MESSAGES)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -130,6 +130,17 @@ def test_live_counters_equal_the_other_processs_own_counters() -> None:
         assert sum(lane.tx_bytes for lane in one.lanes) >= sent
         assert [lane.port for lane in two.lanes][:2] == [50001, 50002]
         assert {lane.port_method for lane in (*one.lanes, *two.lanes)} == {"socket"}
+
+
+def test_a_process_names_its_build_its_job_and_its_rank() -> None:
+    with other(SLURM_JOB_ID="77", RANK="3", SLURM_PROCID="9") as process:
+        (seen,) = stats.survey([process.process.pid]).processes
+    assert (seen.job, seen.rank) == ("77", "3")
+    assert {device.version for device in seen.devices} == {_engine.build()[0]}
+    assert {device.back_end for device in seen.devices} == {"soft"}
+    with other(PARALET_JOB="bert", SLURM_JOB_ID="77", RANK="\x1b[31m", SLURM_PROCID="9" * 65) as process:
+        (seen,) = stats.survey([process.process.pid]).processes
+    assert (seen.job, seen.rank) == ("bert", "")
 
 
 def test_a_killed_process_leaves_no_counters() -> None:

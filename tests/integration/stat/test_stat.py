@@ -120,13 +120,13 @@ def test_what_another_user_makes_up_costs_little_and_names_its_user() -> None:
             try:
                 assert liar.stdout is not None
                 assert liar.stdout.readline() == "ready\n"
-                done = stat("--prometheus")
+                done = stat("--prometheus", "--by", "lane")
             finally:
                 liar.kill()
     assert done.returncode == 0, done.stderr
     series = [line.rpartition(" ")[0] for line in done.stdout.splitlines() if not line.startswith("#")]
     assert max(Counter(series).values()) == 1
-    mine = [line for line in series if f'device="{taken["address"]}:{taken["udp_port"]}"' in line]
+    mine = [line for line in series if f'device="{taken["address"]}"' in line]
     assert mine
     assert all('uid="0"' in line for line in mine)
     lanes = [line for line in series if line.startswith("paralet_lane_moves_total") and 'uid="65534"' in line]

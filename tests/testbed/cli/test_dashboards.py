@@ -44,7 +44,7 @@ def exported() -> dict[str, set[str]]:
     labels: dict[str, set[str]] = {}
     registry = CollectorRegistry()
     registry.register(PathServiceCollector(lambda: FIGURES, "1.2.3", "abc"))
-    for line in (exposition(survey(snapshot)) + generate_latest(registry).decode()).splitlines():
+    for line in (exposition(survey(snapshot), "lane") + generate_latest(registry).decode()).splitlines():
         if not line.startswith("#"):
             name, inside = re.fullmatch(r"(\w+)(?:\{(.*)\})? \S+", line).groups("")  # type: ignore[union-attr]
             labels[name] = {*re.findall(r'(\w+)="', inside), "instance", "job"}
@@ -147,7 +147,7 @@ def test_a_real_prometheus_scrapes_the_exporter_and_takes_every_expression(tmp_p
                 listener.accept(60),
                 prometheus(tmp_path, scraped[0]) as api,
             ):
-                query = f"{api}/query?query=paralet_lane_tx_packets_total"
+                query = f"{api}/query?query=paralet_device_tx_packets_total"
                 while not (metrics := get(query))["data"]["result"]:
                     time.sleep(0.2)  # the test's time limit ends it
                 (series,) = {series["metric"]["instance"] for series in metrics["data"]["result"]}

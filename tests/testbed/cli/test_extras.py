@@ -178,7 +178,7 @@ def test_the_base_watches_devices(installs: Path) -> None:
         sender.connect(receiver.listen().handle)
         assert "127.0.0.1" in paralet(base, "stat", pid).stdout
         assert json.loads(paralet(base, "stat", pid, "--json").stdout)["processes"][0]["pid"] == pid
-        assert "paralet_lane_tx_bytes_total" in paralet(base, "stat", pid, "--prometheus").stdout
+        assert "paralet_device_tx_bytes_total" in paralet(base, "stat", pid, "--prometheus").stdout
         assert "Nothing is stuck" in paralet(base, "stat", pid, "--why").stdout
         assert json.loads(paralet(base, "top", pid, "--json", "--count", 1).stdout)["events"] == []
         refused = paralet(base, "top", pid, "--picture", "a.svg")

@@ -22,14 +22,17 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from hostlib import Device, stats
-from hostlib.stats import LaneSnapshot, Member, PathClient, Survey
+from hostlib.stats import Member, PathClient, Survey
 from testbed.cli import main
-from testbed.cli.stat_prometheus import exposition
+from testbed.cli.stat_prometheus import HostCollector, exposition
 from testbed.cli.stat_tables import Picture
+from testbed.live.totals import Detail
+from testbed.provenance import commit, installed_version
 from tests.testbed.live.snapshots import device, lane
 from tests.testbed.live.snapshots import survey as look
 
@@ -146,52 +149,141 @@ def test_tables_fit_the_terminal_and_keep_the_busiest_lanes(
 # -- Prometheus ----------------------------------------------------------------------------------------------------
 
 
-def test_the_exposition_has_every_counter_of_every_lane() -> None:
-    busy = lane(3, 2**40 + 1, rtt_s=0.25, moves=7)
+def series(text: str) -> dict[str, dict[tuple[str, ...], float]]:
+    """The values of an exposition by metric, and by the values of their labels: user, NIC, peer, lane, others."""
+    order = ("uid", "device", "peer", "lane")
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            values = found.setdefault(sample.name, {})
+            names = [*(name for name in order if name in sample.labels), *sorted(sample.labels.keys() - set(order))]
+            labels = tuple(sample.labels[name] for name in names)
+            assert labels not in values, "no two time series have the same labels"
+            assert "pid" not in names
+            values[labels] = sample.value
+    return found
+
+
+NIC = ("1000", "10.0.0.1")
+
+
+def test_counters_of_lanes_are_added_up_by_nic() -> None:
+    """Devices of one NIC are one: those of another port, and of other processes."""
+    busy = lane(3, 2**40, rtt_s=0.25, min_rtt_s=0.1, moves=7)
     survey = look(
-        device(lane(0), busy, line_rate_bps=25 * 10**9),
-        device(lane(0), replace(lane(0), qpn=7), address="10.0.0.1", udp_port=40_000, guid="b"),
+        device(lane(0, 1), busy, line_rate_bps=25 * 10**9),
+        device(lane(0, 2, peer="10.0.0.3", rtt_s=0.5, min_rtt_s=0.2), udp_port=40_000, guid="b"),
     )
-    text = exposition(survey)
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    assert max(Counter((sample.name, *sorted(sample.labels.items())) for sample in samples).values()) == 1
-    labels = {
-        "uid": "1000",
-        "pid": "42",
-        "device": "10.0.0.1:4791",
-        "peer": "10.0.0.2",
-        "lane": "3",
-        "qpn": "103",
-        "port": "50003",
-        "method": "socket",
+    second = look(device(lane(0, 4), time_s=1.0), pid=43)
+    values = series(exposition(replace(survey, processes=(*survey.processes, *second.processes))))
+    assert values["paralet_device_tx_bytes_total"] == {NIC: 2**40 + 7}
+    assert values["paralet_device_moves_total"] == {NIC: 7}
+    assert {f"paralet_device_{name}_total" for name in stats.COUNTERS["lane"]} <= values.keys()
+    assert values["paralet_messages_send_bytes_total"] == {NIC: 3 * device().messages.send_bytes}
+    assert values["paralet_device_discards_total"] == {
+        (*NIC, reason): 3 * number for reason, number in asdict(device().discards).items()
     }
-    values = {sample.name: sample.value for sample in samples if sample.labels == labels}
-    counts = {name for name in LaneSnapshot.__slots__ if isinstance(getattr(busy, name), int)}
-    counts -= {"lane", "member", "qpn", "port", "unfinished", "outstanding_bytes", "waiting_since_s"}
-    assert {f"paralet_lane_{name}_total" for name in counts - {"min_rtt_s"}} <= values.keys()
-    assert values["paralet_lane_tx_bytes_total"] == 2**40 + 1
-    assert values["paralet_lane_moves_total"] == 7
-    assert values["paralet_lane_rtt_seconds"] == 0.25
-    assert values["paralet_lane_window_packets"] == 2.5
-    of_device = [sample for sample in samples if sample.labels.get("device") == "10.0.0.1:4791"]
-    assert {s.labels["reason"]: s.value for s in of_device if s.name == "paralet_device_discards_total"} == asdict(
-        device().discards
-    )
-    assert [s.value for s in of_device if s.name == "paralet_device_line_rate_bps"] == [25e9]
-    assert [s.value for s in of_device if s.name == "paralet_messages_send_bytes_total"] == [2]
+    assert values["paralet_device_line_rate_bps"] == {NIC: 25e9}
+    assert (values["paralet_device_connections"], values["paralet_device_lanes"]) == ({NIC: 9}, {NIC: 4})
+    assert values["paralet_device_rtt_seconds"] == {NIC: 0.5}
+    (ratio,) = values["paralet_device_rtt_ratio"].values()
+    assert ratio == pytest.approx(0.25 / 123e-6), "of lanes to one peer"
+    assert not [name for name in values if name.startswith(("paralet_lane_", "paralet_peer_"))]
+
+
+def test_a_nic_without_lanes_has_sums_of_zero() -> None:
+    """Prometheus misses what a series begins with."""
+    values = series(exposition(look(device())))
+    assert {values[f"paralet_device_{name}_total"][NIC] for name in stats.COUNTERS["lane"]} == {0}
+
+
+def test_peers_and_lanes_are_shown_on_request() -> None:
+    busy = lane(3, 2**40, rtt_s=0.25, moves=7)
+    survey = look(device(lane(0, 1), busy, lane(0, 2, peer="10.0.0.3")))
+    by_peer = series(exposition(survey, "peer"))
+    assert by_peer["paralet_device_tx_bytes_total"] == {NIC: 2**40 + 3}
+    assert by_peer["paralet_peer_tx_bytes_total"] == {(*NIC, "10.0.0.2"): 2**40 + 1, (*NIC, "10.0.0.3"): 2}
+    assert by_peer["paralet_peer_rtt_seconds"][*NIC, "10.0.0.2"] == 0.25
+    assert not [name for name in by_peer if name.startswith("paralet_lane_")]
+    by_lane = series(exposition(survey, "lane"))
+    assert by_peer.keys() <= by_lane.keys()
+    own = (*NIC, "10.0.0.2", "3")
+    assert {f"paralet_lane_{name}_total" for name in stats.COUNTERS["lane"]} <= by_lane.keys()
+    assert (by_lane["paralet_lane_tx_bytes_total"][own], by_lane["paralet_lane_moves_total"][own]) == (2**40, 7)
+    assert (by_lane["paralet_lane_rtt_seconds"][own], by_lane["paralet_lane_window_packets"][own]) == (0.25, 2.5)
+    assert by_lane["paralet_lane_port"][own] == 50_003
+
+
+def test_the_number_of_series_depends_on_nics_alone() -> None:
+    def number(peers: int, lanes: int, nics: int, detail: Detail = "device") -> int:
+        many = [
+            device(
+                *(lane(n, peer=f"10.1.0.{peer}") for peer in range(peers) for n in range(lanes)),
+                address=f"10.0.0.{nic}",
+            )
+            for nic in range(nics)
+        ]
+        return sum(map(len, series(exposition(look(*many), detail)).values()))
+
+    few = number(1, 1, 1)
+    assert few == number(100, 8, 1)
+    assert (one := number(2, 2, 2) - few) < 60, "of each NIC"
+    assert number(2, 2, 8) - few == 7 * one
+    assert number(100, 8, 1, "peer") - few < 100 * 25
+    assert number(100, 8, 1, "lane") - few < 100 * 25 + 800 * 25
+
+
+def test_sums_never_decrease_while_the_nic_is_used() -> None:
+    """Prometheus would take a decrease for a restart, and count what is left once more."""
+    looks = iter([
+        look(device(lane(0, 10), lane(1, 5))),
+        look(device(lane(0, 11))),  # a lane has gone
+        look(device(lane(0, 3), lane(1, 1))),  # and others have come in their places
+        look(device(lane(0, 4), guid="another"), pid=43),  # of another process
+        look(),
+        look(device(lane(0, 2))),
+    ])  # fmt: skip
+    registry = CollectorRegistry()
+    registry.register(HostCollector(lambda: next(looks), "peer"))
+    sums = []
+    for _ in range(6):
+        values = series(generate_latest(registry).decode())
+        sums.append(values.get("paralet_device_tx_bytes_total", {}).get(NIC))
+        assert values.get("paralet_peer_tx_bytes_total", {}).get((*NIC, "10.0.0.2")) == sums[-1]
+    assert sums == [15, 16, 20, 24, None, 2]
+
+
+def test_info_names_version_back_end_job_and_rank() -> None:
+    survey = look(device(lane(0), version="1.2.3", back_end="verbs"))
+    ranks = [replace(process, job="bert", rank=rank) for process in survey.processes for rank in ("0", "1")]
+    text = exposition(replace(survey, processes=tuple(ranks)))
+    (info,) = (family for family in text_string_to_metric_families(text) if family.name == "paralet_device_info")
+    for number, sample in enumerate(info.samples):
+        assert (
+            sample.labels.items()
+            >= {
+                "version": "1.2.3",
+                "back_end": "verbs",
+                "job": "bert",
+                "rank": str(number),
+                "interface": "eth0",
+                "policy": "ecmp",
+            }.items()
+        )
+    assert len(info.samples) == 2
+    (exporter,) = series(text)["paralet_exporter_info"]
+    assert set(exporter) == {installed_version(), commit()}
 
 
 def test_no_two_time_series_have_the_same_labels() -> None:
+    """Whatever processes publish: Prometheus would refuse all of them."""
     twin = device(lane(0), lane(0, 7), lane(0))
     members = (Member("eth0", "10.0.0.1", 4791), Member("eth0", "10.0.0.1", 4791))
     survey = look(twin, twin, replace(twin, guid="another", members=members), replace(twin, interface="eth1"))
     survey = replace(survey, processes=survey.processes * 2, left_out=("a sentence",))
-    text = exposition(survey)
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    assert max(Counter((sample.name, *sorted(sample.labels.items())) for sample in samples).values()) == 1
-    seen = {sample.labels["device"] for sample in samples if sample.name == "paralet_device_info"}
-    assert seen == {"10.0.0.1:4791#10.0.0.1", "10.0.0.1:4791#another"}
-    assert [sample.value for sample in samples if sample.name == "paralet_stat_left_out"] == [1]
+    values = series(exposition(survey, "lane"))
+    assert len(values["paralet_device_info"]) == 2
+    assert values["paralet_stat_left_out"] == {(): 1}
 
 
 def test_other_users_devices_name_their_user() -> None:
@@ -208,7 +300,7 @@ def test_the_exposition_has_every_counter_of_the_path_client() -> None:
     families = {family.name: family for family in text_string_to_metric_families(text)}
     for field in PathClient.__slots__[2:]:
         (sample,) = families[f"paralet_path_client_{field}"].samples
-        assert (sample.labels["device"], sample.value) == ("10.0.0.1:4791", getattr(PATH_CLIENT, field))
+        assert (sample.labels["device"], sample.value) == ("10.0.0.1", getattr(PATH_CLIENT, field))
     assert [sample.value for sample in families["paralet_path_client_connected"].samples] == [1]
     (age,) = families["paralet_path_client_state_age_seconds"].samples
     assert 0 <= age.value <= time.monotonic()
@@ -276,8 +368,8 @@ def test_prometheus_text_parses(own_device: int) -> None:
     assert done.exit_code == 0, done.output
     families = {family.name: family for family in text_string_to_metric_families(done.stdout)}
     (sample,) = families["paralet_device_info"].samples
-    assert sample.labels["pid"] == str(own_device)
     assert sample.labels["interface"] == "lo"
+    assert (sample.labels["version"], sample.labels["back_end"]) == (installed_version(), "soft")
 
 
 def test_prometheus_is_served_until_interrupted(own_device: int) -> None:
@@ -297,8 +389,8 @@ def test_prometheus_is_served_until_interrupted(own_device: int) -> None:
             for _ in range(2):  # a survey for each request
                 with urllib.request.urlopen(address[1], timeout=TIMEOUT_S) as page:
                     families = {family.name: family for family in text_string_to_metric_families(page.read().decode())}
-                pids = {sample.labels["pid"] for sample in families["paralet_device_info"].samples}
-                assert pids == {str(own_device)}
+                (sample,) = families["paralet_device_info"].samples
+                assert sample.labels["device"] == "127.0.0.1"
         finally:
             server.send_signal(signal.SIGINT)
         _, said = server.communicate(timeout=TIMEOUT_S)
@@ -356,6 +448,7 @@ def test_nothing_to_show_is_a_one_line_error(
     ("arguments", "sentence"),
     [
         (("--json", "--prometheus"), "either --json or --prometheus"),
+        (("--by", "peer"), "--by needs --prometheus or --listen"),
         (("--prometheus", "--interval", 1), "--prometheus prints once"),
         (("--listen", "127.0.0.1:9464", "--json"), "--listen serves until Ctrl-C"),
         (("--listen", "9464"), "--listen 9464: write an IPv4 address and a port, as 127.0.0.1:9464"),
