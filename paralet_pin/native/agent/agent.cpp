@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent.hpp"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "base/socket_address.hpp"
+#include "report.hpp"
+
+namespace paralet::pin {
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr Nanos kSlowWriter = 10 * kSecond;
+constexpr time_t kSlowReader = 1;  // seconds
+
+FileDescriptor listen_at(const std::string& path) {
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof at.sun_path) {
+    throw std::system_error(ENAMETOOLONG, std::generic_category(), path);
+  }
+  std::memcpy(at.sun_path, path.data(), path.size());
+  FileDescriptor made(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const mode_t mask = ::umask(0077);  // of this user alone
+  const bool bound = made.valid() && ::bind(made.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0;
+  const int why = errno;
+  ::umask(mask);
+  if (!bound || ::listen(made.get(), kBacklog) != 0) {
+    throw std::system_error(bound ? errno : why, std::generic_category(), path);
+  }
+  return made;
+}
+
+/// Of a pidfd: whether the process has ended.
+bool is_readable(const FileDescriptor& file) {
+  pollfd waited{.fd = file.get(), .events = POLLIN, .revents = 0};
+  return ::poll(&waited, 1, 0) == 1;
+}
+
+FileDescriptor open_process(pid_t pid) { return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
+
+}  // namespace
+
+Agent::Agent(AgentOptions options)
+    : options_(std::move(options)),
+      listener_(listen_at(options_.socket_path)),
+      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (!options_.path_service.service.empty()) {
+    service_.emplace(options_.path_service, [fd = wake_.get()] {
+      const std::uint64_t one = 1;
+      [[maybe_unused]] const ssize_t written = ::write(fd, &one, sizeof one);
+    });
+  }
+  if (options_.program != 0) process(options_.program);
+}
+
+Agent::~Agent() {
+  ::unlink(options_.socket_path.c_str());
+  // `paralet pin` makes a folder for each agent.
+  if (options_.program != 0) ::rmdir(std::filesystem::path(options_.socket_path).parent_path().c_str());
+}
+
+Agent::Process* Agent::process(pid_t pid) {
+  const auto found = processes_.find(pid);
+  if (found != processes_.end()) return &found->second;
+  if (processes_.size() >= kMostProcesses) return nullptr;
+  FileDescriptor handle = open_process(pid);
+  if (!handle.valid()) return nullptr;
+  return &processes_.try_emplace(pid, Process{.handle = std::move(handle), .moves = {}}).first->second;
+}
+
+void Agent::run(int signals) {
+  for (;;) {
+    std::vector<pollfd> waited{{.fd = listener_.get(), .events = POLLIN, .revents = 0},
+                               {.fd = wake_.get(), .events = POLLIN, .revents = 0},
+                               {.fd = signals, .events = POLLIN, .revents = 0}};
+    for (const auto& [pid, process] : processes_) {
+      waited.push_back({.fd = process.handle.get(), .events = POLLIN, .revents = 0});
+    }
+    for (const auto& [program, until] : arrived_) {
+      waited.push_back({.fd = program.get(), .events = POLLIN, .revents = 0});
+    }
+    const Nanos rest = std::clamp<Nanos>(deadline(now()) - now(), 0, kSecond);
+    const timespec timeout{.tv_sec = rest / kSecond, .tv_nsec = rest % kSecond};
+    ::ppoll(waited.data(), waited.size(), &timeout, nullptr);
+    if (waited[2].revents != 0) return;
+    std::uint64_t ignored = 0;
+    [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &ignored, sizeof ignored);
+    const Nanos t = now();
+    if (waited[0].revents != 0) accept();
+    serve(t);
+    if (service_) {
+      service_->take();
+      follow_plan();
+    }
+    settle(t);
+    if (t >= sampled_at_ + kSampleEvery && !flows_.all().empty()) sample(t);
+    forget_ended();
+    tell_service();
+    if (options_.program != 0 && processes_.empty()) return;
+  }
+}
+
+Nanos Agent::deadline(Nanos now) const {
+  Nanos due = flows_.all().empty() ? kNever : std::max(sampled_at_ + kSampleEvery, now);
+  for (const auto& [program, until] : arrived_) due = std::min(due, until);
+  for (const Waiting& waiting : waiting_) due = std::min(due, waiting.until);
+  // Nobody tells when the service has been away for long enough.
+  if (service_ && !waiting_.empty()) due = std::min(due, now + ServicePorts::kPatience / 4);
+  return due;
+}
+
+// -- requests -------------------------------------------------------------------------------------------------------
+
+void Agent::accept() {
+  while (arrived_.size() < std::size_t{kBacklog}) {
+    FileDescriptor program(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!program.valid()) return;
+    arrived_.emplace_back(std::move(program), now() + kSlowWriter);
+  }
+}
+
+void Agent::serve(Nanos now) {
+  // A program may be interrupted between its connect and its request.
+  std::vector<std::pair<FileDescriptor, Nanos>> later;
+  for (auto& [program, until] : std::exchange(arrived_, {})) {
+    if (is_readable(program)) {
+      serve(std::move(program));
+    } else if (now < until) {
+      later.emplace_back(std::move(program), until);
+    }
+  }
+  arrived_ = std::move(later);
+}
+
+void Agent::serve(FileDescriptor program) {
+  ucred who{};
+  socklen_t length = sizeof who;
+  if (::getsockopt(program.get(), SOL_SOCKET, SO_PEERCRED, &who, &length) != 0) return;
+  if (who.uid != ::geteuid() && who.uid != 0) return;
+  Request request;
+  if (::recv(program.get(), &request, sizeof request, MSG_DONTWAIT) != sizeof request || request.magic != kMagic)
+    return;
+  const Nanos t = now();
+  const std::string what(view(request.what));
+  Flow* flow = flows_.find(request.id);
+  if (flow != nullptr && flow->pid != who.pid) flow = nullptr;
+  switch (request.kind) {
+    case RequestKind::kAsk:
+      ask(std::move(program), request, who.pid, t);
+      return;
+    case RequestKind::kAskAgain:
+      if (flow == nullptr || !flows_.next_slot(request.id, t)) return reply(program, nullptr, false);
+      tell_service();
+      waiting_.push_back({.program = std::move(program), .flow = request.id, .until = t + request.wait});
+      return;
+    case RequestKind::kGiveBack:
+      if (flow != nullptr) flows_.end(request.id);
+      return;
+    case RequestKind::kSent:
+      if (flow != nullptr) flows_.sent(request.id, request.bytes, t);
+      return;
+    case RequestKind::kNotPinned:
+      flows_.not_pinned({.pid = who.pid,
+                         .course = {.tcp = request.tcp != 0,
+                                    .local = request.local,
+                                    .remote = request.remote,
+                                    .remote_port = request.remote_port},
+                         .what = what,
+                         .why = std::string(view(request.why))});
+      return;
+    case RequestKind::kMoves: {
+      Process* asking = process(who.pid);
+      Reply moved;
+      if (asking != nullptr && !asking->moves.empty()) {
+        moved.id = asking->moves.front().first;
+        moved.port = asking->moves.front().second;
+        asking->moves.pop_front();
+      }
+      ::send(program.get(), &moved, sizeof moved, MSG_NOSIGNAL | MSG_DONTWAIT);
+      return;
+    }
+    case RequestKind::kCheck: {
+      const timeval second{.tv_sec = kSlowReader, .tv_usec = 0};
+      ::setsockopt(program.get(), SOL_SOCKET, SO_SNDTIMEO, &second, sizeof second);
+      const std::string text = report();
+      ::send(program.get(), text.data(), text.size(), MSG_NOSIGNAL);
+      return;
+    }
+  }
+}
+
+void Agent::ask(FileDescriptor program, const Request& request, pid_t pid, Nanos now) {
+  ++asked_;
+  Course course{
+      .tcp = request.tcp != 0, .local = request.local, .remote = request.remote, .remote_port = request.remote_port};
+  const std::string what(view(request.what));
+  if (course.local == IpAddress()) course.local = local_address(course.remote).value_or(IpAddress());
+  const auto& own = options_.addresses;
+  const auto is_own = [&](const IpAddress& address) { return std::find(own.begin(), own.end(), address) != own.end(); };
+  // What leaves by other interfaces, or not at all, is none of the fabric's.
+  if (!is_own(course.local) || is_own(course.remote)) return reply(program, nullptr, false);
+  process(pid);
+  Flow* flow = flows_.begin(course, pid, what, request.bytes, now);
+  if (flow == nullptr) {
+    flows_.not_pinned({.pid = pid,
+                       .course = course,
+                       .what = what,
+                       .why = "more connections to one port than have ports of their own"});
+    return reply(program, nullptr, false);
+  }
+  tell_service();
+  waiting_.push_back({.program = std::move(program), .flow = flow->id, .until = now + request.wait});
+}
+
+void Agent::reply(const FileDescriptor& program, const Flow* flow, bool away) const {
+  Reply said;
+  said.away = static_cast<std::uint8_t>(away);
+  if (flow != nullptr) {
+    said.port = flow->port;
+    said.id = flow->id;
+    said.local = flow->course.local;
+  }
+  ::send(program.get(), &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+std::optional<IpAddress> Agent::local_address(const IpAddress& remote) const {
+  const FileDescriptor probe(::socket(family_of(remote), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const SocketAddress to(remote, 9);
+  SocketAddress from;
+  if (!probe.valid() || ::connect(probe.get(), to.get(), to.length()) != 0 ||
+      ::getsockname(probe.get(), from.get(), from.length_place()) != 0) {
+    return std::nullopt;
+  }
+  return from.address();
+}
+
+// -- answers --------------------------------------------------------------------------------------------------------
+
+bool Agent::free(const Flow& flow, std::uint16_t port) {
+  const Course& course = flow.course;
+  const auto taken = [&](const auto& other) {
+    return other.second.port == port && other.second.course == course && other.second.id != flow.id;
+  };
+  if (std::any_of(flows_.all().begin(), flows_.all().end(), taken)) return false;
+  return !course.tcp ||
+         !kernel_.has(
+             {.local = course.local, .port = port, .remote = course.remote, .remote_port = course.remote_port});
+}
+
+std::optional<std::uint16_t> Agent::answer(std::uint64_t id, Nanos now) {
+  for (;;) {
+    const Flow* flow = flows_.find(id);
+    if (flow == nullptr) return 0;
+    std::optional<std::uint16_t> port;
+    if (service_) {
+      port = service_->port(*flow);
+    } else {
+      const auto ports = options_.ports.find(flow->course.remote);
+      port = ports == options_.ports.end() || flow->slot >= ports->second.size() ? 0 : ports->second[flow->slot];
+    }
+    if (!port || *port == 0 || free(*flow, *port)) return port;
+    if (!flows_.next_slot(id, now)) return 0;
+    tell_service();
+  }
+}
+
+void Agent::settle(Nanos now) {
+  if (waiting_.empty()) return;
+  const bool service_away = service_ && service_->away(now);
+  std::vector<Waiting> still;
+  for (Waiting& waiting : waiting_) {
+    const auto port = answer(waiting.flow, now);
+    Flow* flow = flows_.find(waiting.flow);
+    const bool away = service_away && flow != nullptr && !port;
+    if (!port && flow != nullptr && !away && now < waiting.until) {
+      still.push_back(std::move(waiting));
+      continue;
+    }
+    if (port && *port != 0 && flow != nullptr) {
+      flow->port = flow->planned_port = *port;
+      ++given_;
+      reply(waiting.program, flow, false);
+      continue;
+    }
+    reply(waiting.program, nullptr, away);
+    if (flow == nullptr) continue;
+    flows_.not_pinned({.pid = flow->pid,
+                       .course = flow->course,
+                       .what = flow->what,
+                       .why = away    ? "the path service does not answer"
+                              : !port ? "its port was not known in time"
+                                      : "no port is planned for this peer"});
+    flows_.end(waiting.flow);
+  }
+  waiting_ = std::move(still);
+}
+
+void Agent::follow_plan() {
+  for (auto& [id, flow] : flows_.all()) {
+    if (flow.port == 0 || flow.announced == 0) continue;
+    const auto port = service_->port(flow);
+    if (!port || *port == 0 || *port == flow.planned_port) continue;
+    flow.planned_port = *port;
+    if (flow.declared == 0) continue;  // a socket cannot move
+    const auto owner = processes_.find(flow.pid);
+    if (owner == processes_.end() || owner->second.moves.size() >= kMostMoves) continue;
+    owner->second.moves.emplace_back(id, *port);
+    flow.port = *port;
+  }
+}
+
+void Agent::tell_service() {
+  for (const Flows::News& news : flows_.take_news()) {
+    if (!service_) continue;
+    try {
+      service_->tell(news);
+    } catch (const DeviceError&) {
+      // No thread for another client: the flow finds no answer, and keeps the kernel's port.
+    }
+  }
+}
+
+// -- what the kernel says ---------------------------------------------------------------------------------------------
+
+void Agent::sample(Nanos now) {
+  sampled_at_ = now;
+  const auto connections = kernel_.connections();
+  std::optional<std::set<std::uint16_t>> datagrams;
+  std::vector<std::pair<std::uint64_t, std::optional<std::uint64_t>>> counts;
+  for (const auto& [id, flow] : flows_.all()) {
+    if (flow.port == 0 || flow.declared != 0) continue;
+    if (flow.course.tcp) {
+      const auto found = connections.find({.local = flow.course.local,
+                                           .port = flow.port,
+                                           .remote = flow.course.remote,
+                                           .remote_port = flow.course.remote_port});
+      counts.emplace_back(id, found == connections.end() ? std::nullopt : std::optional(found->second.sent_bytes));
+    } else {
+      if (!datagrams) datagrams = kernel_.datagram_ports();
+      counts.emplace_back(id, datagrams->contains(flow.port) ? std::optional(flow.bytes) : std::nullopt);
+    }
+  }
+  for (const auto& [id, bytes] : counts) flows_.counted(id, bytes, now);
+}
+
+void Agent::forget_ended() {
+  for (auto process = processes_.begin(); process != processes_.end();) {
+    if (is_readable(process->second.handle)) {
+      flows_.left(process->first);
+      process = processes_.erase(process);
+    } else {
+      ++process;
+    }
+  }
+}
+
+std::string Agent::report() const {
+  return report_of({.job = options_.path_service.job,
+                    .asks_service = service_.has_value(),
+                    .clients = service_ ? service_->clients() : 0,
+                    .connected = service_ ? service_->connected() : 0,
+                    .asked = asked_,
+                    .given = given_},
+                   flows_);
+}
+
+}  // namespace paralet::pin

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent of a host's programs: takes their requests, asks the path service, watches their connections. One thread,
+// beside those of the path clients.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent_protocol.hpp"
+#include "base/file_descriptor.hpp"
+#include "base/interfaces.hpp"
+#include "flows.hpp"
+#include "kernel_sockets.hpp"
+#include "service_ports.hpp"
+
+namespace paralet::pin {
+
+struct AgentOptions {
+  std::string socket_path;
+  pid_t program = 0;                  ///< the agent ends with it and with all that have asked; 0: at a signal only
+  std::vector<IpAddress> addresses;   ///< of this host on the fabric
+  path_client::Options path_service;  ///< without an address: none is asked
+  std::map<IpAddress, std::vector<std::uint16_t>> ports;  ///< by peer, in place of a path service
+};
+
+class Agent {
+ public:
+  /// Listens. Throws std::system_error where it cannot.
+  explicit Agent(AgentOptions options);
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+  ~Agent();
+
+  /// Starts no thread before this call, so that the process may fork until then. Returns when the program and all
+  /// processes that have asked are gone, or after a signal.
+  void run(int signals);
+
+ private:
+  /// A program that waits for its reply.
+  struct Waiting {
+    FileDescriptor program;
+    std::uint64_t flow = 0;
+    Nanos until = 0;
+  };
+  struct Process {
+    FileDescriptor handle;  ///< pidfd
+    std::deque<std::pair<std::uint64_t, std::uint16_t>> moves;
+  };
+
+  void accept();
+  void serve(Nanos now);
+  void serve(FileDescriptor program);
+  void ask(FileDescriptor program, const Request& request, pid_t pid, Nanos now);
+  void reply(const FileDescriptor& program, const Flow* flow, bool away) const;
+  /// Whether a flow has its answer: a port, or none. Takes it to the next slot when the port is in use.
+  [[nodiscard]] std::optional<std::uint16_t> answer(std::uint64_t id, Nanos now);
+  [[nodiscard]] bool free(const Flow& flow, std::uint16_t port);
+  void settle(Nanos now);
+  void sample(Nanos now);
+  void tell_service();
+  void follow_plan();
+  [[nodiscard]] std::optional<IpAddress> local_address(const IpAddress& remote) const;
+  Process* process(pid_t pid);
+  void forget_ended();
+  [[nodiscard]] std::string report() const;
+  [[nodiscard]] Nanos deadline(Nanos now) const;
+
+  static constexpr Nanos kSampleEvery = 500 * kMillisecond;
+  static constexpr std::size_t kMostProcesses = 4096;
+  static constexpr std::size_t kMostMoves = 4096;
+
+  AgentOptions options_;
+  FileDescriptor listener_;
+  FileDescriptor wake_;
+  KernelSockets kernel_;
+  Flows flows_;
+  std::optional<ServicePorts> service_;
+  std::vector<std::pair<FileDescriptor, Nanos>> arrived_;  ///< programs that are to send a request, and until when
+  std::vector<Waiting> waiting_;
+  std::map<pid_t, Process> processes_;
+  Nanos sampled_at_ = 0;
+  std::uint64_t asked_ = 0;
+  std::uint64_t given_ = 0;
+};
+
+}  // namespace paralet::pin

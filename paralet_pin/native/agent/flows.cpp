@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "flows.hpp"
+
+#include <algorithm>
+
+namespace paralet::pin {
+
+std::optional<Slot> Flows::free_slot(const Course& course, Nanos now) {
+  auto& free_at = slots_[course];
+  const auto found = std::find_if(free_at.begin(), free_at.end(), [&](Nanos at) { return at <= now; });
+  if (found == free_at.end()) return std::nullopt;
+  *found = kNever;
+  return static_cast<Slot>(found - free_at.begin());
+}
+
+Flow* Flows::begin(const Course& course, int pid, std::string what, std::uint64_t declared, Nanos now) {
+  if (flows_.size() >= kMost) return nullptr;
+  const auto slot = free_slot(course, now);
+  if (!slot) return nullptr;
+  Flow& flow = flows_[next_id_];
+  flow = {.id = next_id_++,
+          .course = course,
+          .slot = *slot,
+          .pid = pid,
+          .what = std::move(what),
+          .declared = declared,
+          .begun = now,
+          .active_at = now};
+  announce(flow, std::max(declared, kElephant));
+  return &flow;
+}
+
+bool Flows::next_slot(std::uint64_t id, Nanos now) {
+  Flow* flow = find(id);
+  if (flow == nullptr) return false;
+  release(*flow);
+  const auto slot = free_slot(flow->course, now);
+  slots_[flow->course][flow->slot] = now + kTimeWait;
+  if (!slot) {
+    flows_.erase(id);
+    return false;
+  }
+  flow->slot = *slot;
+  flow->port = flow->planned_port = 0;
+  flow->begun = flow->active_at = now;
+  announce(*flow, std::max(flow->declared, kElephant));
+  return true;
+}
+
+void Flows::end(std::uint64_t id) {
+  const auto found = flows_.find(id);
+  if (found == flows_.end()) return;
+  Flow& flow = found->second;
+  release(flow);
+  // A connection of the kernel may outlive its socket; who gives out the port again looks for it.
+  const auto slots = slots_.find(flow.course);
+  slots->second[flow.slot] = 0;
+  const auto& free_at = slots->second;
+  if (std::all_of(free_at.begin(), free_at.end(), [](Nanos at) { return at == 0; })) slots_.erase(slots);
+  flows_.erase(found);
+}
+
+Flow* Flows::find(std::uint64_t id) {
+  const auto found = flows_.find(id);
+  return found == flows_.end() ? nullptr : &found->second;
+}
+
+void Flows::counted(std::uint64_t id, std::optional<std::uint64_t> sent_bytes, Nanos now) {
+  Flow* flow = find(id);
+  if (flow == nullptr) return;
+  if (!sent_bytes) {
+    if (now >= flow->begun + kAbsent) end(id);
+    return;
+  }
+  if (*sent_bytes > flow->bytes) sent(id, *sent_bytes - flow->bytes, now);
+  if (flow->announced != 0 && flow->declared == 0 && now >= flow->active_at + kIdle) release(*flow);
+}
+
+void Flows::sent(std::uint64_t id, std::uint64_t bytes, Nanos now) {
+  Flow* flow = find(id);
+  if (flow == nullptr) return;
+  flow->bytes += bytes;
+  flow->active_at = now;
+  if (flow->announced == 0) {
+    announce(*flow, std::max(bytes, kElephant));
+  } else if (flow->bytes >= 2 * flow->announced) {
+    announce(*flow, flow->bytes);
+  }
+}
+
+void Flows::left(int pid) {
+  std::vector<std::uint64_t> gone;
+  for (const auto& [id, flow] : flows_) {
+    if (flow.pid == pid) gone.push_back(id);
+  }
+  for (const std::uint64_t id : gone) end(id);
+}
+
+void Flows::not_pinned(NotPinned flow) {
+  if (not_pinned_.size() == kMostNotPinned) not_pinned_.pop_front();
+  not_pinned_.push_back(std::move(flow));
+}
+
+void Flows::announce(Flow& flow, std::uint64_t bytes) {
+  flow.announced = bytes;
+  news_.push_back({.kind = News::Kind::kAnnounce, .flow = flow});
+}
+
+void Flows::release(Flow& flow) {
+  if (flow.announced == 0) return;
+  flow.announced = 0;
+  news_.push_back({.kind = News::Kind::kRelease, .flow = flow});
+}
+
+}  // namespace paralet::pin

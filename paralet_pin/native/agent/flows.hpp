@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flows of a host's programs that have asked for a port, and which of them are elephants. No I/O: requests, what
+// the kernel counts and the time in; announcements and releases out.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/ip_address.hpp"
+
+namespace paralet::pin {
+
+/// Where flows go that switches can tell apart by their source port alone.
+struct Course {
+  bool tcp = true;
+  IpAddress local;
+  IpAddress remote;
+  std::uint16_t remote_port = 0;
+  auto operator<=>(const Course&) const = default;  // NOLINT(modernize-use-nullptr): of what the compiler writes
+};
+
+/// A flow's number among those of its course. The path service has a client for each (`service_ports`), so that several
+/// connections between two hosts get paths of their own.
+using Slot = unsigned;
+inline constexpr Slot kSlots = 16;
+
+struct Flow {
+  std::uint64_t id = 0;
+  Course course;
+  Slot slot = 0;
+  int pid = 0;
+  std::string what;
+  std::uint16_t port = 0;          ///< that the program has, 0: it still waits
+  std::uint16_t planned_port = 0;  ///< of the plan as it is now
+  std::uint64_t declared = 0;      ///< bytes that the program has declared: nobody counts those of a queue pair
+  std::uint64_t bytes = 0;         ///< sent so far
+  std::uint64_t announced = 0;     ///< bytes of the open elephant, 0: none is open
+  Nanos begun = 0;
+  Nanos active_at = 0;  ///< when bytes moved last
+};
+
+struct NotPinned {
+  int pid = 0;
+  Course course;
+  std::string what;
+  std::string why;
+};
+
+class Flows {
+ public:
+  static constexpr std::size_t kMost = 65536;
+  static constexpr std::size_t kMostNotPinned = 256;    ///< the newest ones are kept
+  static constexpr std::uint64_t kElephant = 1U << 20;  ///< bytes that are announced before any is counted
+  static constexpr Nanos kIdle = 5 * kSecond;           ///< without a byte, after which an elephant is released
+  static constexpr Nanos kAbsent = 2 * kSecond;         ///< without a socket, after which a flow has ended
+  static constexpr Nanos kTimeWait = 60 * kSecond;      ///< for which the kernel keeps a connection that has ended
+
+  /// What the path service has to be told of a flow.
+  struct News {
+    enum class Kind : std::uint8_t { kAnnounce, kRelease };
+    Kind kind = Kind::kAnnounce;
+    Flow flow;
+  };
+
+  /// A flow begins, in the first slot of its course that is free. nullptr where none is, or there are kMost flows.
+  Flow* begin(const Course& course, int pid, std::string what, std::uint64_t declared, Nanos now);
+  /// The port of a flow's slot is not free: it goes on to the next slot. False where none is left; the flow then ends.
+  bool next_slot(std::uint64_t id, Nanos now);
+  void end(std::uint64_t id);
+  Flow* find(std::uint64_t id);
+  [[nodiscard]] const std::map<std::uint64_t, Flow>& all() const { return flows_; }
+  std::map<std::uint64_t, Flow>& all() { return flows_; }
+
+  /// `sent` bytes in all were counted of a flow; nothing: its socket is gone.
+  void counted(std::uint64_t id, std::optional<std::uint64_t> sent, Nanos now);
+  /// Bytes of a flow that the program has counted itself.
+  void sent(std::uint64_t id, std::uint64_t bytes, Nanos now);
+  /// The process has ended, and its flows with it.
+  void left(int pid);
+
+  void not_pinned(NotPinned flow);
+  [[nodiscard]] const std::deque<NotPinned>& not_pinned() const { return not_pinned_; }
+
+  /// Everything since the last call, in order.
+  std::vector<News> take_news() { return std::exchange(news_, {}); }
+
+ private:
+  std::optional<Slot> free_slot(const Course& course, Nanos now);
+  void announce(Flow& flow, std::uint64_t bytes);
+  void release(Flow& flow);
+
+  std::map<std::uint64_t, Flow> flows_;
+  /// When each slot of a course is free again; kNever while a flow has it.
+  std::map<Course, std::array<Nanos, kSlots>> slots_;
+  std::deque<NotPinned> not_pinned_;
+  std::vector<News> news_;
+  std::uint64_t next_id_ = 1;
+};
+
+}  // namespace paralet::pin

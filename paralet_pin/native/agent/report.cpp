@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "base/ip_address.hpp"
+#include "base/printable.hpp"
+
+namespace paralet::pin {
+namespace {
+
+nlohmann::json of_course(const Course& course) {
+  return {{"protocol", course.tcp ? "tcp" : "udp"},
+          {"local", format_address(course.local)},
+          {"remote", format_address(course.remote)},
+          {"remote_port", course.remote_port}};
+}
+
+}  // namespace
+
+std::string report_of(const AgentState& state, const Flows& flows) {
+  nlohmann::json pinned = nlohmann::json::array();
+  for (const auto& [id, flow] : flows.all()) {
+    if (flow.port == 0) continue;
+    nlohmann::json entry = of_course(flow.course);
+    entry.update({{"pid", flow.pid},
+                  {"what", printable(flow.what)},
+                  {"port", flow.port},
+                  {"planned_port", flow.planned_port},
+                  {"bytes", flow.bytes},
+                  {"elephant", flow.announced != 0}});
+    pinned.push_back(std::move(entry));
+  }
+  nlohmann::json others = nlohmann::json::array();
+  for (const NotPinned& flow : flows.not_pinned()) {
+    nlohmann::json entry = of_course(flow.course);
+    entry.update({{"pid", flow.pid}, {"what", printable(flow.what)}, {"why", printable(flow.why)}});
+    others.push_back(std::move(entry));
+  }
+  return nlohmann::json{
+      {"format", "paralet-pin-1"}, {"job", printable(state.job)},  {"path_service", state.asks_service},
+      {"clients", state.clients},  {"connected", state.connected}, {"asked", state.asked},
+      {"given", state.given},      {"pinned", std::move(pinned)},  {"not_pinned", std::move(others)}}
+      .dump();
+}
+
+}  // namespace paralet::pin

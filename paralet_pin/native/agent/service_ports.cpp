@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service_ports.hpp"
+
+#include "base/random.hpp"
+
+namespace paralet::pin {
+namespace {
+
+/// Where a client receives. Nothing does here: planned ports of connections have no acknowledgements to plan.
+constexpr std::uint16_t kNowhere = 1;
+
+PeerName peer_of(const Flow& flow) { return {flow.course.remote, flow.course.remote_port}; }
+
+}  // namespace
+
+ServicePorts::Client& ServicePorts::client(const Flow& flow) {
+  Client& client = clients_[key(flow)];
+  if (!client.client) {
+    const std::uint64_t instance = (std::uint64_t{random_u32()} << 32) | random_u32();
+    client.client.emplace(options_,
+                          path_client::Hello{.token = options_.token,
+                                             .device = {flow.course.local, kNowhere},
+                                             .instance = instance,
+                                             .lanes = flow.slot + 1,
+                                             .tcp = flow.course.tcp},
+                          client.mailbox, wake_);
+  }
+  return client;
+}
+
+void ServicePorts::tell(const Flows::News& news) {
+  // A full queue loses an event: the flow then has no port, or an elephant stays open until the client ends.
+  if (news.kind == Flows::News::Kind::kAnnounce) {
+    static_cast<void>(client(news.flow).mailbox.post(
+        path_client::Announce{.id = news.flow.id, .peer = peer_of(news.flow), .bytes = news.flow.announced}));
+  } else if (const auto found = clients_.find(key(news.flow)); found != clients_.end()) {
+    static_cast<void>(found->second.mailbox.post(path_client::Release{.id = news.flow.id}));
+  }
+}
+
+void ServicePorts::take() {
+  for (auto& [key, client] : clients_) {
+    if (!client.mailbox.has_update()) continue;
+    if (auto fresh = client.mailbox.take_update()) client.now = std::move(fresh);
+  }
+}
+
+std::optional<std::uint16_t> ServicePorts::port(const Flow& flow) const {
+  const auto found = clients_.find(key(flow));
+  if (found == clients_.end() || found->second.now == nullptr) return std::nullopt;
+  const auto paths = found->second.now->peers.find(peer_of(flow));
+  if (paths == found->second.now->peers.end() || paths->second.answers != flow.id) return std::nullopt;
+  const auto& ports = paths->second.ports;
+  return flow.slot < ports.size() ? ports[flow.slot] : std::uint16_t{0};
+}
+
+bool ServicePorts::away(Nanos now) const {
+  bool tried = false;
+  for (const auto& [key, client] : clients_) {
+    if (!client.client) continue;
+    const auto counters = client.client->counters();
+    if (counters.connected) return false;
+    tried = tried || now >= counters.since + kPatience;
+  }
+  return tried;
+}
+
+std::size_t ServicePorts::connected() const {
+  std::size_t count = 0;
+  for (const auto& [key, client] : clients_) count += client.client && client.client->counters().connected ? 1 : 0;
+  return count;
+}
+
+}  // namespace paralet::pin

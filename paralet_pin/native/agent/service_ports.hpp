@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ports that the path service plans for flows. A client of it has one path, or with measured paths one set of
+// paths, towards a peer and port. So each slot is a client of its own: slot k says that it has k + 1 lanes, and takes
+// the port of its last lane, which no other slot takes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+
+#include "flows.hpp"
+#include "path_client/client.hpp"
+#include "path_client/mailbox.hpp"
+
+namespace paralet::pin {
+
+class ServicePorts {
+ public:
+  static constexpr Nanos kPatience = 100 * kMillisecond;
+
+  /// `wake` is called from any thread when there may be something new.
+  ServicePorts(path_client::Options options, std::function<void()> wake)
+      : options_(std::move(options)), wake_(std::move(wake)) {}
+
+  /// Throws DeviceError when the process may start no more threads.
+  void tell(const Flows::News& news);
+  /// Takes the newest assignments.
+  void take();
+
+  /// What the service says of a flow that was announced: nothing yet, no port (0), or a port.
+  [[nodiscard]] std::optional<std::uint16_t> port(const Flow& flow) const;
+  /// Whether no client is connected, and one of them has tried in vain for `kPatience`.
+  [[nodiscard]] bool away(Nanos now) const;
+  [[nodiscard]] std::size_t clients() const { return clients_.size(); }
+  [[nodiscard]] std::size_t connected() const;
+
+ private:
+  struct Client {
+    path_client::Mailbox mailbox;
+    std::shared_ptr<const path_client::Assignments> now;
+    std::optional<path_client::Client> client;  ///< last, so that it is destroyed first
+  };
+  using Key = std::tuple<bool, IpAddress, Slot>;
+
+  [[nodiscard]] static Key key(const Flow& flow) { return {flow.course.tcp, flow.course.local, flow.slot}; }
+  Client& client(const Flow& flow);
+
+  path_client::Options options_;
+  std::function<void()> wake_;
+  std::map<Key, Client> clients_;
+};
+
+}  // namespace paralet::pin

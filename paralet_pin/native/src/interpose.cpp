@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of the C library that programs call through this library (LD_PRELOAD).
+#include <dlfcn.h>
+#include <sys/socket.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "agent_link.hpp"
+#include "networks.hpp"
+#include "sockets.hpp"
+
+namespace paralet::pin {
+namespace {
+
+constexpr Nanos kDefaultWait = 200 * kMillisecond;
+constexpr Nanos kLongestWait = 60 * kSecond;
+
+template <typename Function>
+Function* next(const char* name, Function* /*its type*/) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+struct Functions {
+  decltype(&::connect) connect = next("connect", &::connect);
+  decltype(&::bind) bind = next("bind", &::bind);
+  decltype(&::listen) listen = next("listen", &::listen);
+  decltype(&::getsockname) getsockname = next("getsockname", &::getsockname);
+  decltype(&::socket) socket = next("socket", &::socket);
+  decltype(&::sendto) sendto = next("sendto", &::sendto);
+  decltype(&::sendmsg) sendmsg = next("sendmsg", &::sendmsg);
+  decltype(&::sendmmsg) sendmmsg = next("sendmmsg", &::sendmmsg);
+};
+
+const Functions& real() {
+  static const Functions functions;
+  return functions;
+}
+
+std::string_view variable(const char* name) {
+  const char* value = ::getenv(name);
+  return value == nullptr ? std::string_view{} : std::string_view{value};
+}
+
+/// Whole microseconds, as `paralet pin` writes them.
+Nanos wait_time() {
+  const std::string_view text = variable("PARALET_PIN_WAIT_US");
+  Nanos microseconds = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), microseconds);
+  if (read.ec != std::errc() || microseconds < 0) return kDefaultWait;
+  return microseconds > kLongestWait / kMicrosecond ? kLongestWait : microseconds * kMicrosecond;
+}
+
+/// Those of the program; nullptr where nothing is pinned.
+Sockets* sockets() {
+  alignas(Sockets) static std::byte room[sizeof(Sockets)];  // never destroyed: calls come until the process is gone
+  static Sockets* const made = [&]() -> Sockets* {
+    const AgentLink agent;
+    if (!agent.on()) return nullptr;
+    return ::new (room) Sockets(agent, Networks(variable("PARALET_PIN_NETWORKS")),
+                                {.bind = real().bind, .getsockname = real().getsockname}, wait_time());
+  }();
+  return made;
+}
+
+/// Before main, while the program has one thread.
+[[gnu::constructor]] void prepare() {
+  real();
+  sockets();
+}
+
+}  // namespace
+}  // namespace paralet::pin
+
+namespace pin = paralet::pin;
+
+#define PARALET_EXPORT extern "C" [[gnu::visibility("default")]]
+
+PARALET_EXPORT int connect(int fd, const sockaddr* to, socklen_t length) {
+  if (auto* sockets = pin::sockets()) sockets->connecting(fd, to, length);
+  return pin::real().connect(fd, to, length);
+}
+
+PARALET_EXPORT int bind(int fd, const sockaddr* to, socklen_t length) noexcept {
+  auto* sockets = pin::sockets();
+  return sockets == nullptr ? pin::real().bind(fd, to, length) : sockets->bind(fd, to, length);
+}
+
+PARALET_EXPORT int listen(int fd, int backlog) noexcept {
+  if (auto* sockets = pin::sockets()) sockets->settle(fd);
+  return pin::real().listen(fd, backlog);
+}
+
+PARALET_EXPORT int getsockname(int fd, sockaddr* name, socklen_t* length) noexcept {
+  if (auto* sockets = pin::sockets()) sockets->settle(fd);
+  return pin::real().getsockname(fd, name, length);
+}
+
+PARALET_EXPORT int socket(int domain, int type, int protocol) noexcept {
+  const int fd = pin::real().socket(domain, type, protocol);
+  if (auto* sockets = pin::sockets()) sockets->made(fd, domain, type);
+  return fd;
+}
+
+PARALET_EXPORT ssize_t sendto(int fd, const void* data, size_t size, int flags, const sockaddr* to, socklen_t length) {
+  if (auto* sockets = pin::sockets()) sockets->sending(fd, to, length);
+  return pin::real().sendto(fd, data, size, flags, to, length);
+}
+
+PARALET_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  if (auto* sockets = pin::sockets(); sockets != nullptr && message != nullptr) {
+    sockets->sending(fd, static_cast<const sockaddr*>(message->msg_name), message->msg_namelen);
+  }
+  return pin::real().sendmsg(fd, message, flags);
+}
+
+PARALET_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
+  if (auto* sockets = pin::sockets(); sockets != nullptr && messages != nullptr && count > 0) {
+    sockets->sending(fd, static_cast<const sockaddr*>(messages->msg_hdr.msg_name), messages->msg_hdr.msg_namelen);
+  }
+  return pin::real().sendmmsg(fd, messages, count, flags);
+}
