@@ -17,6 +17,7 @@ COMMANDS = {
     "nccl": "Run the real NCCL over the plugin and over its own sockets, on a GPU or without one.",
     "papers": "Print the numbers of PAPER and ours, with the ratio ours / paper and a verdict.",
     "path-service": "Plan paths for hosts that announce elephants, and inspect a running path service.",
+    "pin": "Run PROGRAM with planned source ports for its connections, or show which connections have them.",
     "plan": "Find the best strategy of a training job on every fabric and at every scale of the file JOB.",
     "plugin": "Show where the NCCL net plugin is, what it exports and how to load it.",
     "predict": "Print the path from host SRC to host DST of a RoCEv2 flow with UDP source port PORT.",

@@ -111,7 +111,7 @@ NEEDS = {
     ("sweep", DEMO): ("models", "paralet sweep"),
     ("top", "--json", "--count", "1", "--topology", DEMO): ("models", "the load of links"),
 }
-IN_THE_BASE = {"capture", "doctor", "exec", "inspect", "link", "nccl", "plugin", "probe", "stat"}
+IN_THE_BASE = {"capture", "doctor", "exec", "inspect", "link", "nccl", "pin", "plugin", "probe", "stat"}
 
 
 def test_every_command_is_in_the_base_or_needs_an_extra() -> None:

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent says of the connections of its programs, and the agent of a process."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import msgspec
+
+from paralet_pin.launch import AGENT
+
+_CHECK = 6  # RequestKind::kCheck of native/src/agent_protocol.hpp
+_MAGIC = 0x70696E01
+_REQUEST_BYTES = 160
+_TIMEOUT_S = 5.0
+_MOST_BYTES = 1 << 26
+_ENVIRON_BYTES = 1 << 21
+
+
+class CheckError(Exception):
+    """There is no answer. The message is one sentence."""
+
+
+class Course(msgspec.Struct, kw_only=True):
+    """Between which sockets a flow goes, but for its source port."""
+
+    pid: int
+    what: str
+    protocol: str
+    local: str
+    remote: str
+    remote_port: int
+
+
+class Pinned(Course, kw_only=True):
+    """A flow that has a planned port. Bytes are those that the receiver has acknowledged."""
+
+    port: int
+    planned_port: int
+    """Of the plan as it is now. A socket keeps the port that it has."""
+    bytes: int
+    elephant: bool
+    """Whether the path service counts it now."""
+
+
+class NotPinned(Course, kw_only=True):
+    """A flow with a port of the kernel's or of the program's, and why."""
+
+    why: str
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """All flows of an agent's programs."""
+
+    format: str
+    job: str
+    path_service: bool
+    clients: int
+    connected: int
+    asked: int
+    given: int
+    pinned: list[Pinned]
+    not_pinned: list[NotPinned]
+
+    def of(self, pids: set[int]) -> Report:
+        """The flows of these processes."""
+        return msgspec.structs.replace(
+            self,
+            pinned=[flow for flow in self.pinned if flow.pid in pids],
+            not_pinned=[flow for flow in self.not_pinned if flow.pid in pids],
+        )
+
+
+def agent_of(pid: int) -> Path:
+    """The socket of a process's agent, as its environment names it. Raises CheckError."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            variables = file.read(_ENVIRON_BYTES).split(b"\0")
+    except FileNotFoundError:
+        raise CheckError(f"there is no process {pid}") from None
+    except OSError as error:
+        raise CheckError(f"the environment of process {pid} cannot be read: {error.strerror}") from None
+    prefix = f"{AGENT}=".encode()
+    found = next((entry.removeprefix(prefix) for entry in variables if entry.startswith(prefix)), b"")
+    if not found:
+        raise CheckError(f"process {pid} was not started by `paralet pin`")
+    return Path(os.fsdecode(found))
+
+
+def ask(agent: Path) -> Report:
+    """What the agent at this socket says. Raises CheckError."""
+    request = (_MAGIC.to_bytes(4, "little") + bytes([_CHECK])).ljust(_REQUEST_BYTES, b"\0")
+    answer = bytearray()
+    try:
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(_TIMEOUT_S)
+            asking.connect(str(agent))
+            asking.sendall(request)
+            while (more := asking.recv(1 << 16)) and len(answer) < _MOST_BYTES:
+                answer += more
+    except OSError as error:
+        raise CheckError(f"the agent at {agent} does not answer: {error.strerror or error}") from None
+    try:
+        return msgspec.json.decode(answer, type=Report)
+    except msgspec.MsgspecError:
+        raise CheckError(f"the agent at {agent} is of another version of paralet") from None
+
+
+def children_of(pid: int) -> set[int]:
+    """A process and all that descend from it."""
+    parents: dict[int, int] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                with open(f"/proc/{entry.name}/stat", "rb") as file:
+                    parents[int(entry.name)] = int(file.read(4096).rpartition(b")")[2].split()[1])
+            except (OSError, IndexError, ValueError):
+                continue
+    found, size = {pid}, 0
+    while len(found) > size:
+        size = len(found)
+        found |= {child for child, parent in parents.items() if parent in found}
+    return found

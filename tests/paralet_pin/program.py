@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program of somebody else's, for the tests of `paralet pin`: connects to a server as it is told, and prints how.
+
+Runs as a process of its own: `program.py WHAT ADDRESS PORT [ARGUMENTS]`. Prints JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+Where = tuple[str, int]
+
+
+def connected(where: Where, kind: int = socket.SOCK_STREAM) -> socket.socket:
+    made = socket.socket(type=kind)
+    made.connect(where)
+    return made
+
+
+def several(where: Where, count: str = "3") -> object:
+    kept = [connected(where) for _ in range(int(count))]
+    return [own.getsockname()[1] for own in kept]
+
+
+def threads(where: Where, count: str = "3") -> object:
+    kept: list[socket.socket] = []
+    running = [threading.Thread(target=lambda: kept.append(connected(where))) for _ in range(int(count))]
+    for one in running:
+        one.start()
+    for one in running:
+        one.join()
+    return sorted(own.getsockname()[1] for own in kept)
+
+
+def family(where: Where) -> object:
+    """A forked child, a program that it starts, and this process, each with one connection at the same time."""
+    first = connected(where)
+    out, into = os.pipe()
+    child = os.fork()
+    if child == 0:
+        own = connected(where)
+        os.close(out)
+        words = [sys.executable, __file__, "several", where[0], str(where[1]), "1"]
+        ran = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+        os.write(into, json.dumps([own.getsockname()[1], *json.loads(ran.stdout)]).encode())
+        os._exit(0)
+    os.close(into)
+    ports = json.loads(os.read(out, 4096))
+    os.waitpid(child, 0)
+    return [first.getsockname()[1], *ports]
+
+
+def closes_all(where: Where) -> object:
+    """Closes all descriptors that it does not know, as daemons do."""
+    first = connected(where)
+    os.closerange(first.fileno() + 1, 4096)
+    second = connected(where)
+    return [own.getsockname()[1] for own in (first, second)]
+
+
+def own_children(_: Where) -> object:
+    """How many children and threads a program finds that it has not started."""
+    try:
+        os.waitpid(-1, os.WNOHANG)
+        children = 1
+    except ChildProcessError:
+        children = 0
+    return [children, len(os.listdir("/proc/self/task")) - 1, sorted(map(int, os.listdir("/proc/self/fd")))[:4]]
+
+
+def datagrams(where: Where) -> object:
+    unconnected = socket.socket(type=socket.SOCK_DGRAM)
+    unconnected.sendto(b"x", where)
+    unconnected.sendto(b"y", where)
+    with_message = socket.socket(type=socket.SOCK_DGRAM)
+    with_message.sendmsg([b"z"], [], 0, where)
+    kept = [unconnected, with_message, connected(where, socket.SOCK_DGRAM)]
+    return [own.getsockname()[1] for own in kept]
+
+
+def binds(where: Where) -> object:
+    """Ports of a socket that binds its address alone, of one that then asks for its port, and of one with a port."""
+    address, asks, own = (socket.socket() for _ in range(3))
+    address.bind(("127.0.0.1", 0))
+    asks.bind(("127.0.0.1", 0))
+    before = asks.getsockname()[1]
+    own.bind(("127.0.0.1", 0))
+    own.getsockname()
+    for each in (address, asks, own):
+        each.connect(where)
+    return {"address": address.getsockname()[1], "before": before, "asks": asks.getsockname()[1]}
+
+
+def listens(_: Where) -> object:
+    """Whether a server that binds its address alone can be reached by the port that it has then."""
+    server = socket.socket()
+    server.bind(("127.0.0.1", 0))
+    server.listen()
+    port = server.getsockname()[1]
+    connected(("127.0.0.1", port)).close()
+    return port > 0
+
+
+def checked(where: Where) -> object:
+    """What `paralet pin --check` says of this program."""
+    kept = [connected(where) for _ in range(2)]
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    bound.getsockname()
+    bound.connect(where)
+    words = [sys.executable, "-m", "testbed", "pin", "--check", str(os.getpid()), "--json"]
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    said = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    return {"ports": [own.getsockname()[1] for own in kept], "said": json.loads(said.stdout)}
+
+
+PROGRAMS: dict[str, Callable[..., object]] = {
+    each.__name__: each
+    for each in (several, threads, family, closes_all, own_children, datagrams, binds, listens, checked)
+}
+
+if __name__ == "__main__":
+    what, address, port, *arguments = sys.argv[1:]
+    print(json.dumps(PROGRAMS[what]((address, int(port)), *arguments)))

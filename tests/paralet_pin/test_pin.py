@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs under `paralet pin`, with the agent and its ports as they ship, over loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("program.py")
+SERVER = "127.0.0.2"
+PORTS_OF_KERNEL = range(32768, 61000)
+
+
+@dataclass
+class Scene:
+    """Servers for connections and datagrams at one port, and the ports that are planned towards them."""
+
+    port: int
+    planned: list[int]
+    environment: dict[str, str]
+
+    def start(self, *words: str, options: tuple[str, ...] = (), **variables: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "testbed", "pin", "--networks", "127.0.0.0/8", *options, "--", *words]
+        return subprocess.Popen(
+            command,
+            env=self.environment | variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *words: str, **variables: str) -> tuple[int, str, str]:
+        process = self.start(*words, **variables)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    def said(self, what: str, *arguments: str, **variables: str) -> object:
+        """What the program prints, which succeeds without a word on standard error."""
+        words = [sys.executable, str(PROGRAM), what, SERVER, str(self.port), *arguments]
+        status, out, err = self.run(*words, **variables)
+        assert (status, err) == (0, "")
+        return json.loads(out)
+
+    @property
+    def folders(self) -> list[str]:
+        return os.listdir(self.environment["TMPDIR"])
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    """The agent takes its ports from PARALET_PORTS."""
+    with socket.socket() as server, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+        server.bind((SERVER, 0))
+        server.listen(128)
+        port = server.getsockname()[1]
+        datagrams.bind((SERVER, port))
+        planned = random.sample(range(61001, 65536), 6)
+        folder = Path("/tmp") / f"pin-{os.getpid()}-{port}"  # the path of a socket is short
+        folder.mkdir()
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("PARALET_", "SLURM_"))},
+            "PARALET_ADDRESSES": "127.0.0.1",
+            "PARALET_PORTS": f"{SERVER}=" + ",".join(map(str, planned)),
+            "TMPDIR": str(folder),
+            "XDG_RUNTIME_DIR": "",
+            "PYTHONPATH": str(PROGRAM.parents[2]),
+        }
+        yield Scene(port, planned, environment)
+        deadline = time.monotonic() + 30
+        while os.listdir(folder) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        folder.rmdir()  # fails if an agent has outlived its program
+
+
+def test_connections_get_planned_ports_in_turn_and_the_kernels_beyond_them(scene: Scene) -> None:
+    ports = scene.said("several", "8")
+    assert isinstance(ports, list)
+    assert ports[:6] == scene.planned
+    assert not {*ports[6:]} & {*scene.planned}
+
+
+def test_threads(scene: Scene) -> None:
+    assert scene.said("threads", "6") == sorted(scene.planned)
+
+
+def test_forked_children_and_programs_that_they_start(scene: Scene) -> None:
+    assert scene.said("family") == scene.planned[:3]
+
+
+def test_a_program_may_close_all_descriptors(scene: Scene) -> None:
+    assert scene.said("closes_all") == scene.planned[:2]
+
+
+def test_a_program_finds_no_child_no_thread_and_no_descriptor_of_ours(scene: Scene) -> None:
+    assert scene.said("own_children") == [0, 0, [0, 1, 2, 3]]  # 3 reads the folder
+
+
+def test_datagrams_unconnected_and_connected(scene: Scene) -> None:
+    assert scene.said("datagrams") == scene.planned[:3]
+
+
+def test_what_a_program_binds(scene: Scene) -> None:
+    ports = scene.said("binds")
+    assert isinstance(ports, dict)
+    assert ports["address"] == scene.planned[0]
+    assert ports["before"] == ports["asks"] != 0
+
+
+def test_a_server_that_binds_its_address_alone(scene: Scene) -> None:
+    assert scene.said("listens") is True
+
+
+def test_check_says_which_connections_have_planned_ports_and_why_others_have_none(scene: Scene) -> None:
+    checked = scene.said("checked", PARALET_JOB="bert")
+    assert isinstance(checked, dict)
+    said = checked["said"]
+    assert (said["job"], said["asked"], said["given"]) == ("bert", 2, 2)
+    assert [flow["port"] for flow in said["pinned"]] == checked["ports"] == scene.planned[:2]
+    assert {(flow["remote"], flow["remote_port"]) for flow in said["pinned"]} == {(SERVER, scene.port)}
+    (other,) = said["not_pinned"]
+    assert other["why"] == "the program has bound its source port"
+
+
+def test_status_output_and_signals_are_the_programs(scene: Scene) -> None:
+    assert scene.run("sh", "-c", "echo out; echo err >&2; exit 7") == (7, "out\n", "err\n")
+    process = scene.start("sh", "-c", "echo ready; exec sleep 60")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    assert len(scene.folders) == 1
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_without_a_path_service_one_sentence_and_the_kernels_ports(scene: Scene) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        token = Path(scene.environment["TMPDIR"]) / "token"
+        token.write_text("0123456789abcdef0123456789abcdef")
+        token.chmod(0o600)
+        service = {
+            "PARALET_PORTS": "",
+            "PARALET_PATH_SERVICE": f"127.0.0.1:{nobody.getsockname()[1]}",
+            "PARALET_PATH_SERVICE_TOKEN_FILE": str(token),
+        }
+        words = [sys.executable, str(PROGRAM), "several", SERVER, str(scene.port)]
+        status, out, err = scene.run(*words, **service)
+        token.unlink()
+    assert status == 0
+    assert all(port in PORTS_OF_KERNEL for port in json.loads(out))
+    assert (
+        err == "paralet pin: the path service does not answer, so connections keep the ports that the kernel chooses\n"
+    )
+
+
+def test_without_its_agent_a_program_runs_and_says_so_once(scene: Scene) -> None:
+    words = [sys.executable, str(PROGRAM), "several", SERVER, str(scene.port)]
+    status, out, err = scene.run("env", "PARALET_PIN_AGENT=/nowhere/agent", *words)
+    assert status == 0
+    assert all(port in PORTS_OF_KERNEL for port in json.loads(out))
+    assert err == "paralet pin: the agent does not answer, so connections keep the ports that the kernel chooses\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "said"),
+    [
+        (["no-such-program"], {}, "there is no program no-such-program"),
+        (["true"], {"PARALET_PORTS": ""}, "PARALET_PATH_SERVICE"),
+        (["true"], {"PARALET_POLICY": "ecmp"}, "PARALET_POLICY has to be controller or pinned"),
+        (["true"], {"PARALET_PORTS": "x"}, "PARALET_PORTS"),
+    ],
+)
+def test_what_cannot_be_started(scene: Scene, words: list[str], variables: dict[str, str], said: str) -> None:
+    status, out, err = scene.run(*words, **variables)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+def test_check_of_a_process_that_is_not_ours(scene: Scene) -> None:
+    command = [sys.executable, "-m", "testbed", "pin", "--check", str(os.getpid())]
+    ran = subprocess.run(command, env=scene.environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert f"process {os.getpid()} was not started by `paralet pin`" in ran.stderr
