@@ -60,6 +60,10 @@ class MeasuredFabric:
         way = self._ports.get(answered) if self._ports else PortRef(node, 0)
         return way if way in self._ways(src, dst) else None
 
+    def ways(self, src: int, dst: int) -> Iterable[Way]:
+        """All ways of two NICs, whether ports take them or not, in the order of `paths`."""
+        return self._ways(src, dst)
+
     def links(self, src: int, dst: int, way: Way) -> Links:
         """The links of a way. Raises KeyError for one that these NICs do not have."""
         return self._ways(src, dst)[way]

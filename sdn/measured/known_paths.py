@@ -2,6 +2,7 @@
 """A plan over the paths that are known for each commodity, on any fabric, which grows as probes find more."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -24,7 +25,8 @@ class KnownPaths(Generic[Name, Link]):
 
     def __init__(self, rates: Mapping[Link, float]) -> None:
         self._number = {link: number for number, link in enumerate(rates)}
-        self._plan = _planners.ListedPaths(np.array(list(rates.values()), dtype=np.float64))
+        self._rates = np.array(list(rates.values()), dtype=np.float64)
+        self._plan = _planners.ListedPaths(self._rates)
         self._placed: dict[Name, int] = {}
         self._owner: dict[int, Name] = {}
         self._known: dict[Name, list[tuple[Link, ...]]] = {}
@@ -80,6 +82,19 @@ class KnownPaths(Generic[Name, Link]):
         self._take(name)
         del self._known[name], self._demand[name]
         return self._improved(most_moves)
+
+    def copied(self) -> "KnownPaths[Name, Link]":
+        """A plan of its own, with the same commodities on the same paths."""
+        made = copy(self)
+        made._plan = _planners.ListedPaths(self._rates)
+        made._placed, made._owner = {}, {}
+        made._known = {name: list(paths) for name, paths in self._known.items()}
+        made._listed, made._demand, made._dead = dict(self._listed), dict(self._demand), set(self._dead)
+        for name, placed in self._placed.items():
+            paths = [[self._number[link] for link in path] for path in self._listed[name]]
+            again = made._plan.insert(self._demand[name], paths, self._plan.chosen(placed))
+            made._placed[name], made._owner[again] = again, name
+        return made
 
     def cut(self, links: Iterable[Link], most_moves: int) -> list[Name]:
         """Links have died: commodities leave the paths over them. Returns those that moved."""

@@ -5,9 +5,9 @@ Events in; out come the probes to send, and the pairs whose ports may have chang
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from netmodel import PortRef
 from netmodel.flow import Address
@@ -26,7 +26,50 @@ TRUST_S = 10.0
 Lanes = Literal["distinct", "together"]
 """Whether the lanes of a pair take several planned paths, or one."""
 
+Via = tuple[frozenset[PortRef], ...]
+"""A path has a link of each of these sets."""
+
 _Share = tuple[PairKey, int]  # of a pair's lanes, by number: those that take one path
+
+
+class Share(NamedTuple):
+    """A planned path, and the part of a pair's demand that takes it."""
+
+    path: Links
+    part: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Steering:
+    """What operators ask of the plan."""
+
+    drained: frozenset[PortRef] = frozenset()
+    pins: Mapping[tuple[int, int], Via] = field(default_factory=dict)
+    """By source and destination NIC."""
+
+    def __bool__(self) -> bool:
+        return bool(self.drained or self.pins)
+
+    def permits(self, pair: PairKey, path: Links) -> bool:
+        """Whether a path is as it is asked for."""
+        via = self.pins.get(pair[:2], ())
+        return self.drained.isdisjoint(path) and not any(some.isdisjoint(path) for some in via)
+
+    def allowed(
+        self, pair: PairKey, paths: list[Links], known: list[Links], is_alive: Callable[[Links], bool]
+    ) -> list[Links]:
+        """The paths that a plan may choose from, of all `paths` and those that are `known`.
+
+        Where none that is known is as it is asked for, those are planned that are: then ports are looked for. Where
+        there is none at all, what is asked for is left aside: first the pin, and then the drain.
+        """
+        if not self:
+            return known
+        fitting = [path for path in known if self.permits(pair, path)]
+        if pair[:2] not in self.pins and (fitting or not known):
+            return fitting
+        fitting = [path for path in paths if is_alive(path) and self.permits(pair, path)]
+        return fitting or [path for path in known if self.drained.isdisjoint(path)] or known
 
 
 @dataclass(slots=True)
@@ -67,6 +110,7 @@ class MeasuredPinning:
             }
         )
         self._pairs: dict[PairKey, _Pinned] = {}
+        self._steering = _Steering()
         self._trusted_s: dict[int, float] = {}  # by source: since when its news count for others
         self._cut: set[PortRef] = set()
         self._lossy: LossyLinks[PortRef] = LossyLinks()
@@ -195,6 +239,34 @@ class MeasuredPinning:
         self._lossy.forget(back)
         return self._rerouted(now_s, back, self._plan.mend(back, MOST_MOVES))
 
+    def steer(self, now_s: float, drained: Iterable[PortRef], pins: Mapping[tuple[int, int], Via]) -> list[PairKey]:
+        """Plans over these drained links no more, and the pairs of these NICs over paths with the wanted links.
+
+        The ports of planned paths are probed for where they are not known. Lanes keep theirs until then. Returns the
+        pairs whose ports may have changed.
+        """
+        before, self._steering = self._steering, _Steering(frozenset(drained), dict(pins))
+        moved = [
+            key
+            for pair in self._steered(before)
+            for key in self._replan(self._plan, pair, self._steering, most_moves=0)
+        ]
+        return self._aim(now_s, moved)
+
+    def preview(
+        self, drained: Iterable[PortRef], pins: Mapping[tuple[int, int], Via]
+    ) -> dict[PairKey, tuple[list[Share], list[Share]]]:
+        """The planned paths of every announced pair now, and after `steer`, with the part of its demand on each."""
+        steering, plan = _Steering(frozenset(drained), dict(pins)), self._plan.copied()
+        before = {pair: self._planned(self._plan, pair) for pair in self._pairs}
+        was, self._steering = self._steering, steering
+        try:
+            for pair in self._steered(was):
+                self._replan(plan, pair, steering, most_moves=0)
+        finally:
+            self._steering = was
+        return {pair: (paths, self._planned(plan, pair)) for pair, paths in before.items()}
+
     def paths(self, pair: PairKey) -> list[Links]:
         """The path that each of the `ports` takes, as the links between switches, where a port in doubt led before.
 
@@ -315,7 +387,10 @@ class MeasuredPinning:
 
     def _lane_ways(self, pair: PairKey, pinned: _Pinned) -> list[Way | None]:
         """The planned way of each lane; None where it has none of which ports are known, or may still be."""
-        way_of = {self._fabric.links(pair.src, pair.dst, way): way for way in self._discovery.ways(pair)}
+        ways = self._discovery.ways(pair)
+        if self._steering:  # it may have planned a path of which no port is known yet
+            ways += self._fabric.ways(pair.src, pair.dst)
+        way_of = {self._fabric.links(pair.src, pair.dst, way): way for way in ways}
         found: list[Way | None] = []
         for number, lanes in enumerate(pinned.shares):
             path = self._plan.path((pair, number))
@@ -323,10 +398,11 @@ class MeasuredPinning:
         return found
 
     def _is_alive(self, path: Links) -> bool:
-        """Whether no link of a path is cut, or avoided because it loses packets."""
-        return self._cut.isdisjoint(path) and not any(link in self._lossy.avoided for link in path)
+        """Whether no link of a path is cut, drained, or avoided because it loses packets."""
+        shut = self._cut | self._steering.drained
+        return shut.isdisjoint(path) and not any(link in self._lossy.avoided for link in path)
 
-    def _crosses(self, pair: PairKey, links: set[PortRef]) -> bool:
+    def _crosses(self, pair: PairKey, links: Set[PortRef]) -> bool:
         return any(not links.isdisjoint(path) for path in self._fabric.paths(pair.src, pair.dst))
 
     def _update(self, now_s: float, pair: PairKey, most_moves: int = MOST_MOVES) -> list[PairKey]:
@@ -334,24 +410,47 @@ class MeasuredPinning:
 
         Returns the pairs whose paths may have changed.
         """
+        return self._aim(now_s, (*self._replan(self._plan, pair, self._steering, most_moves), pair))
+
+    def _replan(
+        self, plan: KnownPaths[_Share, PortRef], pair: PairKey, steering: "_Steering", most_moves: int
+    ) -> list[PairKey]:
+        """Gives a plan the paths that a pair may take now. Returns the pairs that moved."""
         paths = list(self._fabric.paths(pair.src, pair.dst))
         known = [self._fabric.links(pair.src, pair.dst, way) for way in self._discovery.ways(pair)]
+        allowed = steering.allowed(pair, paths, known, self._is_alive)
         shares = len(self._pairs[pair].shares)
         alive = all(map(self._is_alive, paths))
         moved: list[PairKey] = []
         for number in range(shares):
             # One share for each path: no plan is more even than an equal part of every pair on each of its paths.
-            own = [paths[number]] if shares == len(known) == len(paths) and alive else known
+            own = [paths[number]] if shares == len(allowed) == len(paths) and alive else allowed
             gone = set(paths).difference(own)
-            moved += (other for other, _ in self._plan.unlearn((pair, number), gone, most_moves))
-            moved += (other for other, _ in self._plan.learn((pair, number), own, most_moves))
-        return self._aim(now_s, (*moved, pair))
+            moved += (other for other, _ in plan.unlearn((pair, number), gone, most_moves))
+            moved += (other for other, _ in plan.learn((pair, number), own, most_moves))
+        return _distinct(moved)
+
+    def _steered(self, before: "_Steering") -> list[PairKey]:
+        """The pairs for which it matters that the steering was this."""
+        now = self._steering
+        changed = before.drained ^ now.drained
+        return [
+            pair
+            for pair in self._pairs
+            if before.pins.get(pair[:2]) != now.pins.get(pair[:2]) or (changed and self._crosses(pair, changed))
+        ]
+
+    def _planned(self, plan: KnownPaths[_Share, PortRef], pair: PairKey) -> list[Share]:
+        shares = self._pairs[pair].shares
+        paths = (plan.path((pair, number)) for number in range(len(shares)))
+        return [Share(path, own / sum(shares)) for path, own in zip(paths, shares, strict=True) if path is not None]
 
     def _aim(self, now_s: float, pairs: Iterable[PairKey]) -> list[PairKey]:
         """Looks for ports along the planned ways of pairs that know enough of these."""
         found = _distinct(pair for pair in pairs if pair in self._pairs)
         for pair in found:
-            if self._discovery.aimed(pair) or self._discovery.ready(pair) or self._discovery.idle(pair):
+            planned = self._discovery.aimed(pair) or pair[:2] in self._steering.pins
+            if planned or self._discovery.ready(pair) or self._discovery.idle(pair):
                 ways = self._lane_ways(pair, self._pairs[pair])
                 if ways and None not in ways:
                     self._discovery.aim(now_s, pair, Counter(way for way in ways if way is not None))

@@ -80,8 +80,11 @@ class Failover:
         """The plan for the failure of exactly these links; None where there is none."""
         return self._plans.for_failure(failure)
 
-    def apply(self, detours: Detours, fabric: AnyClos, cut: list[Pair]) -> list[Pair]:
-        """Changes the routing to a plan, repaired if it lacks some of `cut`. Returns the pairs that were rerouted."""
+    def apply(self, detours: Detours, fabric: AnyClos, hashed: AnyClos, cut: list[Pair]) -> list[Pair]:
+        """Changes the routing to a plan, repaired if it lacks some of `cut`. Returns the pairs that were rerouted.
+
+        `fabric` and `hashed` are those of `Routing` after the failure.
+        """
         now = self._routing.plan()
         pairs = [self._routing.pairs[number] for number in self._routing.numbers()]
         ways = [detours.of(pair) or pair.way for pair in pairs]
@@ -93,7 +96,7 @@ class Failover:
             plan = repaired(links.with_ways(now, now.fabric, ways), fabric)
             self._counts["prepared plans mended"] += 1
         self._counts["elephants cut, path ready"] += ready
-        return self._routing.adopt(plan, detours.tables)
+        return self._routing.adopt(plan, hashed, detours.tables)
 
     def _failures(self) -> list[Failure]:
         return failures(self._routing.fabric, self._routing.plan())[:_MOST_PLANS]
@@ -101,7 +104,7 @@ class Failover:
     def _plan_for(self, failure: Failure) -> Detours:
         now = self._routing.plan()
         plan = plan_after(now, failure)
-        tables = self._routing.tables.around(plan.fabric)
+        tables = self._routing.tables.around(links.without(self._routing.hashed, failure))
         numbers = self._routing.numbers()
         ways = {}
         both = zip(links.ways(now), links.ways(plan), numbers, strict=True)

@@ -16,15 +16,17 @@ import msgspec
 import numpy as np
 
 from netmodel import Link, Path, PortRef, tiers
-from netmodel.flow import Address
+from netmodel.flow import Address, address_at
 from sdn.measured.discovery import ENOUGH, Ask, PairKey
-from sdn.measured.fabric import MeasuredFabric
+from sdn.measured.fabric import Links, MeasuredFabric
 from sdn.measured.pace import Pace
-from sdn.measured.pinning import MeasuredPinning
+from sdn.measured.pinning import MeasuredPinning, Via
+from sdn.measured.rates import fair_rates
+from sdn.path_service.constraints import Constraints
 from sdn.path_service.messages import Answer, CanProbe, Moved, Probe, Probed, Report, Watch
 from sdn.path_service.next_hops import NextHops
 from sdn.path_service.parties import Client, Pair
-from sdn.path_service.pinning import HostProbes, Rerouted, Sends, distinct
+from sdn.path_service.pinning import HostProbes, Preview, Prospect, Rerouted, Sends, distinct
 from sdn.path_service.predicted import Predicted
 from sdn.path_service.reach import Polarised
 from sdn.path_service.repinning import FirstPorts, Repinning
@@ -85,6 +87,7 @@ class Measured:
         self._predicted = predicted
         self._counts = counts
         self._pace = pace or Pace()
+        self._tier = tiers(cables.topology)
         number = {port: nic for nic, port in enumerate(fabric.nics)}
         self._nic = [number[port] for port in cables.nics]
         self._hosts: dict[int, _Host] = {}  # by connection
@@ -94,7 +97,7 @@ class Measured:
         self._asked: dict[tuple[int, int], float] = {}  # by connection and ask: when it counts as unanswered
         self._held: dict[Pair, float] = {}  # until when its announcement may wait
         self._rewatch: dict[PairKey, None] = {}  # whose ports may not be those that are watched
-        self._dead: frozenset[Link] = frozenset()
+        self._constraints = Constraints()
         self._count = 0  # of commodities and asks
         self._watching = 0  # ports, of all hosts
         self._watched_s = 0.0  # when `_rewatch` was worked off last
@@ -193,27 +196,55 @@ class Measured:
 
     # -- links ---------------------------------------------------------------------------------------------------------
 
-    def links(self, now_s: float, dead: frozenset[Link]) -> Rerouted:
+    def constrain(self, now_s: float, constraints: Constraints) -> Rerouted:
         """Ports stay until they are probed again: where the network has found other paths, they are not lost."""
         self._now_s = now_s
-        for link in dead:
+        for link in constraints.links():
             self._cables.link_number(link)  # raises KeyError
-        predicted = Rerouted([], []) if self._predicted is None else self._predicted.links(now_s, dead)
-        return Rerouted(predicted.cut, [*predicted.others, *self._with_dead(now_s, dead)])
+        predicted = Rerouted([], []) if self._predicted is None else self._predicted.constrain(now_s, constraints)
+        return Rerouted(predicted.cut, [*predicted.others, *self._constrained(now_s, constraints)])
 
-    def next_hops(self, now_s: float, dead: frozenset[Link], next_hops: NextHops) -> Rerouted:
+    def next_hops(self, now_s: float, constraints: Constraints, next_hops: NextHops) -> Rerouted:
         self._now_s = now_s
         predicted = Rerouted([], [])
         if self._predicted is not None:
-            predicted = self._predicted.next_hops(now_s, dead, next_hops)
-        return Rerouted(predicted.cut, [*predicted.others, *self._with_dead(now_s, dead)])
+            predicted = self._predicted.next_hops(now_s, constraints, next_hops)
+        return Rerouted(predicted.cut, [*predicted.others, *self._constrained(now_s, constraints)])
 
-    def _with_dead(self, now_s: float, dead: frozenset[Link]) -> list[Pair]:
-        gone, back = _ports(dead - self._dead), _ports(self._dead - dead)
-        self._dead = dead
-        changed = self._pinning.cut(now_s, gone) if gone else []
+    def _constrained(self, now_s: float, constraints: Constraints) -> list[Pair]:
+        was, self._constraints = self._constraints, constraints
+        steered = constraints.drained != was.drained or constraints.pins != was.pins
+        changed = self._pinning.steer(now_s, *self._steering(constraints)) if steered else []
+        gone, back = _ports(constraints.dead - was.dead), _ports(was.dead - constraints.dead)
+        changed += self._pinning.cut(now_s, gone) if gone else []
         changed += self._pinning.mend(now_s, back) if back else []
         return self._changed(changed)
+
+    def preview(self, constraints: Constraints) -> Preview:
+        """By planned paths, some of which lanes may not have reached yet."""
+        planned = self._pinning.preview(*self._steering(constraints))
+        before, after = (fair_rates(self._fabric, {key: both[at] for key, both in planned.items()}) for at in (0, 1))
+        prospects: list[Prospect] = []
+        loads = [np.zeros((2, rates(self._cables.fabric).size)) for _ in range(2)]
+        if self._predicted is not None:
+            prospects, *own = self._predicted.preview(constraints)
+            loads = [both + more for both, more in zip(loads, own, strict=True)]
+        for key, both in planned.items():
+            now, then = (self._whole(key, [share.path for share in shares]) for shares in both)
+            for shares, load in zip(both, loads, strict=True):
+                for share in shares:
+                    self._add(load, share.path, share.part)
+            prospects += [Prospect(pair, now, then, before[key], after[key]) for pair in self._users.get(key, ())]
+        return Preview(prospects, *loads)
+
+    def _steering(self, constraints: Constraints) -> tuple[list[PortRef], dict[tuple[int, int], Via]]:
+        """Drained links, and pins by NIC, as `MeasuredPinning.steer` takes them."""
+        at = {str(address_at(self._cables.addresses, nic)): number for nic, number in enumerate(self._nic)}
+        pins = {
+            (at[src], at[dst]): tuple(frozenset(_ports(some)) for some in via)
+            for (src, dst), via in constraints.pins.items()
+        }
+        return _ports(constraints.drained), pins
 
     # -- probes --------------------------------------------------------------------------------------------------------
 
@@ -411,20 +442,16 @@ class Measured:
         key = self._keys.get(pair)
         if key is None or not self.ports(pair):
             return []
-        first, last = self._fabric.nics[key.src], self._fabric.topology.peer(self._fabric.nics[key.dst])
-        return [(first, *path, last) for path in self._pinning.paths(key)][: pair.client.lanes]
+        return self._whole(key, self._pinning.paths(key))[: pair.client.lanes]
 
     def loads(self) -> Floats:
-        topology, tier = self._cables.topology, tiers(self._cables.topology)
         loads = np.zeros((2, rates(self._cables.fabric).size))
         if self._predicted is not None:
             loads += self._predicted.loads()
         for key in self._users:
             paths = self._pinning.paths(key)
             for path in paths:
-                for port in path:
-                    down = tier[port.node] > tier[topology.peer(port).node]
-                    loads[int(down), self._cables.link_number(topology.link_at(port))] += 1 / len(paths)
+                self._add(loads, path, 1 / len(paths))
         return loads
 
     def status(self) -> dict[str, Any]:
@@ -468,13 +495,25 @@ class Measured:
     def _polarised(self, key: PairKey) -> str | None:
         """What is wrong where all probes of a pair found only part of its paths, although it has few."""
         reached, ways = self._pinning.reached(key)
-        if reached in (0, ways) or ways > ENOUGH or self._dead:
+        if reached in (0, ways) or ways > ENOUGH or self._constraints.avoided:
             return None
         switches = "leaves and spines" if isinstance(self._cables, Cabling) else "leaves, aggs and cores"
         begin, end = (self._fabric.topology.peer(self._fabric.nics[nic]).node for nic in key[:2])
         return Polarised(begin, end, reached, ways, switches).statement
 
     # -- internal ------------------------------------------------------------------------------------------------------
+
+    def _whole(self, key: PairKey, paths: Iterable[Links]) -> list[Path]:
+        """Paths between switches with the links of both hosts."""
+        first, last = self._fabric.nics[key.src], self._fabric.topology.peer(self._fabric.nics[key.dst])
+        return [(first, *path, last) for path in paths]
+
+    def _add(self, loads: Floats, path: Links, part: float) -> None:
+        """Adds part of a commodity to the loads of its links."""
+        topology, tier = self._cables.topology, self._tier
+        for port in path:
+            down = tier[port.node] > tier[topology.peer(port).node]
+            loads[int(down), self._cables.link_number(topology.link_at(port))] += part
 
     def _is_predicted(self, pair: Pair) -> bool:
         return pair.commodity is not None and pair.commodity >= 0

@@ -4,7 +4,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from netmodel import Link, Path
+from netmodel import Path
+from sdn.path_service.constraints import Constraints
 from sdn.path_service.messages import CanProbe, Moved, Probed, Report, ServiceMessage
 from sdn.path_service.next_hops import NextHops
 from sdn.path_service.parties import Client, Pair
@@ -24,6 +25,26 @@ class Rerouted(NamedTuple):
     """Those whose path has died."""
     others: list[Pair]
     """Those that moved to make room, or whose ports lead elsewhere now."""
+
+
+class Prospect(NamedTuple):
+    """What a change would do to a pair. Paths are one, or one for each lane; none where the ports are random."""
+
+    pair: Pair
+    before: list[Path]
+    after: list[Path]
+    before_bps: float
+    """Its max-min fair rate in bit/s now."""
+    after_bps: float
+
+
+class Preview(NamedTuple):
+    """What a change of constraints would do. Loads are as those of `Pinning.loads`."""
+
+    prospects: list[Prospect]
+    """Of all pairs with a commodity."""
+    before: Floats
+    after: Floats
 
 
 class Pinning(Protocol):
@@ -63,12 +84,16 @@ class Pinning(Protocol):
         """A client has left; its pairs depart later. Returns the pairs whose ports may have changed."""
         ...
 
-    def links(self, now_s: float, dead: frozenset[Link]) -> Rerouted:
-        """These links are dead now, and no others. Raises KeyError for one that is not between two switches."""
+    def constrain(self, now_s: float, constraints: Constraints) -> Rerouted:
+        """These constraints hold now. Raises KeyError for a link that is not between two switches."""
         ...
 
-    def next_hops(self, now_s: float, dead: frozenset[Link], next_hops: NextHops) -> Rerouted:
-        """As `links`; and switches have these groups now."""
+    def next_hops(self, now_s: float, constraints: Constraints, next_hops: NextHops) -> Rerouted:
+        """As `constrain`; and switches have these groups now."""
+        ...
+
+    def preview(self, constraints: Constraints) -> Preview:
+        """What `constrain` would do now. Nothing changes. Raises as it does."""
         ...
 
     def heard(self, now_s: float, client: Client, message: HostProbes) -> list[Pair]:

@@ -2,6 +2,7 @@
 """Planners kept up while commodities arrive and depart: one interface for all of `sdn.planners.PLANNERS`."""
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Any, Protocol, TypeAlias
 
 from sdn.planners import LOCAL, PLANNERS, Clos, Commodities, Incremental, Route, links
@@ -22,7 +23,7 @@ class LivePlan(Protocol):
     """
 
     max_reroutes: int | None
-    """The most other commodities that the next arrival or departure may reroute. Only incremental planners use it."""
+    """The most other commodities that the next change may reroute. Planners that plan all anew do not use it."""
 
     @property
     def fabric(self) -> AnyClos: ...
@@ -38,8 +39,20 @@ class LivePlan(Protocol):
         """Removes a commodity. Returns the routes of others that changed."""
         ...
 
+    @property
+    def put(self) -> Callable[..., None]:
+        """Called with a commodity that has a path, and the columns of a way over live links, it moves the one there.
+
+        A later change may move it away again.
+        """
+        ...
+
     def refit(self, fabric: Any) -> tuple[AnyRoute, ...]:
         """Replans for the same fabric with other links dead. Returns the routes that changed."""
+        ...
+
+    def copied(self) -> "LivePlan":
+        """A plan of its own, with the same commodities on the same routes."""
         ...
 
     def numbers(self) -> list[int]:
@@ -60,6 +73,11 @@ class _Commodities:
         number, self._next = self._next, self._next + 1
         self.ends[number] = src, dst
         return number
+
+    def copied(self) -> "_Commodities":
+        made = _Commodities()
+        made.ends, made._next = dict(self.ends), self._next
+        return made
 
     def commodities(self) -> Commodities:
         ends = self.ends.values()
@@ -103,6 +121,14 @@ class FullReplan:
         numbers = [self._book.enter(src, dst) for src, dst in arriving]
         return numbers, self._replan()
 
+    def put(self, commodity: int, *way: int) -> None:
+        self._routes[commodity] = route_of(commodity, way)
+
+    def copied(self) -> LivePlan:
+        made = copy(self)
+        made._book, made._routes = self._book.copied(), dict(self._routes)
+        return made
+
     def refit(self, fabric: Any) -> tuple[AnyRoute, ...]:
         self._fabric = fabric
         return self._replan()
@@ -111,10 +137,14 @@ class FullReplan:
         return list(self._book.ends)
 
     def plan(self) -> AnyPlan:
+        ways: list[Way] = [self._routes[number][1:] for number in self._book.ends]
+        return links.with_ways(self._planned(), self._fabric, ways)
+
+    def _planned(self) -> AnyPlan:
         return self._planner(self._fabric, self._book.commodities())
 
     def _replan(self) -> tuple[AnyRoute, ...]:
-        own = links.ways(self.plan())
+        own = links.ways(self._planned())
         fresh = {number: route_of(number, way) for number, way in zip(self._book.ends, own, strict=True)}
         changed = tuple(route for n, route in fresh.items() if self._routes.get(n) != route)
         self._routes = fresh
@@ -141,6 +171,14 @@ class AtRandom:
     def depart(self, commodity: int) -> tuple[AnyRoute, ...]:
         del self._book.ends[commodity], self._routes[commodity]
         return ()
+
+    def put(self, commodity: int, *way: int) -> None:
+        self._routes[commodity] = route_of(commodity, way)
+
+    def copied(self) -> LivePlan:
+        made = copy(self)
+        made._book, made._routes = self._book.copied(), dict(self._routes)
+        return made
 
     def refit(self, fabric: Any) -> tuple[AnyRoute, ...]:
         self._fabric = fabric

@@ -3,14 +3,16 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from netmodel import EcmpHash, Link, Path
+from netmodel import EcmpHash, Path
 from sdn.path_service.as_read import AsRead
+from sdn.path_service.constraints import Constraints
 from sdn.path_service.failover import Failover
 from sdn.path_service.next_hops import NextHops
 from sdn.path_service.parties import Client, Pair
-from sdn.path_service.pinning import HostProbes, Rerouted, Sends
+from sdn.path_service.pinning import HostProbes, Preview, Prospect, Rerouted, Sends, distinct
 from sdn.path_service.routing import Routing
 from sdn.planners import UNREACHABLE, links
 from sdn.planners.links import reversed_way
@@ -28,7 +30,7 @@ class Predicted:
         self._counts = counts
         self._routing = Routing(cables, planner, ecmp_hash, counts)
         self._failover = Failover(self._routing, counts)
-        self._dead: frozenset[Link] = frozenset()
+        self._constraints = Constraints()
 
     @property
     def pairs(self) -> Mapping[int, Pair]:
@@ -55,12 +57,24 @@ class Predicted:
     def leave(self, now_s: float, client: Client) -> list[Pair]:
         return []
 
-    def links(self, now_s: float, dead: frozenset[Link]) -> Rerouted:
-        return self._with_dead(dead) if dead != self._dead else Rerouted([], [])
+    def constrain(self, now_s: float, constraints: Constraints) -> Rerouted:
+        return self._constrained(constraints) if constraints != self._constraints else Rerouted([], [])
 
-    def next_hops(self, now_s: float, dead: frozenset[Link], next_hops: NextHops) -> Rerouted:
+    def next_hops(self, now_s: float, constraints: Constraints, next_hops: NextHops) -> Rerouted:
         """From now on ports are predicted by these groups; until then by groups in the order of ports."""
-        return self._with_dead(dead, AsRead(self._cables, next_hops))
+        return self._constrained(constraints, AsRead(self._cables, next_hops))
+
+    def preview(self, constraints: Constraints) -> Preview:
+        """Tried on a copy of the routing."""
+        now, then = self._routing, self._routing.copied()
+        self._rerouted(then, constraints)
+        before, after = now.plan(), then.plan()
+        rates = zip(before.rates.tolist(), after.rates.tolist(), strict=True)
+        prospects = [
+            Prospect(now.pairs[number], self.paths(now.pairs[number]), self.paths(then.pairs[number]), *bps)
+            for number, bps in zip(now.numbers(), rates, strict=True)
+        ]
+        return Preview(prospects, links.loads(before), links.loads(after))
 
     def heard(self, now_s: float, client: Client, message: HostProbes) -> list[Pair]:
         """Nothing is measured, so no host was asked."""
@@ -101,34 +115,49 @@ class Predicted:
             self._failover.note(moved)
         return moved
 
-    def _with_dead(self, dead: frozenset[Link], choices: AsRead | None = None) -> Rerouted:
-        """Changes to these dead links, and to the groups of switches, if they were read."""
-        changed = dead ^ self._dead
-        before, gone = self._routing.fabric, frozenset(map(self._cables.link_number, dead - self._dead))
-        detours = self._failover.plan_for(gone) if gone and dead > self._dead else None
-        fabric = self._cables.without(dead).fabric
+    def _constrained(self, constraints: Constraints, choices: AsRead | None = None) -> Rerouted:
+        """Changes to these constraints, and to the groups of switches, if they were read."""
+        dead, was = constraints.dead, self._constraints
+        before, gone = self._routing.hashed, frozenset(map(self._cables.link_number, dead - was.dead))
+        detours = self._failover.plan_for(gone) if gone and constraints == replace(was, dead=dead | was.dead) else None
+        hashed = self._cables.without(dead).fabric
         cut = [pair for pair in self._routing.pairs.values() if self._crosses(pair, gone)] if gone else []
-        self._dead = dead
         if choices is not None:
             self._routing.follow(choices)
         moved: list[Pair] = []
         if detours is not None:
-            moved = self._failover.apply(detours, fabric, cut)
-        elif changed:
-            moved = self._routing.refit(fabric)
+            fabric = self._cables.without(constraints.avoided).fabric
+            moved = self._failover.apply(detours, fabric, hashed, cut)
+        else:
+            moved = self._rerouted(self._routing, constraints)
             self._failover.note(moved)
+        self._constraints = constraints
         if choices is not None:
-            self._routing.follow(choices.around(fabric))
+            self._routing.follow(choices.around(hashed))
         self._failover.restart()
         self._failover.age()
         # Switches around links that changed hash over other members now, whatever the paths.
-        touched = links.touched_nics(before, fabric).tolist()
+        touched = links.touched_nics(before, hashed).tolist()
         rest = [
             pair
             for pair in self._routing.pairs.values()
             if choices is not None or touched[pair.client.nic] or touched[pair.peer.nic]
         ]
         return Rerouted(cut, [*moved, *rest])
+
+    def _rerouted(self, routing: Routing, constraints: Constraints) -> list[Pair]:
+        """Changes a routing to these constraints. Returns the pairs that were rerouted.
+
+        A drain moves the elephants on the drained links, and no others where the planner can keep them.
+        """
+        was, moved = self._constraints, []
+        if constraints.avoided != was.avoided or constraints.dead != was.dead:
+            fabric, hashed = (self._cables.without(some).fabric for some in (constraints.avoided, constraints.dead))
+            drains_only = constraints.dead == was.dead and constraints.drained > was.drained
+            moved = routing.refit(fabric, hashed, 0 if drains_only else None)
+        if constraints.pins != was.pins:
+            moved = distinct((*moved, *routing.pin(constraints.pins)))
+        return moved
 
     def _crosses(self, pair: Pair, gone: frozenset[int]) -> bool:
         way = links.on_way(self._routing.fabric, pair.client.nic, pair.peer.nic, pair.way)

@@ -9,6 +9,7 @@ do reach.
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,12 +123,26 @@ class WithinReach:
         self._paths.remove(placed)
         return tuple(map(self.route, self._improve()))
 
+    def put(self, commodity: int, *way: int) -> None:
+        placed = self._placed.pop(commodity, None)
+        if placed is not None:
+            del self._owner[placed]
+            self._paths.remove(placed)
+        self._place(commodity, way)
+
+    def copied(self) -> "WithinReach":
+        made = copy(self)
+        made._ends = dict(self._ends)
+        made._load(self._fabric)
+        for number in made._ends:
+            made._place(number, self.route(number)[1:])
+        return made
+
     def refit(self, fabric: Any) -> tuple[AnyRoute, ...]:
         before = {number: self.route(number) for number in self._ends}
         self._load(fabric)
         for number in self._ends:
-            self._place(number)
-        self.max_reroutes = None
+            self._place(number, None if self.max_reroutes is None else before[number][1:])
         self._improve()
         after = map(self.route, self._ends)
         return tuple(route for route in after if route != before[route.commodity])
@@ -169,18 +184,23 @@ class WithinReach:
         self._owner: dict[int, int] = {}
         self._choices: dict[int, list[Way]] = {}
 
-    def _place(self, number: int) -> None:
+    def _place(self, number: int, wanted: Way | None = None) -> None:
+        """Gives a commodity the way that is wanted, if ports take it, and otherwise the least congested one."""
         src, dst = self._ends[number]
-        tors = self._fabric.nic_tor
-        if tors[src] == tors[dst] or not (ways := self._ways(src, dst)):
+        tors, rates = self._fabric.nic_tor, links.rates(self._fabric)
+        if tors[src] == tors[dst]:
             return
-        size = links.rates(self._fabric).size
+        # Ports also take ways over links that are alive and that the plan avoids.
+        ways = [way for way in self._ways(src, dst) if all(rates[[*links.on_way(self._fabric, src, dst, way)]] > 0)]
+        if not ways:
+            return
+        size = rates.size
         # Links up and, beyond all of these, links down: `on_way` has them alternately.
         paths = [
             [link + size * (at % 2) for at, link in enumerate(links.on_way(self._fabric, src, dst, way))]
             for way in ways
         ]
-        placed = self._paths.insert(1.0, paths)
+        placed = self._paths.insert(1.0, paths, ways.index(wanted) if wanted in ways else None)
         self._placed[number], self._owner[placed], self._choices[number] = placed, number, ways
 
     def _improve(self) -> list[int]:

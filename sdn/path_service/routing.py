@@ -6,11 +6,15 @@ elephant for a moment.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from copy import copy
 
 from netmodel import EcmpHash
+from sdn.path_service.constraints import PinnedPair, Via
 from sdn.path_service.groups import Choices
+from sdn.path_service.manual_pins import ManualPins
 from sdn.path_service.parties import Pair
+from sdn.path_service.pinning import distinct
 from sdn.path_service.planning import AnyRoute, LivePlan, live_plan
 from sdn.path_service.ports import PortTables
 from sdn.path_service.reach import WithinReach, polarised
@@ -39,6 +43,9 @@ class Routing:
             self._live = live_plan(planner, cables.fabric)
         else:  # no other planner knows what ports reach
             self._live = WithinReach(cables.fabric, lambda src, dst: self.tables.ways(src, dst))
+        self.hashed: AnyClos = cables.fabric
+        """The fabric with the links that switches hash over: those of `fabric`, and drained ones."""
+        self._pins = ManualPins(cables)
         self._snapshot: AnyPlan | None = None
         self._counts = counts
         self._reroutes = REROUTES_PER_S  # allowed now; at most those of one second
@@ -46,7 +53,7 @@ class Routing:
 
     @property
     def fabric(self) -> AnyClos:
-        """The fabric with the links that are alive."""
+        """The fabric with the links that elephants may take."""
         return self._live.fabric
 
     @property
@@ -81,6 +88,8 @@ class Routing:
         pair.commodity, pair.way, pair.since_s = route.commodity, route[1:], now_s
         self.pairs[route.commodity] = pair
         self._snapshot = None
+        if self._pins and pair in self._pins:
+            self._keep_pinned(pair)
         return self._rerouted(moved) if moved else []
 
     def depart(self, now_s: float, number: int) -> list[Pair]:
@@ -96,21 +105,42 @@ class Routing:
         """Predict ports by these groups from now on."""
         self.tables = self.tables.by(choices)
 
-    def refit(self, fabric: AnyClos) -> list[Pair]:
-        """Replans for the same fabric with other links dead. Returns the pairs that were rerouted, without limit."""
-        self.tables = self.tables.around(fabric)
-        self._live.max_reroutes = None
-        moved = self._live.refit(fabric)
-        self._snapshot = None
-        return self._rerouted(moved)
+    def refit(self, fabric: AnyClos, hashed: AnyClos, most_moves: int | None = None) -> list[Pair]:
+        """Replans for the same fabric with other links dead or drained. Returns the pairs that were rerouted.
 
-    def adopt(self, plan: AnyPlan, tables: PortTables) -> list[Pair]:
+        `hashed` is the fabric with drained links alive. `most_moves` limits the moves of those whose path stays good,
+        where the planner can keep them.
+        """
+        self.tables = self.tables.around(hashed)
+        self.hashed = hashed
+        self._live.max_reroutes = most_moves
+        routes = self._live.refit(fabric)
+        self._snapshot = None
+        self._pins.forget()
+        return [*self._rerouted(routes), *self._repinned()]
+
+    def pin(self, pins: Mapping[PinnedPair, Via]) -> list[Pair]:
+        """Pins these pairs, and no others, to ways with the wanted links. Returns the pairs that were rerouted.
+
+        A pair that is pinned no more stays where it is until the planner has reason to move it.
+        """
+        self._pins.change(pins)
+        return self._repinned()
+
+    def copied(self) -> "Routing":
+        """A routing of its own, with copies of the pairs in the same order, to try changes on."""
+        made = copy(self)
+        made._live, made._pins, made._counts = self._live.copied(), self._pins.copied(), Counter()
+        made.pairs = {number: copy(pair) for number, pair in self.pairs.items()}
+        return made
+
+    def adopt(self, plan: AnyPlan, hashed: AnyClos, tables: PortTables) -> list[Pair]:
         """Goes on from a plan of the same commodities in the order of `numbers`. Returns the pairs that were rerouted.
 
         Numbers the commodities anew, from 0. Only for planners that are incremental.
         """
         pairs = [self.pairs[number] for number in self._live.numbers()]
-        self.tables = tables
+        self.tables, self.hashed = tables, hashed
         self._live = Incremental.of(plan) if isinstance(plan, Plan) else IncrementalPods.of(plan)
         self._snapshot = None
         self.pairs = dict(enumerate(pairs))
@@ -121,18 +151,41 @@ class Routing:
                 pair.way = way
                 moved.append(pair)
         self._counts["moved"] += len(moved)
-        return moved
+        self._pins.forget()
+        return distinct((*moved, *self._repinned()))
 
     def _rerouted(self, routes: Iterable[AnyRoute]) -> list[Pair]:
-        """Takes over new routes. Returns the pairs that they belong to."""
+        """Takes over new routes, except of pinned pairs, which are put back. Returns the pairs whose routes changed."""
         moved = []
         for route in routes:
             pair = self.pairs[route.commodity]
-            pair.way = route[1:]
-            moved.append(pair)
+            before = pair.way
+            if not (self._pins and pair in self._pins and self._keep_pinned(pair)):
+                pair.way = route[1:]
+            if pair.way != before:
+                moved.append(pair)
         self._counts["moved"] += len(moved)
         self._reroutes -= len(moved)
         return moved
+
+    def _repinned(self) -> list[Pair]:
+        """Puts all pinned pairs on their ways. Returns those whose way has changed."""
+        if not self._pins:
+            return []
+        pinned = [(pair, pair.way) for pair in self.pairs.values() if pair in self._pins]
+        moved = [pair for pair, before in pinned if self._keep_pinned(pair) and pair.way != before]
+        self._counts["moved"] += len(moved)
+        return moved
+
+    def _keep_pinned(self, pair: Pair) -> bool:
+        """Puts a pinned pair on its way. Returns whether it has one."""
+        way = self._pins.way(pair, self.tables, self.fabric, self.plan)
+        if way is None or pair.commodity is None:
+            return False
+        self._live.put(pair.commodity, *way)
+        pair.way = way
+        self._snapshot = None
+        return True
 
     def _allowed(self, now_s: float, reserve: float) -> int:
         """The number of other commodities that may be rerouted now, when `reserve` is kept for later."""

@@ -14,7 +14,7 @@ for hosts), `views` (output for operators).
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from netmodel import EcmpHash, Link, OvsHash, Path, Topology
@@ -24,6 +24,7 @@ from sdn.measured.pinning import Lanes, MeasuredPinning
 from sdn.measured.router_names import RouterNames, fabric_with
 from sdn.path_service import views
 from sdn.path_service.assignments import Assignments
+from sdn.path_service.constraints import Constraints
 from sdn.path_service.elephants import Elephants
 from sdn.path_service.expected import Expectations
 from sdn.path_service.measured import Measured as MeasuredPaths
@@ -42,7 +43,7 @@ from sdn.path_service.messages import (
 )
 from sdn.path_service.next_hops import NextHops, unused_links
 from sdn.path_service.parties import Client, Pair, Parties
-from sdn.path_service.pinning import Pinning, Rerouted, Sends
+from sdn.path_service.pinning import Pinning, Preview, Rerouted, Sends
 from sdn.path_service.predicted import Predicted
 from sdn.planners import DEFAULT_PLANNER, PLANNERS
 from sdn.planners.planner import AnyCabling
@@ -87,13 +88,13 @@ class PathService:
         self.topology = topology
         self.options = options or Options()
         self.counts: Counter[str] = Counter()
-        self._cables = PLANNERS[self.options.planner].cabling(topology)
-        self._dead: frozenset[Link] = frozenset()
+        self.cables = PLANNERS[self.options.planner].cabling(topology)
+        self.constraints = Constraints()
         self._parties = Parties(
-            {str(address_at(self._cables.addresses, nic)): nic for nic in range(len(self._cables.nics))}
+            {str(address_at(self.cables.addresses, nic)): nic for nic in range(len(self.cables.nics))}
         )
         self._elephants = Elephants(self.counts)
-        self._pinning: Pinning = _pinning(self._cables, self.options, ecmp_hash, routers, self.counts)
+        self._pinning: Pinning = _pinning(self.cables, self.options, ecmp_hash, routers, self.counts)
         self._assignments = Assignments(self._parties, self._pinning, self.counts)
         self._expected = Expectations(self._parties) if self.options.forecast else None
         self._leaving: deque[tuple[Client, list[Pair]]] = deque()  # clients that have left, and their remaining pairs
@@ -152,20 +153,24 @@ class PathService:
 
     def link(self, now_s: float, links: Iterable[Link], up: bool) -> Sends:
         """Links between switches have gone down, or have come back. Raises KeyError for any other link."""
-        dead = self._dead - set(links) if up else self._dead | set(links)
-        return self._rerouted(dead, self._pinning.links(now_s, dead))
+        dead = self.constraints.dead
+        return self.constrain(now_s, replace(self.constraints, dead=dead - set(links) if up else dead | set(links)))
+
+    def constrain(self, now_s: float, constraints: Constraints) -> Sends:
+        """These constraints hold from now on. Raises KeyError for a link that is not between two switches."""
+        return self._rerouted(constraints, self._pinning.constrain(now_s, constraints))
 
     def next_hops(self, now_s: float, next_hops: NextHops) -> Sends:
         """Switches were read, and have these groups. Links that no route uses in one direction count as dead."""
         self.counts["next hops read"] += 1
-        dead = unused_links(self.topology, next_hops)
-        return self._rerouted(dead, self._pinning.next_hops(now_s, dead, next_hops))
+        constraints = replace(self.constraints, dead=unused_links(self.topology, next_hops))
+        return self._rerouted(constraints, self._pinning.next_hops(now_s, constraints, next_hops))
 
-    def _rerouted(self, dead: frozenset[Link], rerouted: Rerouted) -> Sends:
-        """The dead links are these now, which has changed the ports of some pairs."""
+    def _rerouted(self, constraints: Constraints, rerouted: Rerouted) -> Sends:
+        """The constraints are these now, which has changed the ports of some pairs."""
         self.counts["elephants cut"] += len(rerouted.cut)
-        self.counts["links changed"] += len(dead ^ self._dead)
-        self._dead = dead
+        self.counts["links changed"] += len(constraints.dead ^ self.constraints.dead)
+        self.constraints = constraints
         self._rates_changed = True
         self._assignments.queue(*rerouted)
         sends: Sends = []
@@ -228,7 +233,7 @@ class PathService:
     @property
     def dead(self) -> frozenset[Link]:
         """Links between switches that are down."""
-        return self._dead
+        return self.constraints.dead
 
     def ways(self) -> Iterator[tuple[list[Path], float | None]]:
         """The paths of each commodity, and its measured rate in bit/s. Events may come between two commodities.
@@ -250,7 +255,8 @@ class PathService:
             "elephants": self.elephants,
             "commodities": self.commodities,
             **self._pinning.status(),
-            "dead_links": sorted(f"{link.a} {link.b}" for link in self._dead),
+            "dead_links": sorted(f"{link.a} {link.b}" for link in self.constraints.dead),
+            "drained_links": sorted(f"{link.a} {link.b}" for link in self.constraints.drained),
             "forecast": None if hits is None else {**asdict(hits), "rate": hits.rate},
             "failover": {"cut": cut, "ready": ready, "rate": ready / cut if cut else None},
             "counts": dict(sorted(self.counts.items())),
@@ -262,7 +268,18 @@ class PathService:
 
     def paths(self) -> Iterator[dict[str, Any]]:
         """Every link between two switches with its load in commodities, as JSON has them."""
-        return views.paths(self._pinning, self._cables, self._dead)
+        return views.paths(self._pinning, self.cables, self.constraints)
+
+    def load_of(self, links: Iterable[Link]) -> tuple[float, int]:
+        """The commodities on these links, each way, and the commodities on random ports, which may be on any."""
+        loads = self._pinning.loads()
+        numbers = list({self.cables.link_number(link) for link in links})
+        random = sum(not self._pinning.ports(pair) for pair in self._pinning.pairs.values())
+        return float(loads[:, numbers].sum()), random
+
+    def preview(self, constraints: Constraints) -> Preview:
+        """What `constrain` would do now. Nothing changes. Raises as it does."""
+        return self._pinning.preview(constraints)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """JSON views of clients and routes for operators, an entry at a time. No I/O."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from netmodel import Link, tiers
+from netmodel import tiers
+from sdn.path_service.constraints import Constraints
 from sdn.path_service.parties import Client, Pair
 from sdn.path_service.pinning import Pinning
 from sdn.planners.planner import AnyCabling
@@ -49,7 +50,7 @@ def _elephants(client: Client) -> dict[Pair, dict[int, int]]:
     return found
 
 
-def paths(pinning: Pinning, cables: AnyCabling, dead: Collection[Link]) -> Iterator[dict[str, Any]]:
+def paths(pinning: Pinning, cables: AnyCabling, constraints: Constraints) -> Iterator[dict[str, Any]]:
     """Every link between two switches, with the number of commodities that go up and down by it."""
     up, down = pinning.loads()
     tier = tiers(cables.topology)
@@ -64,5 +65,6 @@ def paths(pinning: Pinning, cables: AnyCabling, dead: Collection[Link]) -> Itera
             "upper": str(upper),
             "up": _count(up[number]),
             "down": _count(down[number]),
-            "dead": link in dead,
+            "dead": link in constraints.dead,
+            "drained": link in constraints.drained,
         }

@@ -145,6 +145,13 @@ class Incremental:
         changed = (before.spine != after.spine) | (before.up != after.up) | (before.down != after.down)
         return tuple(self.route(numbers[i]) for i in np.flatnonzero(changed))
 
+    def copied(self) -> "Incremental":
+        """A plan of its own, with the same commodities on the same routes."""
+        made = Incremental(self._fabric, max_reroutes=self.max_reroutes)
+        made._next = self._next
+        made._load(self.plan(), self.numbers())
+        return made
+
     def numbers(self) -> list[int]:
         """The commodities' numbers, in the order of `plan()`."""
         return list(self._items)

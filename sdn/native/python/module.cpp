@@ -211,14 +211,16 @@ class Listed {
           "the rate of a link is not above 0, or not finite");
   }
 
-  std::int32_t insert(double demand, std::vector<ListedPaths::Path> paths) {
+  std::int32_t insert(double demand, std::vector<ListedPaths::Path> paths, std::optional<std::int32_t> chosen) {
     check(demand > 0 && std::isfinite(demand), "a demand is not above 0, or not finite");
     check(!paths.empty(), "a commodity has no path");
     for (const auto& path : paths) {
       check_range(path, static_cast<std::int64_t>(paths_.links()), "a link does not exist");
       check_distinct(path, path.size(), paths_.links());
     }
-    return paths_.insert(demand, std::move(paths));
+    if (!chosen) return paths_.insert(demand, std::move(paths));
+    check(*chosen >= 0 && static_cast<std::size_t>(*chosen) < paths.size(), "the chosen path is not in the list");
+    return paths_.insert(demand, std::move(paths), *chosen);
   }
   void remove(std::int32_t commodity) {
     check_held(commodity);
@@ -260,7 +262,7 @@ PYBIND11_MODULE(_planners, module) {
       .def("add_all", &Balanced::add_all, "source"_a, "destination"_a, "size"_a, "count"_a);
   py::class_<Listed>(module, "ListedPaths")
       .def(py::init<const Doubles&>(), "rate"_a)
-      .def("insert", &Listed::insert, "demand"_a, "paths"_a)
+      .def("insert", &Listed::insert, "demand"_a, "paths"_a, "chosen"_a = py::none())
       .def("remove", &Listed::remove, "commodity"_a)
       .def("improve", &Listed::improve, "target"_a, "max_moves"_a = py::none(), "effort"_a = 1000000)
       .def("chosen", &Listed::chosen, "commodity"_a)

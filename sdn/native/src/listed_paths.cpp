@@ -10,7 +10,7 @@ namespace paralet::planners {
 
 ListedPaths::ListedPaths(std::vector<double> rate) : rate_(std::move(rate)), load_(rate_.size()), on_(rate_.size()) {}
 
-ListedPaths::Commodity ListedPaths::insert(double demand, std::vector<Path> paths) {
+ListedPaths::Commodity ListedPaths::add(double demand, std::vector<Path> paths) {
   Commodity c = static_cast<Commodity>(items_.size());
   if (unused_.empty()) {
     items_.emplace_back();
@@ -19,6 +19,11 @@ ListedPaths::Commodity ListedPaths::insert(double demand, std::vector<Path> path
     unused_.pop_back();
   }
   items_[index(c)] = {demand, std::move(paths), -1};
+  return c;
+}
+
+ListedPaths::Commodity ListedPaths::insert(double demand, std::vector<Path> paths) {
+  const Commodity c = add(demand, std::move(paths));
   const auto& mine = items_[index(c)].paths;
   std::int32_t best = 0;
   double least = worst_with(mine.front(), demand);
@@ -26,6 +31,12 @@ ListedPaths::Commodity ListedPaths::insert(double demand, std::vector<Path> path
     if (const double worst = worst_with(mine[index(p)], demand); worst < least) least = worst, best = p;
   }
   put(c, best);
+  return c;
+}
+
+ListedPaths::Commodity ListedPaths::insert(double demand, std::vector<Path> paths, std::int32_t chosen) {
+  const Commodity c = add(demand, std::move(paths));
+  put(c, chosen);
   return c;
 }
 

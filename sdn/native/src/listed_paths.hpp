@@ -20,6 +20,8 @@ class ListedPaths {
   /// Adds a commodity on the path, of one or more, whose worst link is least congested with it; the first of equal
   /// ones.
   Commodity insert(double demand, std::vector<Path> paths);
+  /// Adds a commodity on the path at this place of its list.
+  Commodity insert(double demand, std::vector<Path> paths, std::int32_t chosen);
   void remove(Commodity commodity);
 
   /// Moves commodities off the most congested link until no link is above `target`, no move relieves it, `max_moves`
@@ -42,6 +44,7 @@ class ListedPaths {
     std::int32_t chosen = -1;  // -1 while it is on none
   };
 
+  Commodity add(double demand, std::vector<Path> paths);
   [[nodiscard]] double worst_with(const Path& path, double demand) const;
   [[nodiscard]] const Path& path_of(Commodity c) const;
   void put(Commodity c, std::int32_t path);

@@ -95,11 +95,23 @@ class IncrementalPods:
         changed |= self._lift(others)
         return tuple(self.route(other) for other in sorted(changed))
 
+    def put(self, commodity: int, agg: int, up: int, down: int, core: int, core_up: int, core_down: int) -> None:
+        """Moves a commodity that has a path to these live links, whatever that does to the congestion.
+
+        Raises KeyError for an unknown commodity, ValueError for one without a path.
+        """
+        self._left = 0
+        self._lower(commodity)
+        self._low.put(self._low_number[commodity], agg, up, down)
+        if core >= 0:
+            self._raise(commodity, agg)
+            self._high.put(self._high_number[commodity], core, core_up, core_down)
+
     def refit(self, fabric: PodClos) -> tuple[PodRoute, ...]:
         """Changes to the same fabric with other links dead. Returns the routes that changed. See `repair`."""
         numbers = self.numbers()
         before = self.plan()
-        after = repair(before, fabric)
+        after = repair(before, fabric, max_reroutes=self.max_reroutes)
         self._load(after, numbers)
         changed = np.flatnonzero((before.routes != after.routes).any(axis=1))
         return tuple(self.route(numbers[at]) for at in changed.tolist())
@@ -113,6 +125,13 @@ class IncrementalPods:
         if high.spine < 0:
             return PodRoute(commodity, UNREACHABLE, -1, -1, LOCAL, -1, -1)
         return PodRoute(commodity, *low[1:], *high[1:])
+
+    def copied(self) -> "IncrementalPods":
+        """A plan of its own, with the same commodities on the same routes."""
+        made = IncrementalPods(self._fabric, max_reroutes=self.max_reroutes)
+        made._load(self.plan(), self.numbers())
+        made._next = self._next
+        return made
 
     def numbers(self) -> list[int]:
         """The commodities' numbers, in the order of `plan()`."""
@@ -213,15 +232,15 @@ class IncrementalPods:
         return agg, int(near[agg].argmin()), int(far[agg].argmin())
 
 
-def repair(plan: PodPlan, fabric: PodClos) -> PodPlan:
+def repair(plan: PodPlan, fabric: PodClos, *, max_reroutes: int | None = None) -> PodPlan:
     """A plan for the same commodities on the same fabric with other links dead, with few routes changed.
 
-    `sdn.planners.repair` for leaves and aggs, then for aggs and cores. Where an agg has no way to the other pod then,
-    `optimal` plans anew; otherwise single commodities move off the worst link. Raises ValueError when the fabrics
-    differ in shape.
+    `sdn.planners.repair` for leaves and aggs, then for aggs and cores, each with so many moves of others. Where an agg
+    has no way to the other pod then, `optimal` plans anew; otherwise single commodities move off the worst link, unless
+    moves are limited. Raises ValueError when the fabrics differ in shape.
     """
     asked = plan.commodities
-    low = incremental.repair(plan.low, fabric.low)
+    low = incremental.repair(plan.low, fabric.low, max_reroutes=max_reroutes)
     routes = np.stack((low.spine, low.up, low.down, *np.full((3, len(asked)), -1, dtype=np.int32)), axis=1)
     pods = fabric.leaf_pod[fabric.nic_tor]
     across = np.flatnonzero((low.spine >= 0) & (pods[asked.src] != pods[asked.dst]))
@@ -232,7 +251,7 @@ def repair(plan: PodPlan, fabric: PodClos) -> PodPlan:
     )
     asked_above = lifted(fabric, asked, across, low.spine[across])
     known = Plan(plan.fabric.high, asked_above, plan.planner, core, core_up, core_down, plan.bound, plan.why)
-    high = incremental.repair(known, fabric.high)
+    high = incremental.repair(known, fabric.high, max_reroutes=max_reroutes)
     routes[across, 3:] = np.stack((high.spine, high.up, high.down), axis=1)
     stuck = across[high.spine < 0]
     src, dst = tors_of(fabric.low, asked)
@@ -240,7 +259,7 @@ def repair(plan: PodPlan, fabric: PodClos) -> PodPlan:
         return optimal(fabric, asked)
     routes[stuck] = (UNREACHABLE, -1, -1, LOCAL, -1, -1)
     mended = _planned(fabric, asked, plan.planner, routes)
-    if mended.proved:
+    if mended.proved or max_reroutes is not None:
         return mended
     moved = _planned(fabric, asked, plan.planner, improved(mended, src, dst, _REPAIR_EFFORT))
     return moved if moved.congestion < mended.congestion * (1 - SAME) else mended
