@@ -24,6 +24,11 @@ TIMEOUT_S = 30.0
 """The time in seconds within which a request must be sent and answered."""
 
 
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256)]
+Word: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^ ]+$")]
+Period: TypeAlias = Annotated[float, Meta(gt=0, le=1e9)]
+
+
 class Status(Struct, tag="status", tag_field="type", frozen=True):
     """A request for `PathService.status`, with the numbers of connections and refusals."""
 
@@ -47,7 +52,7 @@ class LinkChange(Struct, tag="link", tag_field="type", frozen=True):
     """Notice that links have gone down, or have come back; `sdn.path_service.links` says how they are named."""
 
     token: str
-    link: Annotated[str, Meta(max_length=256)]
+    link: Name
     up: bool = False
 
 
@@ -58,7 +63,75 @@ class NextHopsRead(Struct, tag="next_hops", tag_field="type", frozen=True):
     groups: Listed
 
 
-Request: TypeAlias = Status | Flows | Paths | LinkChange | NextHopsRead
+class Drain(Struct, tag="drain", tag_field="type", frozen=True):
+    """Have elephants leave and avoid links, which go on working. `sdn.path_service.links` says how links are named."""
+
+    token: str
+    what: Name
+    for_s: Period | None = None
+    """The time in seconds after which the drain ends by itself; null: never."""
+    dry_run: bool = False
+    """Only tell what it would do."""
+
+
+class Undrain(Struct, tag="undrain", tag_field="type", frozen=True):
+    """End a drain, by the name that it was asked for with."""
+
+    token: str
+    what: Name
+    dry_run: bool = False
+
+
+class Pin(Struct, tag="pin", tag_field="type", frozen=True):
+    """Have the elephants from one host to another take paths with these links or switches.
+
+    Hosts are given by name, or by one address. A later pin of the same two replaces this one.
+    """
+
+    token: str
+    src: Word
+    dst: Word
+    via: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=8)]
+    for_s: Period | None = None
+    """The time in seconds after which the pin ends by itself; null: never."""
+    dry_run: bool = False
+
+
+class Unpin(Struct, tag="unpin", tag_field="type", frozen=True):
+    """End a pin, by the hosts that it was asked for with."""
+
+    token: str
+    src: Word
+    dst: Word
+    dry_run: bool = False
+
+
+class Undo(Struct, tag="undo", tag_field="type", frozen=True):
+    """Change back what a change has changed, as long as nothing has changed it since."""
+
+    token: str
+    change: Annotated[int, Meta(ge=1)]
+    dry_run: bool = False
+
+
+class WhatIf(Struct, tag="what_if", tag_field="type", frozen=True):
+    """A request for what would happen without these links or switches. Nothing changes."""
+
+    token: str
+    without: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=64)]
+
+
+class ListChanges(Struct, tag="changes", tag_field="type", frozen=True):
+    """A request for the first `most` changes after this number."""
+
+    token: str
+    after: Annotated[int, Meta(ge=0)] = 0
+    most: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+
+
+Request: TypeAlias = (
+    Status | Flows | Paths | LinkChange | NextHopsRead | Drain | Undrain | Pin | Unpin | Undo | WhatIf | ListChanges
+)
 
 
 class AdminError(Exception):

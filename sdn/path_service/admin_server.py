@@ -9,7 +9,9 @@ import asyncio
 import hmac
 import json
 import os
+import pwd
 import socket
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,23 +23,27 @@ from sdn.path_service.admin import (
     AdminError,
     Flows,
     LinkChange,
+    ListChanges,
     NextHopsRead,
     Paths,
     Request,
     Status,
+    WhatIf,
     short_name,
 )
-from sdn.path_service.links import links_named
+from sdn.path_service.control.control import Control, RefusedError
+from sdn.path_service.control.store import StoreError
 from sdn.path_service.server import Server
 
 _MAX_LINE = 4 * 1024 * 1024  # the next hops of all switches
 _MOST_REQUESTS = 16  # at the same time; beyond this the oldest one is ended
+_CREDENTIALS = struct.Struct("3i")  # ucred: process, user, group
 _PARTS = 32  # of an answer that are made before hosts are served again
 
 _requests = msgspec.json.Decoder(Request)
 
 
-async def listen(server: Server, token: str, bound: socket.socket) -> Callable[[], None]:
+async def listen(server: Server, token: str, bound: socket.socket, control: Control) -> Callable[[], None]:
     """Answers requests at a socket that `bind` has made. Returns the function that stops it; the file stays."""
 
     serving: dict[asyncio.StreamWriter, None] = {}
@@ -48,7 +54,8 @@ async def listen(server: Server, token: str, bound: socket.socket) -> Callable[[
         serving[writer] = None
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                for count, part in enumerate(_answer(server, token, await reader.readline())):
+                parts = await _answer(server, control, token, await reader.readline(), _who(writer))
+                for count, part in enumerate(parts):
                     writer.write(part)
                     if count % _PARTS == 0:
                         await writer.drain()
@@ -94,7 +101,7 @@ def bind(path: Path) -> socket.socket:
     return bound
 
 
-def _answer(server: Server, token: str, line: bytes) -> Iterator[bytes]:
+async def _answer(server: Server, control: Control, token: str, line: bytes, who: str) -> Iterator[bytes]:
     """The answer to a request in parts. Hosts may be served between two of them."""
     try:
         request = _requests.decode(line)
@@ -108,14 +115,45 @@ def _answer(server: Server, token: str, line: bytes) -> Iterator[bytes]:
     match request:
         case Status():
             refused = dict(sorted(server.counts.items()))
-            return _object({**service.status(), "connections": len(server.connections), "refused": refused})
+            connections = len(server.connections)
+            said = {"connections": connections, "refused": refused, "control": msgspec.to_builtins(control.status())}
+            return _object({**service.status(), **said})
         case Flows():
             return _object({"now_s": server.now()}, "flows", service.flows(request.most))
         case Paths():
             return _object({}, "links", service.paths())
+    try:
+        return _object(await _controlled(control, request, who))
+    except (RefusedError, StoreError) as error:
+        return _object({"error": str(error)})
+
+
+async def _controlled(control: Control, request: Any, who: str) -> dict[str, Any]:
+    """The answer of `control`. Raises as it does."""
+    match request:
+        case LinkChange():
+            return await control.links(request, who)
         case NextHopsRead():
-            return _object(_read(server, request))
-    return _object(_change(server, request))
+            return await control.next_hops(request, who)
+        case WhatIf():
+            answer: Any = control.what_if(request)
+        case ListChanges():
+            answer = await control.changes(request)
+        case _:
+            answer = await control.wish(request, who)
+    said: dict[str, Any] = msgspec.to_builtins(answer)
+    return said
+
+
+def _who(writer: asyncio.StreamWriter) -> str:
+    """The user and process at the other end of a connection, as the kernel knows them."""
+    known = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, _ = _CREDENTIALS.unpack(known)
+    try:
+        name = pwd.getpwuid(user).pw_name
+    except KeyError:
+        name = "unknown"
+    return f"{name} (uid {user}, pid {process})"
 
 
 def _object(fields: dict[str, Any], name: str = "", entries: Iterable[dict[str, Any]] = ()) -> Iterator[bytes]:
@@ -128,20 +166,3 @@ def _object(fields: dict[str, Any], name: str = "", entries: Iterable[dict[str, 
     for count, entry in enumerate(entries):
         yield (b", " if count else b"") + json.dumps(entry).encode()
     yield b"]}\n"
-
-
-def _change(server: Server, request: LinkChange) -> dict[str, Any]:
-    try:
-        links = links_named(server.service.topology, request.link)
-        server.links(links, request.up)
-    except KeyError as error:
-        return {"error": error.args[0]}
-    return {"links": [f"{link.a} {link.b}" for link in links], "up": request.up}
-
-
-def _read(server: Server, request: NextHopsRead) -> dict[str, Any]:
-    try:
-        server.next_hops(request.groups)
-    except ValueError as error:
-        return {"error": f"the next hops cannot be taken over: {error}"}
-    return {"switches": len(request.groups)}

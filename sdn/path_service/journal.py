@@ -7,7 +7,7 @@ the names of `routers`. Every other line is an event with its time `t` in second
     {"t": 1.5, "conn": 7, "hello": {"device": .., "instance": .., "lanes": .., ..}}     without the token
     {"t": 1.6, "conn": 7, "lines": [..]}         the lines of the host, unchanged
     {"t": 1.7, "conn": 7, "gone": true}
-    {"t": 1.8, "links": ["leaf1:5"], "up": false}
+    {"t": 1.8, "constraints": {"dead": ["leaf1:5"], "drained": [..], "pins": [["10.0.0.1", "10.0.1.1", [[..]]]]}}
     {"t": 1.8, "groups": {"leaf1": [{"ports": [5, 4], "addresses": ["10.0.1.1"]}]}}    next hops that were read
     {"t": 1.9, "tick": true}
     {"t": 1.9, "prepared": 3}                    calls of `PathService.prepare`
@@ -27,6 +27,7 @@ import msgspec
 
 from netmodel import EcmpHash, Link, PortRef, Topology, TopologySpec, dump_topology, parse_yaml
 from sdn.measured.router_names import RouterNames
+from sdn.path_service.constraints import Constraints
 from sdn.path_service.group_lists import Listed
 from sdn.path_service.log_file import LogError
 from sdn.path_service.messages import Hello, from_host
@@ -34,7 +35,7 @@ from sdn.path_service.next_hops import unlisted
 from sdn.path_service.pinning import Sends
 from sdn.path_service.service import Options, PathService
 
-VERSION = 1
+VERSION = 2
 _HELLO = ("device", "instance", "lanes", "udp_port", "protocol")  # beside its version, which old logs lack
 
 
@@ -63,8 +64,10 @@ class Journal:
     def gone(self, now_s: float, conn: int) -> None:
         self._add(b'{"t":%.6f,"conn":%d,"gone":true}\n' % (now_s, conn))
 
-    def links(self, now_s: float, links: Iterable[Link], up: bool) -> None:
-        self._add(_line({"t": now_s, "links": [str(link.a) for link in links], "up": up}))
+    def constrained(self, now_s: float, constraints: Constraints) -> None:
+        dead, drained = _names(constraints.dead), _names(constraints.drained)
+        pins = [[*ends, list(map(_names, via))] for ends, via in constraints.pins.items()]
+        self._add(_line({"t": now_s, "constraints": {"dead": dead, "drained": drained, "pins": pins}}))
 
     def next_hops(self, now_s: float, groups: Listed) -> None:
         self._add(msgspec.json.encode({"t": now_s, "groups": groups}) + b"\n")
@@ -82,6 +85,23 @@ def head(topology: Topology, options: Options, routers: RouterNames | None = Non
     return _line(said if routers is None else {**said, "routers": dict(routers)})
 
 
+class _Constraints(msgspec.Struct):
+    """`Constraints`, with a port of each link."""
+
+    dead: list[str]
+    drained: list[str]
+    pins: list[tuple[str, str, list[list[str]]]]
+
+    def on(self, topology: Topology) -> Constraints:
+        """Raises KeyError and ValueError for what is no port of the topology."""
+
+        def links(names: list[str]) -> frozenset[Link]:
+            return frozenset(topology.link_at(PortRef.parse(name)) for name in names)
+
+        pins = {(src, dst): tuple(map(links, via)) for src, dst, via in self.pins}
+        return Constraints(links(self.dead), links(self.drained), pins)
+
+
 class _Entry(msgspec.Struct):
     """An event of the log; `lines` are the host's bytes."""
 
@@ -90,8 +110,7 @@ class _Entry(msgspec.Struct):
     hello: dict[str, Any] | None = None
     lines: list[msgspec.Raw] | None = None
     gone: bool = False
-    links: list[str] | None = None
-    up: bool = False
+    constraints: _Constraints | None = None
     groups: Listed | None = None
     prepared: int | None = None
     tick: bool = False
@@ -141,14 +160,17 @@ def _done(service: PathService, entry: _Entry) -> Sends:
         return []
     if entry.gone:
         return service.disconnect(entry.t, entry.conn)
-    if entry.links is not None:
-        links = [service.topology.link_at(PortRef.parse(name)) for name in entry.links]
-        return service.link(entry.t, links, entry.up)
+    if entry.constraints is not None:
+        return service.constrain(entry.t, entry.constraints.on(service.topology))
     if entry.groups is not None:
         return service.next_hops(entry.t, unlisted(entry.groups))
     if entry.tick:
         return service.tick(entry.t)
     raise ValueError("this is no event")
+
+
+def _names(links: Iterable[Link]) -> list[str]:
+    return sorted(str(link.a) for link in links)
 
 
 def _line(entry: dict[str, Any]) -> bytes:

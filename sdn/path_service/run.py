@@ -17,6 +17,9 @@ import uvloop
 from netmodel import EcmpHash, Topology
 from sdn.measured.router_names import RouterNames
 from sdn.path_service import admin_server
+from sdn.path_service.control.control import Control
+from sdn.path_service.control.store import Store
+from sdn.path_service.control.writer import Unstored, Writer, Written
 from sdn.path_service.journal import Journal, head
 from sdn.path_service.limits import Limits
 from sdn.path_service.log_file import LogFile
@@ -53,6 +56,7 @@ def serve(
     ecmp_hash: EcmpHash | None = None,
     routers: RouterNames | None = None,
     event_log: Path | None = None,
+    state: Path | None = None,
     limits: Limits | None = None,
     export: Callable[[Look], None] = lambda look: None,
     ready: Callable[[str, int], None] = lambda address, port: None,
@@ -60,8 +64,9 @@ def serve(
     """Serves until SIGINT or SIGTERM. Calls `ready` with the address and port when hosts can connect.
 
     Before that it calls `export`, which may keep what it gets and call it from other threads.
-    Returns the number of events that the event log lacks. Raises OSError when the address is not free, AdminError for
-    the operator's socket, LogError for the event log, and ValueError for a topology that `PathService` refuses.
+    `state` is the file of what operators ask for; without one that is forgotten with the process. Returns the number of
+    events that the event log lacks. Raises OSError when the address is not free, AdminError for the operator's socket,
+    StoreError for the state, LogError for the event log, and ValueError for a topology that `PathService` refuses.
     """
     raise_file_limit()
     service = PathService(topology, options, ecmp_hash, routers)
@@ -70,10 +75,14 @@ def serve(
         listener = opened.enter_context(bind(place.address, place.port))
         admin_socket = opened.enter_context(admin_server.bind(place.admin))
         opened.callback(place.admin.unlink, missing_ok=True)
+        written: Written = Unstored()
+        if state is not None:
+            written = Writer(Store(state))
+            opened.callback(written.close)
         lines = opened.enter_context(LogFile(event_log, head(topology, options, routers))) if event_log else None
         server = Server(service, token, limits=limits, journal=Journal(lines) if lines else None)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(server, token, listener, admin_socket, export, ready))
+            runner.run(_serve(server, written, token, listener, admin_socket, export, ready))
     return lines.dropped if lines else 0
 
 
@@ -86,6 +95,7 @@ def raise_file_limit() -> int:
 
 async def _serve(
     server: Server,
+    written: Written,
     token: str,
     listener: socket.socket,
     admin_socket: socket.socket,
@@ -98,7 +108,10 @@ async def _serve(
     async with AsyncExitStack() as closing:
         closing.push_async_callback(server.close)
         at = await server.start(listener)
-        closing.callback(await admin_server.listen(server, token, admin_socket))
+        control = Control(server, written)
+        ends = asyncio.create_task(control.run())
+        closing.callback(ends.cancel)
+        closing.callback(await admin_server.listen(server, token, admin_socket, control))
         # Short-lived objects are in no cycles, so collections free nothing, and a full one would delay answers.
         gc.freeze()
         gc.set_threshold(_GARBAGE, 20, 100)

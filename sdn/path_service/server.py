@@ -13,12 +13,12 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from weakref import WeakValueDictionary
 
-from netmodel import Link
 from netmodel.printable import printable
 from sdn.path_service.connection import Connection
+from sdn.path_service.constraints import Constraints
 from sdn.path_service.group_lists import Listed
 from sdn.path_service.held_bytes import HeldBytes
 from sdn.path_service.journal import Journal
@@ -128,14 +128,13 @@ class Server:
         if self.service.busy and self._hurry is None:
             self._hurry = self._loop.call_later(0, self.tick)
 
-    def links(self, links: Sequence[Link], up: bool) -> None:
-        """Send hosts new ports after links went down or came back. Raises KeyError as `PathService.link`."""
+    def constrain(self, constraints: Constraints) -> None:
+        """Send hosts new ports after what limits paths has changed. Raises KeyError as `PathService.constrain`."""
         now_s = self.now()
-        sends = self.service.link(now_s, links, up)
+        sends = self.service.constrain(now_s, constraints)
         if self.journal is not None:
-            self.journal.links(now_s, links, up)
+            self.journal.constrained(now_s, constraints)
         self.deliver(sends)
-        self._log.write(f"{', '.join(f'{link.a} to {link.b}' for link in links)}: {'up' if up else 'down'}")
 
     def next_hops(self, groups: Listed) -> None:
         """Send hosts new ports after the switches were read. Raises ValueError for what is not an IP address."""
@@ -272,6 +271,10 @@ class Server:
         oldest = self._unread_bytes.hold(number, size)
         if oldest is not None:
             self.connections[oldest].drop_unread("it does not read what it is sent, and others need the room")
+
+    def tell(self, text: str) -> None:
+        """Logs a line."""
+        self._log.write(text)
 
     def refused(self, code: str, text: str) -> None:
         """Counts and logs a refusal."""

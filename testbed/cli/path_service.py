@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -15,6 +15,8 @@ from testbed.cli.endpoints import address_and_port, endpoint_text, ipv4_and_port
 from testbed.cli.extras import require
 from testbed.cli.fabric import Fabric, HashName, fabric_of, hash_option, topology_option
 from testbed.cli.group import OneSentenceGroup
+from testbed.cli.path_service_control import COMMANDS
+from testbed.cli.path_service_options import json_option, operator_of, token_file_option
 from testbed.errors import InputError, TestbedError
 
 if TYPE_CHECKING:
@@ -25,8 +27,6 @@ METRICS_PORT = 9466
 
 _PLANNERS = ("optimal", "greedy", "annealing", "ilp", "ecmp")
 """Ours of `sdn.planners.PLANNERS`, its default first."""
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @click.group(
@@ -41,18 +41,8 @@ def path_service() -> None:
     """
 
 
-def _token_file(command: _Command) -> _Command:
-    return click.option(
-        "--token-file",
-        metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False),
-        required=True,
-        help="The token that authenticates hosts and operators; only its owner may read the file.",
-    )(command)
-
-
-def _json(command: _Command) -> _Command:
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+for _command in COMMANDS:
+    path_service.add_command(_command)
 
 
 @path_service.command(
@@ -66,7 +56,7 @@ def _json(command: _Command) -> _Command:
     show_default=True,
     help="Where hosts connect; with port 0 the kernel chooses one.",
 )
-@_token_file
+@token_file_option
 @click.option(
     "--planner",
     metavar=f"[{'|'.join(_PLANNERS)}]",
@@ -108,6 +98,13 @@ def _json(command: _Command) -> _Command:
 @click.option("--forecast", is_flag=True, help="Learn which elephants repeat, and assign their paths in advance.")
 @click.option("--rates", is_flag=True, help="Limit every elephant to its max-min fair rate.")
 @click.option(
+    "--state",
+    "state_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where drains, pins and dead links survive a restart. [default: beside the token file, with .state added]",
+)
+@click.option(
     "--event-log",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -118,7 +115,7 @@ def _json(command: _Command) -> _Command:
     metavar="ADDRESS:PORT",
     help="Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, to all who reach it.",
 )
-@_json
+@json_option
 def run(
     topology_file: Path,
     listen: str,
@@ -131,6 +128,7 @@ def run(
     router_answers: float,
     forecast: bool,
     rates: bool,
+    state_file: Path | None,
     event_log: Path | None,
     metrics: str | None,
     as_json: bool,
@@ -141,6 +139,7 @@ def run(
     """
     require("service", "paralet path-service")
     from sdn.path_service.admin import AdminError, admin_socket
+    from sdn.path_service.control.store import StoreError
     from sdn.path_service.log_file import LogError
     from sdn.path_service.run import Place, serve
     from sdn.path_service.service import Options
@@ -192,8 +191,11 @@ def run(
             routers=routers,
             event_log=event_log,
             export=export,
+            state=state_file or token_file.with_name(f"{token_file.name}.state"),
             ready=ready,
         )
+    except StoreError as error:
+        raise InputError(f"--state: {error}") from error
     except LogError as error:
         raise InputError(f"--event-log {error}") from error
     except AdminError as error:
@@ -207,36 +209,33 @@ def run(
 
 
 @path_service.command(epilog="Example: paralet path-service status --token-file /etc/paralet/token --json")
-@_token_file
-@_json
+@token_file_option
+@json_option
 def status(token_file: Path, as_json: bool) -> None:
     """Show the numbers of hosts and elephants, the quality of the plan, and refusals."""
-    from sdn.path_service.admin import Status
-
-    _show(_ask(token_file, Status), as_json, _print_status)
+    with operator_of(token_file) as operator:
+        _show(operator.status(), as_json, _print_status)
 
 
 @path_service.command(epilog="Example: paralet path-service flows --token-file /etc/paralet/token --most 20")
-@_token_file
+@token_file_option
 @click.option(
     "--most", metavar="N", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Show the oldest N."
 )
-@_json
+@json_option
 def flows(token_file: Path, most: int, as_json: bool) -> None:
     """Show open elephants: source, destination, age and path."""
-    from sdn.path_service.admin import Flows
-
-    _show(_ask(token_file, Flows, most=most), as_json, _print_flows)
+    with operator_of(token_file) as operator:
+        _show(operator.flows(most), as_json, _print_flows)
 
 
 @path_service.command(epilog="Example: paralet path-service paths --token-file /etc/paralet/token")
-@_token_file
-@_json
+@token_file_option
+@json_option
 def paths(token_file: Path, as_json: bool) -> None:
     """Show every link between a leaf and a spine, with the number of elephants up and down."""
-    from sdn.path_service.admin import Paths
-
-    _show(_ask(token_file, Paths), as_json, _print_paths)
+    with operator_of(token_file) as operator:
+        _show(operator.paths(), as_json, _print_paths)
 
 
 @path_service.command(
@@ -245,22 +244,22 @@ def paths(token_file: Path, as_json: bool) -> None:
     "paralet path-service fail-link spine2 --up --token-file /etc/paralet/token",
 )
 @click.argument("link", metavar="LINK")
-@_token_file
+@token_file_option
 @click.option("--up", is_flag=True, help="Mark the link as working again.")
-@_json
+@json_option
 def fail_link(link: str, token_file: Path, up: bool, as_json: bool) -> None:
     """Tell the path service that LINK is dead: elephants get other paths at once. No switch is touched.
 
     LINK is a port of either end (leaf1:5), two switches (leaf1-spine2: every link between them) or one switch
     (spine2: every link between it and other switches).
     """
-    from sdn.path_service.admin import LinkChange
 
     def text(said: dict[str, Any]) -> None:
         for name in said["links"]:
             click.echo(printable(f"{name.replace(' ', ' to ')} is {'up' if said['up'] else 'down'}"))
 
-    _show(_ask(token_file, LinkChange, link=link, up=up), as_json, text)
+    with operator_of(token_file) as operator:
+        _show(operator.link(link, up), as_json, text)
 
 
 def _export(look: "Look", address: str, port: int) -> str:
@@ -294,19 +293,6 @@ def _routers(fabric: Fabric, routers_file: Path | None) -> dict[str, str]:
     return names_of(fabric.topology, unnumbered=fabric.routers.unnumbered)
 
 
-def _ask(token_file: Path, request: Callable[..., Any], **fields: object) -> dict[str, Any]:
-    require("service", "paralet path-service")
-    from sdn.path_service.admin import AdminError, admin_socket, ask
-    from sdn.path_service.token import TokenError, read_token
-
-    try:
-        return ask(admin_socket(token_file), request(token=read_token(token_file), **fields))
-    except TokenError as error:
-        raise InputError(str(error)) from error
-    except AdminError as error:
-        raise TestbedError(str(error)) from error
-
-
 def _show(said: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]], None]) -> None:
     if as_json:
         click.echo(json.dumps(said, indent=2))
@@ -331,10 +317,23 @@ def _print_status(said: dict[str, Any]) -> None:
         click.echo(printable(said["polarised"]))
     if said["dead_links"]:
         click.echo(printable(f"dead: {', '.join(name.replace(' ', ' to ') for name in said['dead_links'])}"))
+    _print_control(said["control"])
     if said["forecast"] is not None and said["forecast"]["rate"] is not None:
         click.echo(f"{said['forecast']['rate']:.0%} of forecast elephants came")
     for name, count in {**said["counts"], **{f"refused: {k}": v for k, v in said["refused"].items()}}.items():
         click.echo(printable(f"{count:>12,} {name}"))
+
+
+def _print_control(said: dict[str, Any]) -> None:
+    for drain in said["drains"]:
+        state = "empty" if drain["empty"] else f"{drain['elephants']:g} elephants are still on it"
+        click.echo(printable(f"drained: {drain['what']}, {state}"))
+    for pin in said["pins"]:
+        click.echo(printable(f"pinned: {pin['src']} to {pin['dst']} via {' and '.join(pin['via'])}"))
+    for sentence in said["without_effect"]:
+        click.echo(printable(f"without effect: {sentence}"))
+    if said["unwritten"]:
+        click.echo(f"{said['unwritten']:d} changes of dead links are not stored yet")
 
 
 def _print_measured(said: dict[str, Any]) -> None:
@@ -394,7 +393,6 @@ def _print_paths(said: dict[str, Any]) -> None:
 
     listing = table("", ["lower", "upper"], ["up", "down", ""])
     for link in said["links"]:
-        listing.add_row(
-            link["lower"], link["upper"], str(link["up"]), str(link["down"]), "dead" if link["dead"] else ""
-        )
+        state = "dead" if link["dead"] else "drained" if link["drained"] else ""
+        listing.add_row(link["lower"], link["upper"], str(link["up"]), str(link["down"]), state)
     console().print(listing)

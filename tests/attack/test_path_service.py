@@ -16,6 +16,8 @@ import pytest
 
 from netmodel.printable import printable
 from sdn.path_service import admin_server
+from sdn.path_service.control.control import Control
+from sdn.path_service.control.writer import Unstored
 from sdn.path_service.limits import Limits
 from sdn.path_service.messages import Announce, Assign, Release
 from sdn.path_service.run import raise_file_limit
@@ -155,7 +157,9 @@ def test_hostile_bytes_are_shown_as_text(
     async def body() -> None:
         limits = Limits(lines_per_s=1e9, log_lines_per_s=1e9)
         async with served(limits) as (server, at):
-            close = await admin_server.listen(server, OPERATORS_TOKEN, admin_server.bind(tmp_path / "token.sock"))
+            close = await admin_server.listen(
+                server, OPERATORS_TOKEN, admin_server.bind(tmp_path / "token.sock"), Control(server, Unstored())
+            )
             host = await Host.greeted(at, 0)
             for number, job in enumerate(jobs):
                 host.say(Announce(number, address(TOPOLOGY, 4), 1, job, peer_port=1 + number))

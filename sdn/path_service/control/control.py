@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators' requests do: they are checked, written to the store, applied, and then answered.
+
+Drains and pins are wishes: one that cannot be written is refused, and nothing changes. Dead links are facts: hosts get
+other ports at once, and the store gets them as soon as it can.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from netmodel.printable import printable
+from sdn.path_service.admin import Drain, LinkChange, ListChanges, NextHopsRead, Pin, Undo, Undrain, Unpin, WhatIf
+from sdn.path_service.constraints import Constraints
+from sdn.path_service.control.answers import Changed, Changes, ControlState, DrainState, Effects, PinState
+from sdn.path_service.control.book import (
+    Change,
+    ConflictError,
+    Draft,
+    Edit,
+    Entry,
+    State,
+    applied,
+    edit_of,
+    expired,
+    named,
+)
+from sdn.path_service.control.effects import effects
+from sdn.path_service.control.resolve import check_pin, constraints_of, dead_name
+from sdn.path_service.control.store import StoreError
+from sdn.path_service.control.writer import Written
+from sdn.path_service.links import links_named
+from sdn.path_service.server import Server
+
+WISHES = Drain | Undrain | Pin | Unpin | Undo
+EVERY_S = 0.5
+"""Seconds between two looks for entries whose time is over, and for the store's room."""
+
+
+class RefusedError(ValueError):
+    """A request cannot be carried out: one sentence."""
+
+
+class Control:
+    """What operators have asked of one path service. Create it when the service is new, and `await run` beside it."""
+
+    def __init__(self, server: Server, written: Written, clock: Callable[[], float] = time.time) -> None:
+        self._server = server
+        self._written = written
+        self._clock = clock
+        self._state: State = dict(written.entries)
+        self._lock = asyncio.Lock()  # wishes come one by one
+        self._paying = asyncio.Lock()
+        self._owed: list[_Owed] = []  # changes of dead links that the store could not take
+        if self._state:
+            constraints, wrong = self._constraints(self._state)
+            server.constrain(constraints)
+            for sentence in wrong:
+                server.tell(f"without effect: {sentence}")
+
+    async def run(self) -> None:
+        """Ends what is to end by itself, and writes what could not be written, until it is cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            try:
+                await self._pay()
+                async with self._lock:
+                    if edits := expired(self._state, self._clock()):
+                        await self._commit("expiry", f"expiry of {_said(edits)}", edits)
+            except StoreError as error:
+                self._server.tell(str(error))
+
+    async def wish(self, request: WISHES, who: str) -> Changed:
+        """Carries out a drain, a pin or the end of one. Raises RefusedError and StoreError, with nothing changed."""
+        async with self._lock:
+            try:
+                what, edits = await self._asked(request)
+                constraints, _ = self._constraints(applied(self._state, edits))
+                does = self._effects(constraints)
+            except KeyError as error:
+                raise RefusedError(error.args[0]) from None
+            except ConflictError as error:
+                raise RefusedError(f"{self._what(request)} is not possible: {error}") from None
+            if request.dry_run or not edits:
+                return Changed(None, does)
+            await self._pay()
+            return Changed(await self._commit(who, what, edits), does)
+
+    def what_if(self, request: WhatIf) -> Effects:
+        """What would happen without some links. Raises RefusedError."""
+        try:
+            gone = {link for name in request.without for link in links_named(self._server.service.topology, name)}
+        except KeyError as error:
+            raise RefusedError(error.args[0]) from None
+        now = self._server.service.constraints
+        return self._effects(replace(now, drained=now.drained | gone))
+
+    async def links(self, request: LinkChange, who: str) -> dict[str, Any]:
+        """Links have gone down, or have come back. Raises RefusedError, and StoreError after hosts were told."""
+        try:
+            links = links_named(self._server.service.topology, request.link)
+        except KeyError as error:
+            raise RefusedError(error.args[0]) from None
+        after = None if request.up else Entry()
+        edits = [edit for link in links for edit in edit_of(self._state, "dead", dead_name(link), after)]
+        self._server.tell(f"{', '.join(f'{link.a} to {link.b}' for link in links)}: {'up' if request.up else 'down'}")
+        number = await self._fact(who, f"link {request.link} {'up' if request.up else 'down'}", edits)
+        return {"links": [f"{link.a} {link.b}" for link in links], "up": request.up, "change": number}
+
+    async def next_hops(self, request: NextHopsRead, who: str) -> dict[str, Any]:
+        """Switches were read. Raises RefusedError, and StoreError after hosts were told."""
+        try:
+            self._server.next_hops(request.groups)
+        except ValueError as error:
+            raise RefusedError(f"the next hops cannot be taken over: {error}") from None
+        dead = {dead_name(link): Entry() for link in self._server.service.constraints.dead}
+        known = named(self._state, "dead")
+        edits = [edit for name in {*dead, *known} for edit in edit_of(self._state, "dead", name, dead.get(name))]
+        await self._fact(who, "next hops were read", edits)
+        return {"switches": len(request.groups)}
+
+    async def changes(self, request: ListChanges) -> Changes:
+        """Changes by number. Raises StoreError."""
+        found = await self._written.changes(request.after, request.most)
+        return Changes(self._written.generation, self._written.last, found)
+
+    def status(self) -> ControlState:
+        """What holds now."""
+        _, wrong = self._constraints(self._state)
+        drains = [self._drain(name, entry) for name, entry in named(self._state, "drain").items()]
+        pins = []
+        for name, entry in named(self._state, "pin").items():
+            src, dst = name.split(" ")
+            pins.append(PinState(src, dst, list(entry.via), entry.until))
+        return ControlState(self._written.generation, self._written.last, drains, pins, wrong, len(self._owed))
+
+    def _drain(self, name: str, entry: Entry) -> DrainState:
+        service = self._server.service
+        try:
+            links = links_named(service.topology, name)
+        except KeyError:
+            return DrainState(name, 0, 0.0, 0, True, entry.until)
+        elephants, random = service.load_of(links)
+        return DrainState(
+            name, len(links), round(elephants, 3), random, not elephants and not service.busy, entry.until
+        )
+
+    async def _asked(self, request: WISHES) -> tuple[str, tuple[Edit, ...]]:
+        """What a request asks, in words and as edits. Raises KeyError, ConflictError, RefusedError and StoreError."""
+        topology, what = self._server.service.topology, self._what(request)
+        match request:
+            case Drain():
+                links_named(topology, request.what)
+                return what, edit_of(self._state, "drain", request.what, Entry((), self._until(request.for_s)))
+            case Pin():
+                check_pin(topology, request.src, request.dst, request.via)
+                entry = Entry(request.via, self._until(request.for_s))
+                return what, edit_of(self._state, "pin", f"{request.src} {request.dst}", entry)
+            case Undrain():
+                return what, self._ended("drain", request.what, f"{request.what} is not drained")
+            case Unpin():
+                name = f"{request.src} {request.dst}"
+                return what, self._ended("pin", name, f"{request.src} to {request.dst} is not pinned")
+            case Undo():
+                found = await self._written.changes(request.change - 1, 1)
+                if not found or found[0].number != request.change:
+                    raise RefusedError(
+                        f"there is no change {request.change}: `paralet path-service changes` lists them"
+                    )
+                return f"{what}: {found[0].what}", tuple(edit.inverse for edit in found[0].edits)
+
+    def _ended(self, kind: Any, name: str, why_not: str) -> tuple[Edit, ...]:
+        if (kind, name) not in self._state:
+            asked = sorted(named(self._state, kind))
+            raise RefusedError(f"{why_not}; {', '.join(asked) or 'nothing'} is")
+        return edit_of(self._state, kind, name, None)
+
+    def _what(self, request: WISHES) -> str:
+        match request:
+            case Drain() | Undrain():
+                return f"{'drain' if isinstance(request, Drain) else 'undrain'} {request.what}"
+            case Pin():
+                return f"pin {request.src} {request.dst} via {' '.join(request.via)}"
+            case Unpin():
+                return f"unpin {request.src} {request.dst}"
+            case Undo():
+                return f"undo of change {request.change}"
+
+    def _until(self, for_s: float | None) -> float | None:
+        return None if for_s is None else round(self._clock() + for_s, 3)
+
+    def _constraints(self, state: State) -> tuple[Constraints, list[str]]:
+        return constraints_of(self._server.service.topology, state)
+
+    def _effects(self, constraints: Constraints) -> Effects:
+        service = self._server.service
+        return effects(service.preview(constraints), service.cables)
+
+    async def _commit(self, who: str, what: str, edits: tuple[Edit, ...]) -> Change:
+        """Writes a wish and then applies it. Raises StoreError, with nothing changed."""
+        change = await self._written.write(Draft(who, what, edits))
+        self._apply(change.edits)
+        self._server.tell(f"change {change.number} by {who}: {what}")
+        return change
+
+    async def _fact(self, who: str, what: str, edits: Iterable[Edit]) -> int | None:
+        """Applies edits of dead links and then writes them. Raises StoreError where that is still to be done."""
+        draft = Draft(who, what, tuple(edits))
+        if not draft.edits:
+            return None
+        self._apply(draft.edits)
+        owed = _Owed(draft)
+        self._owed.append(owed)
+        await self._pay()
+        return owed.number
+
+    async def _pay(self) -> None:
+        """Writes the changes that the store lacks, in order. Raises StoreError."""
+        async with self._paying:
+            batch = list(self._owed)
+            done = await asyncio.gather(*(self._written.write(owed.draft) for owed in batch), return_exceptions=True)
+            for owed, change in zip(batch, done, strict=True):
+                if isinstance(change, BaseException):
+                    raise change
+                owed.number = change.number
+                self._owed.remove(owed)
+
+    def _apply(self, edits: Iterable[Edit]) -> None:
+        self._state = applied(self._state, edits)
+        self._server.constrain(self._constraints(self._state)[0])
+
+
+@dataclass(eq=False, slots=True)
+class _Owed:
+    """A change that the store is to take."""
+
+    draft: Draft
+    number: int | None = None
+    """When it was written."""
+
+
+def _said(edits: Iterable[Edit]) -> str:
+    return printable(", ".join(f"{edit.kind} {edit.name}" for edit in edits))

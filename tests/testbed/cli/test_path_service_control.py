@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An operator's commands on a running path service, its crash and its restart."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sdn.path_service.admin import AdminError
+from sdn.path_service.control.client import Operator
+from tests.docs.markdown import commands
+from tests.testbed.cli.test_path_service import ROOT, TIMEOUT_S, paralet
+
+TOPOLOGY = "leaf_spine: {leaves: 2, spines: 3, hosts_per_leaf: 2, host_rate: 20 Mbit/s}\n"
+KILLS = 4
+
+
+@pytest.fixture
+def topology(tmp_path: Path) -> Path:
+    file = tmp_path / "fabric.yaml"
+    file.write_text(TOPOLOGY)
+    return file
+
+
+@contextmanager
+def started(tmp_path: Path, topology: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], str, int]]:
+    """A path service in a process of its own, which the caller ends: the process, its address and port."""
+    argv = [sys.executable, "-c", "from testbed.cli import main; main()", "path-service", "run"]
+    argv += ["--topology", str(topology), "--token-file", str(tmp_path / "token"), "--listen", "127.0.0.1:0", "--json"]
+    with subprocess.Popen(
+        [*argv, *more], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line, process.stderr and process.stderr.read()
+            address, _, port = json.loads(line)["listen"].partition(":")
+            yield process, address, int(port)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def announced(tmp_path: Path, address: str, port: int) -> Iterator[socket.socket]:
+    """A host whose elephant to a host of the other leaf was answered."""
+    with socket.create_connection((address, port), timeout=TIMEOUT_S) as host, host.makefile("rb") as said:
+        token = (tmp_path / "token").read_text().strip()
+        hello = {"version": 1, "token": token, "device": "10.0.0.1", "instance": "0" * 16, "lanes": 4}
+        announce = {"type": "announce", "id": 1, "peer": "10.0.1.1", "bytes": 9, "job": "bert"}
+        for message in ({"type": "hello", **hello}, announce):
+            host.sendall(json.dumps(message).encode() + b"\n")
+        assert [json.loads(said.readline())["type"] for _ in range(2)] == ["welcome", "assign"]
+        yield host
+
+
+def test_an_operators_day(tmp_path: Path, topology: Path) -> None:
+    token = "--token-file", tmp_path / "token"
+
+    def flow() -> list[str]:
+        path: list[str] = json.loads(paralet("flows", *token, "--json").stdout)["flows"][0]["path"]
+        return path
+
+    with started(tmp_path, topology) as (process, *at), announced(tmp_path, at[0], at[1]):
+        spine = flow()[2].partition(":")[0]
+        dry = paralet("drain", spine, *token, "--dry-run")
+        assert (dry.exit_code, dry.stdout.splitlines()[:2]) == (
+            0, [f"drain of {spine}: nothing was changed", "1 of 1 elephants move"],
+        )  # fmt: skip
+        would = json.loads(paralet("what-if", "--without", spine, *token, "--json").stdout)
+        assert (would["moved"], would["moves"][0]["before"]) == (1, [flow()])
+        assert "1 of 1 elephants move" in paralet("what-if", "--without", spine, *token).stdout
+        done = paralet("drain", spine, *token)
+        assert (done.exit_code, done.stdout.splitlines()[0]) == (0, f"change 1: drain of {spine}")
+        assert done.stdout.endswith(f"{spine} is empty\n")
+        assert not flow()[2].startswith(spine)
+        assert f"drained: {spine}, empty" in paralet("status", *token).stdout
+        assert "drained" in paralet("paths", *token).stdout
+        process.kill()
+    with started(tmp_path, topology) as (process, *at), announced(tmp_path, at[0], at[1]):
+        assert not flow()[2].startswith(spine), "a crash forgets no drain"
+        again = paralet("pin", "h1", "h3", "--via", spine, "--for", 3600, *token)
+        assert ", until " in again.stdout.splitlines()[0]
+        assert paralet("undrain", spine, *token).exit_code == 0
+        assert flow()[2].startswith(spine)
+        assert f"pinned: h1 to h3 via {spine}" in paralet("status", *token).stdout
+        said = json.loads(paralet("undo", 2, "--json", *token).stdout)
+        assert said["change"]["what"] == f"undo of change 2: pin h1 h3 via {spine}"
+        log = paralet("changes", *token).stdout.splitlines()
+        assert [line.split(": ", 1)[1] for line in log] == [
+            f"drain {spine}", f"pin h1 h3 via {spine}", f"undrain {spine}", f"undo of change 2: pin h1 h3 via {spine}",
+        ]  # fmt: skip
+        assert paralet("pin", "h1", "h3", "--via", spine, *token).exit_code == 0
+        assert "end of the pin" in paralet("unpin", "h1", "h3", *token).stdout
+        wrong = paralet("drain", "leaf9", *token)
+        assert (wrong.exit_code, wrong.stderr.count("\n")) == (1, 1)
+        assert "'leaf9' is not a link between two switches" in wrong.stderr
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 0
+
+
+def test_the_page_of_an_operators_day(tmp_path: Path, topology: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = ROOT / "docs" / "operate-path-service.md"
+    first, *later = [command for command in commands() if command.block.page == page]
+    assert "path-service run" in first.text
+    monkeypatch.chdir(tmp_path)
+    with started(tmp_path, topology):
+        for command in later:
+            done = paralet(*command.text.split()[2:])
+            assert done.exit_code == 0, done.output
+            assert command.shows(done.stdout), done.stdout
+
+
+def test_a_damaged_store_is_refused_and_repaired(tmp_path: Path, topology: Path) -> None:
+    state = tmp_path / "token.state"
+    run = "run", "--topology", topology, "--token-file", tmp_path / "token", "--listen", "127.0.0.1:0"
+    with started(tmp_path, topology) as (process, *_):
+        assert paralet("drain", "spine1", "--token-file", tmp_path / "token").exit_code == 0
+        assert "is the store of a path service that runs" in paralet("repair", state).stderr
+        process.send_signal(signal.SIGTERM)
+        process.wait(TIMEOUT_S)
+    os.truncate(state, 5000)
+    refused = paralet(*run)
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert f"--state: the store {state} is damaged" in refused.stderr
+    assert f"`paralet path-service repair {state}` saves what can be read" in refused.stderr
+    repaired = paralet("repair", state)
+    assert (repaired.exit_code, len(list(tmp_path.glob("token.state.damaged-*")))) == (0, 1)
+    assert "some could not be read" in repaired.stdout
+    with started(tmp_path, topology):
+        assert paralet("status", "--token-file", tmp_path / "token").exit_code == 0
+    assert json.loads(paralet("repair", state, "--json").stdout)["is_whole"]
+    assert paralet("repair", tmp_path / "none").exit_code == 2
+    foreign = paralet(*run, "--state", topology)
+    assert (foreign.exit_code, foreign.stderr.count("\n")) == (2, 1)
+    assert "is not a store of a path service" in foreign.stderr
+
+
+def test_a_kill_at_any_moment_loses_nothing_that_was_answered(tmp_path: Path, topology: Path) -> None:
+    """Each round an operator drains and pins as fast as answers come, and the service is killed meanwhile."""
+    rng = random.Random(1)
+    promised: dict[str, bool] = {}  # by spine: whether it is drained, as it was answered last
+    asked: set[str] = set()  # whose answer did not come
+    for _ in range(KILLS):
+        with started(tmp_path, topology) as (process, *_):
+            operator = Operator(tmp_path / "token")
+            drained = {drain.what for drain in operator.control().drains}
+            assert {name: name in drained for name in promised if name not in asked} == {
+                name: is_drained for name, is_drained in promised.items() if name not in asked
+            }
+            promised = {name: name in drained for name in ("spine1", "spine2", "spine3")}
+            asked.clear()
+            killer = threading.Timer(rng.uniform(0.05, 0.4), process.kill)
+            killer.start()
+            try:
+                while True:
+                    name = rng.choice(list(promised))
+                    asked.add(name)
+                    (operator.undrain if promised[name] else operator.drain)(name)
+                    promised[name] = not promised[name]
+                    asked.discard(name)
+            except AdminError:
+                killer.join()
+                assert process.wait(TIMEOUT_S) == -signal.SIGKILL
