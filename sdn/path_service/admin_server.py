@@ -108,6 +108,7 @@ async def _answer(server: Server, control: Control, token: str, line: bytes, who
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         return _object({"error": f"this is not a request: {error}"})
     if not hmac.compare_digest(request.token.encode(), token.encode()):
+        server.refused_operator(who, "wrong token")
         return _object(
             {"error": "the token is not this path service's: give the --token-file that it was started with"}
         )
@@ -125,6 +126,7 @@ async def _answer(server: Server, control: Control, token: str, line: bytes, who
     try:
         return _object(await _controlled(control, request, who))
     except (RefusedError, StoreError) as error:
+        server.refused_operator(who, str(error))
         return _object({"error": str(error)})
 
 

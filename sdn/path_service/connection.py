@@ -114,10 +114,10 @@ class Connection(asyncio.Protocol):
         "_share",
         "_slow",
         "_transport",
-        "_who",
         "came_s",
         "heard_s",
         "since_s",
+        "who",
     )
 
     def __init__(self, server: Connections) -> None:
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
         self._share = self._server.share(str(peer[0]))
-        self._who = f"{peer[0]}:{peer[1]}"
+        self.who = f"{peer[0]}:{peer[1]}"
         self._transport.set_write_buffer_limits(high=_SLOW_BYTES)
         self._number = self._server.admit(self)
         if not self._number:
@@ -218,7 +218,7 @@ class Connection(asyncio.Protocol):
         if self._ended:
             return
         if code != "stopping":
-            self._server.refused(code, f"{self._who} refused: {code}: {text}")
+            self._server.refused(code, f"{self.who} refused: {code}: {text}")
         self.write(to_line(Error(code, text)))
         if self._ended:
             return
@@ -234,7 +234,7 @@ class Connection(asyncio.Protocol):
     def drop_unread(self, why: str) -> None:
         """Closes because of what the host has not read."""
         if not self._ended:
-            self._server.refused("unread", f"{self._who} dropped: {why}")
+            self._server.refused("unread", f"{self.who} dropped: {why}")
             self.abort()
 
     def turn(self, until_s: float) -> bool:
@@ -269,7 +269,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _fail(self) -> None:
-        log.exception("%s dropped: its lines cannot be handled", printable(self._who))
+        log.exception("%s dropped: its lines cannot be handled", printable(self.who))
         self.abort()
 
     def _handle(self, until_s: float) -> None:

@@ -20,7 +20,7 @@ from sdn.path_service import admin_server
 from sdn.path_service.control.control import Control
 from sdn.path_service.control.store import Store
 from sdn.path_service.control.writer import Unstored, Writer, Written
-from sdn.path_service.journal import Journal, head
+from sdn.path_service.journal import Journal
 from sdn.path_service.limits import Limits
 from sdn.path_service.log_file import LogFile
 from sdn.path_service.observation import Figures, figures
@@ -55,23 +55,25 @@ def serve(
     *,
     ecmp_hash: EcmpHash | None = None,
     routers: RouterNames | None = None,
+    hash_name: str | None = None,
     event_log: Path | None = None,
     state: Path | None = None,
     limits: Limits | None = None,
     export: Callable[[Look], None] = lambda look: None,
     ready: Callable[[str, int], None] = lambda address, port: None,
 ) -> int:
-    """Serves until SIGINT or SIGTERM. Calls `ready` with the address and port when hosts can connect.
+    """Serves until SIGINT or SIGTERM; SIGHUP reopens the log.
 
-    Before that it calls `export`, which may keep what it gets and call it from other threads.
-    `state` is the file of what operators ask for; without one that is forgotten with the process. Returns the number of
-    events that the event log lacks. Raises OSError when the address is not free, AdminError for the operator's socket,
-    StoreError for the state, LogError for the event log, and ValueError for a topology that `PathService` refuses.
+    Calls `ready` with the address and port when hosts can connect, and before that `export`, which may keep what it
+    gets and call it from other threads. `state` is the file of what operators ask for; without one that is forgotten
+    with the process. `hash_name` is for the log. Returns the number of events that the log lacks. Raises OSError when
+    the address is not free, AdminError for the operator's socket, StoreError for the state, LogError for the log, and
+    ValueError for a topology that `PathService` refuses.
     """
     raise_file_limit()
     service = PathService(topology, options, ecmp_hash, routers)
     with ExitStack() as opened:
-        # The event log comes last: a service that cannot listen must not touch the log of one that runs.
+        # These come last: a service that cannot listen must not touch the files of one that runs.
         listener = opened.enter_context(bind(place.address, place.port))
         admin_socket = opened.enter_context(admin_server.bind(place.admin))
         opened.callback(place.admin.unlink, missing_ok=True)
@@ -79,10 +81,14 @@ def serve(
         if state is not None:
             written = Writer(Store(state))
             opened.callback(written.close)
-        lines = opened.enter_context(LogFile(event_log, head(topology, options, routers))) if event_log else None
-        server = Server(service, token, limits=limits, journal=Journal(lines) if lines else None)
+        lines = opened.enter_context(LogFile(event_log)) if event_log else None
+        journal = Journal(lines) if lines else None
+        if journal is not None:
+            journal.head(topology, options, routers, hash_name, written.generation)
+        server = Server(service, token, limits=limits, journal=journal)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(server, written, token, listener, admin_socket, export, ready))
+            hang_up = lines.reopen if lines else _nothing
+            runner.run(_serve(server, written, token, listener, admin_socket, export, ready, hang_up))
     return lines.dropped if lines else 0
 
 
@@ -93,6 +99,10 @@ def raise_file_limit() -> int:
     return most
 
 
+def _nothing() -> None:
+    pass
+
+
 async def _serve(
     server: Server,
     written: Written,
@@ -101,10 +111,13 @@ async def _serve(
     admin_socket: socket.socket,
     export: Callable[[Look], None],
     ready: Callable[[str, int], None],
+    hang_up: Callable[[], None],
 ) -> None:
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
     async with AsyncExitStack() as closing:
         closing.push_async_callback(server.close)
         at = await server.start(listener)

@@ -14,6 +14,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 from weakref import WeakValueDictionary
 
 from netmodel.printable import printable
@@ -108,6 +109,8 @@ class Server:
             timer.cancel()
         if self._server is not None:
             self._server.close()
+        if self.journal is not None:
+            self.journal.sent(self.now())
         for connection in list(self.connections.values()):
             connection.end("stopping", "the path service stops")
         await asyncio.sleep(0)  # sends the last lines
@@ -115,12 +118,14 @@ class Server:
             connection.abort()
 
     def now(self) -> float:
-        """Seconds since the start, in whole microseconds, which is the event log's resolution."""
+        """Seconds since the start, in whole microseconds, which is the log's resolution."""
         return int(1e6 * (self._loop.time() - self._began_s)) / 1e6
 
     def deliver(self, sends: Sends) -> None:
         """Sends messages to the connections that they are for."""
         connections = self.connections
+        if self.journal is not None:
+            self.journal.sends(sends)
         for number, message in sends:
             connection = connections.get(number)
             if connection is not None:
@@ -128,12 +133,15 @@ class Server:
         if self.service.busy and self._hurry is None:
             self._hurry = self._loop.call_later(0, self.tick)
 
-    def constrain(self, constraints: Constraints) -> None:
-        """Send hosts new ports after what limits paths has changed. Raises KeyError as `PathService.constrain`."""
+    def constrain(self, constraints: Constraints, reason: dict[str, Any] | None = None) -> None:
+        """Send hosts new ports after what limits paths has changed. Raises KeyError as `PathService.constrain`.
+
+        `reason` is for the log: the number of the `change`, `who` asked, and `what` was asked.
+        """
         now_s = self.now()
         sends = self.service.constrain(now_s, constraints)
         if self.journal is not None:
-            self.journal.constrained(now_s, constraints)
+            self.journal.constrained(now_s, constraints, reason or {})
         self.deliver(sends)
 
     def next_hops(self, groups: Listed) -> None:
@@ -196,7 +204,7 @@ class Server:
         connection.write(to_line(Welcome(hello.version, secrets.token_hex(8), probe, router_rate)))
         sends, replaced = self.service.connect(now_s, number, hello)
         if self.journal is not None:
-            self.journal.hello(now_s, number, hello)
+            self.journal.hello(now_s, number, hello, connection.who)
         if replaced is not None and replaced in self.connections:
             old = self.connections.pop(replaced)
             old.end("replaced", "the same device object has connected again")
@@ -272,6 +280,11 @@ class Server:
         if oldest is not None:
             self.connections[oldest].drop_unread("it does not read what it is sent, and others need the room")
 
+    def refused_operator(self, who: str, text: str) -> None:
+        """Logs that an operator's request was refused."""
+        if self.journal is not None:
+            self.journal.refused(self.now(), who, text)
+
     def tell(self, text: str) -> None:
         """Logs a line."""
         self._log.write(text)
@@ -305,6 +318,8 @@ class Server:
     def _sweep(self) -> None:
         """Closes connections that have been silent for too long."""
         now_s = self.now()
+        if self.journal is not None:
+            self.journal.sent(now_s)
         late, self._swept_s = now_s - self._swept_s > 2 * _SWEEP_S, now_s
         if late:  # this process was held up, so there may be unread data of any host
             return

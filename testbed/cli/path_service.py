@@ -108,7 +108,7 @@ for _command in COMMANDS:
     "--event-log",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write all events to FILE.",
+    help="Append who asked what, and all events, to FILE; `replay` reads it.",
 )
 @click.option(
     "--metrics",
@@ -189,6 +189,7 @@ def run(
             place,
             ecmp_hash=known_hash,
             routers=routers,
+            hash_name=None if known_hash is None else fabric.hash_name,
             event_log=event_log,
             export=export,
             state=state_file or token_file.with_name(f"{token_file.name}.state"),

@@ -16,6 +16,7 @@ from testbed.cli.path_service_options import json_option, operator_of, token_fil
 from testbed.errors import InputError, TestbedError
 
 if TYPE_CHECKING:
+    from netmodel import EcmpHash, Topology
     from sdn.path_service.control.answers import Changed, DrainState, Effects
     from sdn.path_service.control.client import Operator
 
@@ -190,7 +191,46 @@ def repair(file: Path, as_json: bool) -> None:
         click.echo("some could not be read: look at `paralet path-service status` when the service runs again")
 
 
-COMMANDS = drain, undrain, pin, unpin, undo, what_if, changes, repair
+@click.command(
+    epilog="Examples: paralet path-service replay events.jsonl; "
+    "paralet path-service replay events.jsonl.2.gz events.jsonl.1 events.jsonl --json"
+)
+@click.argument(
+    "logs", metavar="LOG...", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False, exists=True)
+)
+@json_option
+def replay(logs: tuple[Path, ...], as_json: bool) -> None:
+    """Decide again what a path service has decided, from its log, and compare.
+
+    Parts of a rotated log are given in order, the oldest first; the first one has to begin with a start of the service.
+    --json prints each decision as a line. Exit status 2 when the log is incomplete or the decisions differ.
+    """
+    require("service", "paralet path-service")
+    import msgspec
+
+    from sdn.path_service.log_file import LogError
+    from sdn.path_service.replay import replay as replayed
+    from testbed.cli.fabric import HASHES, hash_of
+
+    def known_hash(name: str | None, topology: "Topology") -> "EcmpHash | None":
+        return next((hash_of(known, topology) for known in HASHES if known == name), None)
+
+    count, first, last = 0, "", ""
+    try:
+        for event in replayed(logs, known_hash):
+            first, last = first or event.at, event.at
+            for conn, message in event.sends:
+                count += 1
+                if as_json:
+                    said = {"at": event.at, "t": event.t, "conn": conn, "message": msgspec.to_builtins(message)}
+                    click.echo(json.dumps(said))
+    except LogError as error:
+        raise InputError(str(error)) from error
+    if not as_json:
+        click.echo(printable(f"{count:,} decisions from {first} to {last}, all as the log says"))
+
+
+COMMANDS = drain, undrain, pin, unpin, undo, what_if, changes, repair, replay
 
 
 def _emptied(operator: "Operator", what: str, wait_s: float) -> "DrainState":

@@ -56,7 +56,7 @@ class Control:
         self._owed: list[_Owed] = []  # changes of dead links that the store could not take
         if self._state:
             constraints, wrong = self._constraints(self._state)
-            server.constrain(constraints)
+            server.constrain(constraints, {"what": "what was asked before the start"})
             for sentence in wrong:
                 server.tell(f"without effect: {sentence}")
 
@@ -201,7 +201,7 @@ class Control:
     async def _commit(self, who: str, what: str, edits: tuple[Edit, ...]) -> Change:
         """Writes a wish and then applies it. Raises StoreError, with nothing changed."""
         change = await self._written.write(Draft(who, what, edits))
-        self._apply(change.edits)
+        self._apply(change.edits, {"change": change.number, "who": who, "what": what})
         self._server.tell(f"change {change.number} by {who}: {what}")
         return change
 
@@ -210,7 +210,7 @@ class Control:
         draft = Draft(who, what, tuple(edits))
         if not draft.edits:
             return None
-        self._apply(draft.edits)
+        self._apply(draft.edits, {"who": who, "what": what})
         owed = _Owed(draft)
         self._owed.append(owed)
         await self._pay()
@@ -227,9 +227,9 @@ class Control:
                 owed.number = change.number
                 self._owed.remove(owed)
 
-    def _apply(self, edits: Iterable[Edit]) -> None:
+    def _apply(self, edits: Iterable[Edit], reason: dict[str, Any]) -> None:
         self._state = applied(self._state, edits)
-        self._server.constrain(self._constraints(self._state)[0])
+        self._server.constrain(self._constraints(self._state)[0], reason)
 
 
 @dataclass(eq=False, slots=True)

@@ -27,7 +27,7 @@ from sdn.path_service.constraints import Constraints
 from sdn.path_service.control.control import Control
 from sdn.path_service.control.writer import Unstored
 from sdn.path_service.group_lists import Group
-from sdn.path_service.journal import Journal, head, replay
+from sdn.path_service.journal import Journal
 from sdn.path_service.limits import Limits
 from sdn.path_service.log_file import LogError, LogFile
 from sdn.path_service.messages import (
@@ -49,6 +49,7 @@ from sdn.path_service.messages import (
     to_line,
 )
 from sdn.path_service.next_hops import listed
+from sdn.path_service.replay import replay
 from sdn.path_service.run import raise_file_limit
 from sdn.path_service.server import Server, bind
 from sdn.path_service.service import Options, PathService
@@ -128,7 +129,6 @@ def run(body: Callable[[], Awaitable[None]]) -> None:
 
 
 HELLO = to_line(hello(TOPOLOGY, 1))
-HEAD = head(TOPOLOGY, Options())
 
 
 @pytest.mark.parametrize(
@@ -613,9 +613,11 @@ def test_a_replay_gives_the_same_messages(tmp_path: Path) -> None:
             await hosts[0].hear()
 
     path = tmp_path / "events.jsonl"
-    with LogFile(path, head(TOPOLOGY, options)) as lines:
-        run(lambda: body(Journal(lines)))
-    again = [send for _, _, sends in replay(path) for send in sends]
+    with LogFile(path) as lines:
+        journal = Journal(lines)
+        journal.head(TOPOLOGY, options)
+        run(lambda: body(journal))
+    again = [send for replayed in replay([path]) for send in replayed.sends]
     assert len(sent) > 60
     assert again == sent
     assert TOKEN not in path.read_text()
@@ -643,35 +645,42 @@ def test_preparations_without_a_step_are_not_logged(monkeypatch: pytest.MonkeyPa
 def test_a_replay_takes_only_ticks_for_ticks(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
 
-    def replayed(*lines: bytes) -> list[int]:
-        """How many messages each event leads to."""
-        path.write_bytes(b"".join([head(TOPOLOGY, Options(rates=True)), *lines]))
-        return [len(sends) for _, _, sends in replay(path)]
-
     lines: list[bytes] = []
     journal = Journal(SimpleNamespace(add=lines.append))
-    journal.hello(1.0, 1, hello(TOPOLOGY, 0))
+    journal.head(TOPOLOGY, Options(rates=True))
+    journal.hello(1.0, 1, hello(TOPOLOGY, 0), "10.0.0.1:7")
     journal.said(2.0, 1, [to_line(Announce(1, address(TOPOLOGY, 5), 5)).strip()])
     journal.prepared(3.0, 0)
+    journal.refused(3.5, "me", "no")
     journal.tick(4.0)
-    hailed, said, prepared, ticked = replayed(*lines)
-    assert (hailed, said, prepared, ticked) == (0, 1, 0, 1)  # the tick sends the elephant its rate
+    path.write_bytes(b"".join(lines))
+    counts = [len(replayed.sends) for replayed in replay([path])]
+    assert counts == [0, 1, 0, 0, 1]  # the tick sends the elephant its rate
+    path.write_bytes(lines[0] + b'{"at":"","t":1.0}\n')
     with pytest.raises(LogError, match=r":2: this is no event"):
-        replayed(b'{"t":1.0}\n')
+        list(replay([path]))
 
 
-def test_an_incomplete_log_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    with LogFile(path, HEAD, max_waiting_bytes=100) as lines:
+def test_a_log_that_is_wrong_is_refused(tmp_path: Path) -> None:
+    path, other = tmp_path / "events.jsonl", tmp_path / "other"
+    with LogFile(path, max_waiting_bytes=10_000) as lines:
         journal = Journal(lines)
-        journal.said(1.0, 1, [b'{"type":"ping"}'] * 50)
+        journal.head(TOPOLOGY, Options())
+        journal.said(1.0, 1, [b'{"type":"ping"}'] * 5000)
         assert lines.dropped == 1
         journal.tick(2.0)
     with pytest.raises(LogError, match=r":2: 1 events are missing here"):
-        list(replay(path))
-    (tmp_path / "other").write_text("{}\n")
-    with pytest.raises(LogError, match="not an event log of version 2"):
-        list(replay(tmp_path / "other"))
+        list(replay([path]))
+    whole = path.read_text().splitlines()
+    for text, sentence in (
+        ("{}", "missing required field `at`"),
+        (whole[0].replace('"log":3', '"log":2'), "not a log of version 3"),
+        (whole[2], "begins in the middle: give the parts before this one too"),
+        (f'{whole[0]}\n{{"at":"","t":1,"sent":3,"sum":7}}', "the service decided otherwise"),
+    ):
+        other.write_text(text + "\n")
+        with pytest.raises(LogError, match=sentence):
+            list(replay([other]))
 
 
 # -- the operator's socket -----------------------------------------------------------------------------------------

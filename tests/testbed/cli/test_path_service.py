@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -109,7 +110,7 @@ def test_a_running_service_answers_queries_and_accepts_a_link_failure(
         assert (taken.exit_code, f"--listen {at[0]}:{at[1]}: " in taken.stderr) == (1, True)
         same = paralet(*run, "--token-file", other, "--listen", "127.0.0.1:0")
         assert (same.exit_code, same.stderr.count("\n")) == (2, 1)
-        assert "is the event log of another path service" in same.stderr
+        assert "is the log of another path service" in same.stderr
         assert events.read_bytes().startswith(before.rstrip()), "the log of the service that runs is whole"
         assert not other.with_name("other.sock").exists()
         other.with_name("other.sock").write_text("not a socket")
@@ -208,7 +209,7 @@ def test_mistakes_are_one_line_errors(tmp_path: Path, topology: Path) -> None:
         (("run", "--topology", topology), 2, "Missing option '--token-file'"),
         (("status", "--token-file", fifo), 2, f"{fifo} is not a regular file"),
         (("run", "--topology", topology, "--token-file", fifo), 2, f"{fifo} is not a regular file"),
-        ((*good, "--event-log", topology), 2, f"--event-log {topology} is not an event log"),
+        ((*good, "--event-log", topology), 2, f"--event-log {topology} is not a log of a path service"),
         ((*good, "--event-log", tmp_path / "no" / "log"), 2, f"{tmp_path}/no/log cannot be written: No such file"),
         ((*good, "--listen", "192.0.2.99:0"), 1, "--listen 192.0.2.99:0: "),
     ):
@@ -271,16 +272,14 @@ def test_a_service_whose_event_log_lacks_events_ends_with_status_1(tmp_path: Pat
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT_S) == 1
-        said = process.stderr.read()
-    *_, gap = [json.loads(line) for line in log.read_text().splitlines()]
-    assert gap == {"t": 0, "dropped": gap["dropped"]}
-    assert f"{log} lacks {gap['dropped']} events: its disk was full or too slow" in said
+        logged = process.stderr.read()
+    assert re.search(rf"{re.escape(str(log))} lacks \d+ events: its disk was full or too slow", logged)
 
 
 COMMANDS = ["run", "status", "flows", "paths", "fail-link", "drain", "undrain", "pin", "unpin", "undo", "what-if"]
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "changes", "repair"])
+@pytest.mark.parametrize("command", [*COMMANDS, "changes", "repair", "replay"])
 def test_help_has_an_example(command: str) -> None:
     done = paralet(command, "--help")
     assert done.exit_code == 0

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -119,6 +121,44 @@ def test_the_page_of_an_operators_day(tmp_path: Path, topology: Path, monkeypatc
             done = paralet(*command.text.split()[2:])
             assert done.exit_code == 0, done.output
             assert command.shows(done.stdout), done.stdout
+
+
+def test_a_rotated_log_is_replayed(tmp_path: Path, topology: Path) -> None:
+    token, log = ("--token-file", tmp_path / "token"), tmp_path / "events.jsonl"
+    before = tmp_path / "events.jsonl.1"
+    for start in range(2):  # a second start goes on in the same log
+        with started(tmp_path, topology, "--event-log", str(log), "--hash", "crc32") as (process, *at):
+            with announced(tmp_path, at[0], at[1]):
+                assert paralet("drain", f"spine{start + 1}", *token).exit_code == 0
+                if start == 0:
+                    log.rename(before)
+                    process.send_signal(signal.SIGHUP)
+                    while not log.exists():
+                        time.sleep(0.01)
+                assert paralet("undo", 99, *token).exit_code == 1
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(TIMEOUT_S) == 0
+    assert (tmp_path / "token").read_text().strip() not in before.read_text() + log.read_text()
+    lines = [json.loads(line) for line in (before.read_text() + log.read_text()).splitlines()]
+    assert [line["generation"] for line in lines if "log" in line] == [1, 2]
+    assert [(line["change"], line["what"]) for line in lines if "change" in line] == [
+        (1, "drain spine1"), (2, "drain spine2"),
+    ]  # fmt: skip
+    assert [line["refused"].partition(":")[0] for line in lines if "refused" in line] == ["there is no change 99"] * 2
+    assert all(f"pid {os.getpid()}" in line["who"] for line in lines if "who" in line)
+    assert all(line["at"].endswith("Z") for line in lines)
+    assert sum(line.get("sent", 0) for line in lines) > 0
+    done = paralet("replay", before, log)
+    assert (done.exit_code, done.stdout.endswith(", all as the log says\n")) == (0, True), done.output
+    with gzip.open(tmp_path / "old.gz", "wb") as packed:
+        packed.write(before.read_bytes())
+    decisions = [json.loads(line) for line in paralet("replay", tmp_path / "old.gz", log, "--json").stdout.splitlines()]
+    assert {decision["message"]["type"] for decision in decisions} == {"assign"}
+    middle = paralet("replay", log)
+    assert (middle.exit_code, middle.stderr.count("\n")) == (2, 1)
+    assert "the log begins in the middle" in middle.stderr
+    log.write_text(log.read_text().replace('"sum":', '"sum":1'))
+    assert "the service decided otherwise" in paralet("replay", before, log).stderr
 
 
 def test_a_damaged_store_is_refused_and_repaired(tmp_path: Path, topology: Path) -> None:
