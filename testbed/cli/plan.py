@@ -101,7 +101,9 @@ def plan(
     out = console()
     out.print(listing)
     if chosen is not None:
-        out.print(f"Chosen by {job.choose}: {chosen.label}, {chosen.gpus:,} GPUs; {page.strategies(chosen)}")
+        out.print(
+            f"Chosen by {job.choose}{job.within.said}: {chosen.label}, {chosen.gpus:,} GPUs; {page.strategies(chosen)}"
+        )
     out.print(f"Report: {report}", soft_wrap=True)
     for line in notes:
         out.print(line, soft_wrap=True)

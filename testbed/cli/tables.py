@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -36,9 +37,52 @@ def console() -> Console:
     return PlainConsole(file=sys.stdout, width=None if sys.stdout.isatty() else 120, highlight=False)
 
 
+class WholeTable(Table):
+    """A table that never shortens a cell: where the terminal is too narrow for its columns, it stacks them.
+
+    A stacked row is the cell of the first column, and below it a line for each other column.
+    """
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it side by side, or stacked."""
+        unlimited = options.update(width=_UNLIMITED)
+        sizes = [
+            [Measurement.get(console, unlimited, cell) for cell in (column.header, *column.cells)]
+            for column in self.columns
+        ]
+        least = [max((size.minimum for size in column), default=0) for column in sizes]
+        spare = options.max_width - sum(least) - (3 * len(least) - 1)  # three between columns, one at each edge
+        if spare >= 0:
+            for column, width, measured in zip(self.columns, least, sizes, strict=True):
+                longest = max((size.maximum for size in measured), default=0)
+                more = longest - width if column.no_wrap else min(spare, longest - width)
+                column.width, spare = width + more, spare - more
+        if spare >= 0:
+            yield from super().__rich_console__(console, options)
+            return
+        if self.title is not None:
+            yield Text(printable(str(self.title)), style="bold")
+        names = [printable(str(column.header)) for column in self.columns]
+        for row, *cells in zip(self.rows, *(column.cells for column in self.columns), strict=True):
+            yield from (Text(), Text.assemble(_text(cells[0]), style=row.style or ""))
+            for name, cell in zip(names[1:], cells[1:], strict=True):
+                yield Text.assemble(f"  {name}: ", _text(cell), style=row.style or "")
+        yield Text()
+
+
+_UNLIMITED = 10_000
+"""A width that no table has."""
+
+
+def _text(cell: RenderableType) -> Text:
+    return cell if isinstance(cell, Text) else Text(printable(str(cell)))
+
+
 def table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
     """An empty table. The first column names the rows and is never wrapped; the columns `right` are right-aligned."""
-    fresh = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    fresh = WholeTable(
+        title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for index, name in enumerate(left):
         fresh.add_column(name, no_wrap=index == 0)
     for name in right:

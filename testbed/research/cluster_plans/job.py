@@ -105,6 +105,17 @@ class Limits(Section):
     megawatts: float | None = Field(default=None, gt=0)
     days: float | None = Field(default=None, gt=0)
 
+    @property
+    def said(self) -> str:
+        """The limits in words, as the end of a sentence; empty without any."""
+        given = {
+            "${:,.0f} of capital": self.capital_usd,
+            "{:g} MW": self.megawatts,
+            "{:g} days": self.days,
+        }
+        said = [words.format(limit) for words, limit in given.items() if limit is not None]
+        return f" within {', '.join(said)}" if said else ""
+
 
 class Member(Section):
     """A further job of a mix, which has the cluster for its share of the time."""

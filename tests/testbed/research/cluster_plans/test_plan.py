@@ -191,6 +191,9 @@ def test_the_choice_keeps_its_limits() -> None:
     assert fast.days == days
     assert choice(Job.model_validate({**SMALL, "within": {"capital_usd": 1.0}}), rows) is None
     assert choice(Job.model_validate({**SMALL, "within": {"megawatts": 1e-6}}), rows) is None
+    limits = {"capital_usd": 5e7, "days": 10}
+    assert Job.model_validate({**SMALL, "within": limits}).within.said == " within $50,000,000 of capital, 10 days"
+    assert Job.model_validate(SMALL).within.said == ""
 
 
 def test_a_fabric_that_cannot_be_is_refused_with_its_reason() -> None:
