@@ -122,6 +122,30 @@ def eventually(condition: Callable[[], bool]) -> bool:
     return True
 
 
+def settled(device: Device, echo: Echo) -> float:
+    """Waits until an echo has done all that it has to: its threads sleep, and no packets come and go.
+
+    Returns a time of the monotonic clock before which all that was sent to it has been acknowledged.
+    """
+
+    def packets() -> list[tuple[int, int]]:
+        lanes = [lane for lane in device.counters()["lanes"] if lane["peer"] == echo.connection.peer]
+        return [(lane["tx_packets"], lane["rx_packets"]) for lane in lanes]
+
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        before = packets()
+        time.sleep(0.05)
+        states = [
+            stat.read_text().rpartition(")")[2].split()[0]
+            for stat in Path(f"/proc/{echo.process.pid}/task").glob("*/stat")
+        ]
+        now_s = time.monotonic()
+        if packets() == before and set(states) == {"S"}:
+            return now_s
+    pytest.fail("the echo never came to rest")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
 def test_a_killed_peer_leaves_no_resources_and_affects_no_other_peer(
     device: Device, start: Callable[[str], Echo], number: signal.Signals
@@ -150,10 +174,9 @@ def test_a_stopped_peer_is_given_up_after_the_retry_time(device: Device, start: 
     assert victim.echoes(b"hello")
     with talking(bystander) as failures:
         waiting = victim.connection.recv(bytearray(10), tag=7)
-        time.sleep(0.5)  # until the advertisement of the echo's next receive has arrived
+        begin = settled(device, victim)
         victim.process.send_signal(signal.SIGSTOP)
         # The echo has an open receive, so this message is sent and never acknowledged.
-        begin = time.monotonic()
         said = [fails(victim.connection.send(bytes(100_000))), fails(waiting)]
         took_s = time.monotonic() - begin
         victim.process.send_signal(signal.SIGCONT)
@@ -172,9 +195,8 @@ def test_a_stopped_peer_without_traffic_is_given_up_and_an_idle_one_is_not(
     assert bystander.echoes(b"hello")
     unmet = [victim.connection.send(bytes(100), tag=7), victim.connection.recv(bytearray(10), tag=7)]
     quiet = [bystander.connection.send(bytes(100), tag=7), bystander.connection.recv(bytearray(10), tag=7)]
-    time.sleep(0.5)  # until the advertisements are acknowledged
+    begin = settled(device, victim)
     victim.process.send_signal(signal.SIGSTOP)
-    begin = time.monotonic()
     said = [fails(request) for request in unmet]
     took_s = time.monotonic() - begin
     print(f"given up after {took_s / RETRY_TIME_S:.2f} retry times")
