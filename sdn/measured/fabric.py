@@ -77,11 +77,19 @@ class MeasuredFabric:
 
         One pair is examined for each leaf: how many paths answers tell does not depend on the addresses of hosts.
         """
-        first: dict[str, int] = {}
+        hosts: dict[str, dict[str, int]] = {}  # by leaf: a NIC of each of its first two hosts
         for nic, leaf in enumerate(self._leaf):
-            first.setdefault(leaf, nic)
-        nics = list(first.values())
-        pairs = [(src, dst) for src in nics[:_EXAMINED] for dst in nics if src != dst]
+            some = hosts.setdefault(leaf, {})
+            if len(some) < 2:
+                some.setdefault(self.nics[nic].node, nic)
+        first = [next(iter(some.values())) for some in hosts.values()]
+        pairs = [
+            (src, dst)
+            for src in first[:_EXAMINED]
+            for some in hosts.values()
+            for dst in [nic for host, nic in some.items() if host != self.nics[src].node][:1]
+            if self._leaf[src] != self._leaf[dst]
+        ]
         if not pairs:
             return f"all hosts of {self.topology.name} are at one leaf, so there is no path to choose"
         reasons = []
@@ -113,7 +121,7 @@ class MeasuredFabric:
 
     def _ways(self, src: int, dst: int) -> Mapping[Way, Links]:
         key = near, far = self._leaf[src], self._leaf[dst]
-        if near == far:
+        if near == far or self.nics[src].node == self.nics[dst].node:
             return {}
         ways = self._known.get(key)
         if ways is None:

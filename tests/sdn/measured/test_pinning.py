@@ -20,8 +20,10 @@ from netmodel import (
     Topology,
     clos,
     forwarding,
+    in_planes,
     leaf_spine,
     paths_of_ports,
+    rail_optimised,
     router_addresses,
 )
 from netmodel.flow import Address
@@ -245,6 +247,20 @@ def test_what_cannot_be_chosen_is_refused() -> None:
         assert pinning.announce(0.0, pair, 2) is None
         assert pinning.due(0.0) == []
         assert pinning.release(0.0, pair) == []
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [in_planes(leaf_spine(2, 2, 2, 10**9), 2), rail_optimised(2, 2, 10**9, 10**10, spines=2)],
+    ids=["planes", "rails"],
+)
+def test_hosts_of_several_nics_are_measured(topology: Topology) -> None:
+    """Between the NICs of one host no packet crosses the fabric, although they are at different leaves."""
+    fabric = Routers(topology, LinuxL4Hash()).measured()
+    assert fabric.unmeasurable() is None
+    sights = {ends: fabric.sight(*ends) for ends in permutations(range(len(fabric.nics)), 2)}
+    assert not any(sight for (src, dst), sight in sights.items() if fabric.nics[src].node == fabric.nics[dst].node)
+    assert {sight.ways for sight in sights.values() if sight is not None} == {2}
 
 
 def test_answers_from_elsewhere_count_for_none() -> None:
