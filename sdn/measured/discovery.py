@@ -59,6 +59,8 @@ class Ask:
     pair: PairKey
     ttl: int
     ports: tuple[int, ...]
+    urgent: bool = False
+    """Lanes wait for it: what comes of each port should be told at once, in an `Ask` of its own."""
 
 
 @dataclass(slots=True)
@@ -67,8 +69,10 @@ class _State(Generic[Way]):
     drawn: int = 0  # random ports so far
     in_vain: int = 0  # probes since the last one of use
     silent: int = 0  # asks since the last answer
+    heard: bool = False  # something was answered of the one that is under way
     asked: Ask | None = None  # that is under way, or waits until the pace permits it
     sent: bool = False  # it is under way
+    out: set[int] = field(default_factory=set)  # its ports of which nothing was told yet
     checks: dict[int, None] = field(default_factory=dict)  # ports to probe once more, before anything else
     urgent: bool = False  # lanes wait for ports along their planned ways
     exhausted: bool = False  # probes found no more ways, before any was planned
@@ -208,14 +212,17 @@ class Discovery(Generic[Way]):
                     del homes[port]
                 changed |= former is not None
                 news |= former is not None and port not in doubtful
-            elif ways and port in doubtful:  # others are answered, so this one costs less to replace
+            elif port in doubtful and (ways or (state is not None and state.heard)):
+                # Others are answered, so this one costs less to replace.
                 self.tables.drop(pair.src, pair.dst, port, pair.dst_port, pair.protocol)
                 homes.pop(port, None)
             if state is not None and (predicted := state.proposed.pop(port, None)) is not None and port in ways:
                 self.models.checked(state.sight.group, predicted == ways[port])
         if state is None:
             return news
-        if state.asked is ask:
+        state.out.difference_update(ask.ports)
+        state.heard |= not ways.keys().isdisjoint(ask.ports)
+        if not state.out:
             state.asked, state.sent = None, False
         for port in ask.ports:
             state.checks.pop(port, None)
@@ -228,7 +235,8 @@ class Discovery(Generic[Way]):
         missing = _lacking(state.aims, known) if state.aims else found - set(known.values())
         of_use = changed or not found.isdisjoint(missing)
         state.in_vain = 0 if of_use else state.in_vain + len(ask.ports)
-        state.silent = 0 if found else state.silent + 1
+        if not state.out:
+            state.silent, state.heard = 0 if state.heard else state.silent + 1, False
         learns = self._learners.get(group) == pair and self.models.affine(group) is None
         if learns and state.silent >= _LEARNING_TRIES:
             self.models.refuse(group)
@@ -274,16 +282,23 @@ class Discovery(Generic[Way]):
     def _ask(self, now_s: float, pair: PairKey) -> None:
         """Schedules the next ports of a pair, if it needs some and none are under way."""
         state, sight = self._pairs[pair], self._pairs[pair].sight
-        if state.sent or state.silent >= _TRIES:
+        if state.silent >= _TRIES:
             return
-        urgent = list(dict.fromkeys((*state.checks, *self.doubtful(pair))))[:_BATCH]
-        if state.asked is not None and (not urgent or set(urgent) <= set(state.asked.ports)):
+        urgent = dict.fromkeys((*state.checks, *self.doubtful(pair)))
+        more = state.urgent and state.sent and len(state.out) < _BATCH  # those that are not answered take long
+        if state.asked is not None and state.out.issuperset(urgent) and not more:
             return
-        if ports := urgent or self._wanted(pair, state)[:_BATCH]:
-            state.asked = ask = Ask(pair, sight.ttl, tuple(ports))
+        if not state.sent:  # something more urgent has come
+            state.out.clear()
+        ports = [port for port in urgent or self._wanted(pair, state) if port not in state.out][:_BATCH]
+        if ports:
             hurries = state.urgent or bool(urgent)
-            self._schedule.add(now_s, sight.routers, sight.router_count, pair.src, ask, len(ports), urgent=hurries)
-        else:
+            state.asked, state.sent = Ask(pair, sight.ttl, tuple(ports), hurries), False
+            state.out.update(ports)
+            self._schedule.add(
+                now_s, sight.routers, sight.router_count, pair.src, state.asked, len(ports), urgent=hurries
+            )
+        elif not state.out:
             state.urgent = False
 
     def _wanted(self, pair: PairKey, state: _State[Way]) -> list[int]:

@@ -118,7 +118,7 @@ async def _answer(server: Server, control: Control, token: str, line: bytes, who
             refused = dict(sorted(server.counts.items()))
             connections = len(server.connections)
             said = {"connections": connections, "refused": refused, "control": msgspec.to_builtins(control.status())}
-            return _object({**service.status(), **said})
+            return _object({"now_s": server.now(), **service.status(), **said})
         case Flows():
             return _object({"now_s": server.now()}, "flows", service.flows(request.most))
         case Paths():

@@ -8,7 +8,7 @@ where there is one, and otherwise have random ports.
 
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from ipaddress import ip_address
 from typing import Any
 
@@ -62,6 +62,8 @@ class _Host:
     routers: Counter[str] = field(default_factory=Counter)
     """By router: the watched ports for which it answers."""
     period_s: float = 0.0
+    watch_per_s: float = 0.0
+    """Probes of its watched ports."""
 
 
 class Measured:
@@ -100,6 +102,8 @@ class Measured:
         self._constraints = Constraints()
         self._count = 0  # of commodities and asks
         self._watching = 0  # ports, of all hosts
+        self._watch_per_s = self._watch_probes = 0.0  # probes of these
+        self._due_s = 0.0  # when `due` was called last
         self._watched_s = 0.0  # when `_rewatch` was worked off last
         self._ready: dict[int, None] = {}  # connections that may be asked something
         self._ended: Sends = []  # watches to end
@@ -190,6 +194,7 @@ class Measured:
         for ask in host.waiting:
             changed += self._of(self._pinning.probed(now_s, ask, {}))
         self._watching -= host.routers.total()
+        self._watch_per_s -= host.watch_per_s
         self._ready.pop(client.conn, None)
         self._rewatch |= dict.fromkeys(host.watched)  # another connection of the host may go on
         return distinct(changed)
@@ -319,7 +324,8 @@ class Measured:
         return self._changed(changed)
 
     def due(self, now_s: float) -> tuple[Sends, list[Pair]]:
-        self._now_s = now_s
+        self._watch_probes += (now_s - self._due_s) * self._watch_per_s
+        self._now_s = self._due_s = now_s
         changed = [*self._expire(now_s), *self._blame(now_s)]
         self._repinning.settle(now_s, self._in_doubt, lambda: self._pinning.moves)
         for ask in self._pinning.due(now_s):
@@ -327,7 +333,7 @@ class Measured:
             if host is None:  # nobody can probe it any more
                 changed += self._changed(self._pinning.probed(now_s, ask, {}))
             else:
-                host.waiting.append(ask)
+                host.waiting.extend(_parts(ask))
                 self._ready[host.client.conn] = None
         sends, self._ended = self._ended, []
         for conn in self._ready:
@@ -343,7 +349,10 @@ class Measured:
 
     def _blame(self, now_s: float) -> list[Pair]:
         """Names links that lose packets. Returns the pairs whose ports may have changed."""
+        moves = self._pinning.moves
         named, changed = self._pinning.blame(now_s)
+        if named:
+            self._repinning.doubt(now_s, (key for key in changed if key in self._users), moves)
         for each in named:
             self._counts["links named for losses"] += 1
             links = [f"{link} {self._cables.topology.peer(link)}" for link in each.links]
@@ -399,9 +408,11 @@ class Measured:
         host.watched[key] = Watch(peer, ttl, host.period_s, wanted, port)
         period_s = self._period_s(host, key)
         if host.period_s / _SAME_PERIOD <= period_s <= host.period_s * _SAME_PERIOD:
+            self._count_watches(host)
             sends.append((host.client.conn, host.watched[key]))
             return
         host.period_s = period_s
+        self._count_watches(host)
         for each, watch in host.watched.items():
             watch = host.watched[each] = msgspec.structs.replace(watch, period_s=period_s)
             sends.append((host.client.conn, watch))
@@ -419,7 +430,12 @@ class Measured:
         watch = host.watched.pop(key, _NOTHING)
         self._watching -= len(watch.ports)
         host.routers.subtract(router for _, router in watch.ports)
+        self._count_watches(host)
         return watch
+
+    def _count_watches(self, host: _Host) -> None:
+        before, host.watch_per_s = host.watch_per_s, host.routers.total() / max(_LEAST_PERIOD_S, host.period_s)
+        self._watch_per_s += host.watch_per_s - before
 
     def _end_watch(self, host: _Host, key: PairKey) -> None:
         watch = self._unwatched(host, key)
@@ -479,6 +495,7 @@ class Measured:
                 "random": sum(pair.client.conn not in self._hosts for pair in unkeyed),
                 "no_choice": sum(pair.client.conn in self._hosts for pair in unkeyed),
                 "watched_ports": self._watching,
+                "watch_probes": self._watch_probes,
                 "oldest_s": max(ages, default=None),
                 "events": list(self._events),
                 "lossy": list(self._blamed),
@@ -537,6 +554,11 @@ class Measured:
         self._first.look(self._now_s, used, lambda key: bool(self._pinning.ports(key)))
         self._repinning.doubt(self._now_s, filter(self._in_doubt, used), self._pinning.moves)
         return self._of(keys)
+
+
+def _parts(ask: Ask) -> list[Ask]:
+    """What to ask a host for. It tells what came of a port when it knows of all that were asked for together."""
+    return [replace(ask, ports=(port,)) for port in ask.ports] if ask.urgent else [ask]
 
 
 def _answered(answers: Iterable[Answer], ports: Container[int]) -> dict[int, Address]:

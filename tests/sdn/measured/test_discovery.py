@@ -3,6 +3,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -177,6 +178,28 @@ def test_after_a_change_of_routes_doubtful_ports_come_first() -> None:
         assert discovery.ready(pair)
         assert all(after(pair, port) == way for port, way in discovery.tables.known(*pair).items())
         assert discovery.doubtful(pair) == []
+
+
+def test_a_port_that_is_not_answered_does_not_hold_up_the_others() -> None:
+    """Lanes wait for them: what comes of each is told at once."""
+    way = hashed(LinuxL4Hash())
+    discovery: Discovery[str] = Discovery(MeasuredTables(), pace=FAST)
+    (pair,) = pairs(1)
+    discovery.announce(0.0, pair, SIGHT)
+    run(discovery, way)
+    dead, *ports = sorted(discovery.tables.known(*pair))[:4]
+    discovery.use(pair, [dead, *ports])
+    discovery.doubt(1.0, pair)
+    (ask,) = discovery.due(1.0)
+    assert (ask.ports, ask.urgent) == ((dead, *ports), True)
+    for port in ports:
+        discovery.answered(1.0, replace(ask, ports=(port,)), {port: way(pair, port)})
+    assert discovery.doubtful(pair) == [dead]
+    discovery.check(1.1, pair, ports[0])
+    assert [asked.ports for asked in discovery.due(1.1)] == [(ports[0],)]
+    discovery.answered(1.2, ask, {ports[0]: way(pair, ports[0])})
+    assert discovery.doubtful(pair) == []  # it is replaced
+    assert discovery.given_up(pair) == ""
 
 
 def test_a_port_that_moved_is_noticed_without_being_told() -> None:
