@@ -135,6 +135,32 @@ class HappenedEvent(_Record):
     concerned: list[str] = []
 
 
+class Repinned(_Record):
+    """With measured paths: from `at_s` on, for `seconds`, it was in doubt which paths ports of `pairs` pairs took.
+
+    `lanes` of them had another path then, or took another port.
+    """
+
+    at_s: float
+    seconds: float
+    pairs: int
+    lanes: int
+
+
+class LossyLink(_Record):
+    """A link that was found to lose packets: of `lossy` lanes out of `lanes` over it, of `hosts` hosts.
+
+    Links are written as their ports, the one that loses packets first; where several have the same evidence, all are
+    given.
+    """
+
+    at_s: float
+    links: list[str]
+    lossy: int
+    lanes: int
+    hosts: int
+
+
 class RunRecord(_Record):
     """One run: a policy with a seed."""
 
@@ -166,6 +192,8 @@ class RunRecord(_Record):
     """Sums of the counters of the devices' path clients."""
     service: dict[str, Any] = {}
     """The status of the path service after the run; empty without one."""
+    repinned: list[Repinned] = []
+    lossy_links: list[LossyLink] = []
 
 
 class Observations(_Record):

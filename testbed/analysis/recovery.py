@@ -4,6 +4,7 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
+from math import inf
 
 from testbed.analysis.observations import HappenedEvent, RunRecord, Sample
 
@@ -60,6 +61,21 @@ def recovery_s(run: RunRecord) -> list[float]:
         max(stalls_s(run, event).values(), default=0.0)
         for event in run.events
         if event.concerned or event.what.startswith(("cut ", "kill "))
+    ]
+
+
+def repinned_s(run: RunRecord) -> list[float | None]:
+    """For each event: seconds until it was known again which paths all ports took; None where no lane's path changed.
+
+    With measured paths. What happens before the next event counts for this one.
+    """
+    ends = [*(event.at_s for event in run.events[1:]), inf]
+    return [
+        max(
+            (each.at_s + each.seconds - event.at_s for each in run.repinned if event.at_s <= each.at_s < end_s),
+            default=None,
+        )
+        for event, end_s in zip(run.events, ends, strict=False)
     ]
 
 

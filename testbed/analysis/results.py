@@ -18,7 +18,8 @@ from testbed.analysis.arranged import traffic_of
 from testbed.analysis.flows import FlowCheck, RunFlows
 from testbed.analysis.jobs import fairness
 from testbed.analysis.metrics import PolicyResult, Uplink
-from testbed.analysis.recovery import paces_bps, recovery_s
+from testbed.analysis.probing_cost import probing_cost
+from testbed.analysis.recovery import paces_bps, recovery_s, repinned_s
 from testbed.analysis.training_steps import StepTimes, step_times
 from testbed.provenance import Provenance
 from testbed.spec import Experiment, Instance
@@ -65,7 +66,7 @@ def summary(
                 "retransmits": result.retransmits,
                 **_of_jobs(experiment, result),
                 **_of_events(experiment, result),
-                **_of_service(result),
+                **_of_service(experiment, result),
                 **_of_arrangements(experiment, result),
                 **_of_training(times.get(result.name), result),
             }
@@ -91,14 +92,28 @@ def _of_events(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
         "events": [[event.model_dump() for event in run.events] for run in result.runs],
         "recovery_s": [recovery_s(run) for run in result.runs],
         "paces_bps": [paces_bps(run) for run in result.runs],
+        **({"repinned_s": [repinned_s(run) for run in result.runs]} if _measures(result) else {}),
     }
 
 
-def _of_service(result: PolicyResult) -> dict[str, Any]:
-    """Entries for policies with a path service: counters of the path service and of the path clients, by run."""
+def _measures(result: PolicyResult) -> bool:
+    return any(run.service.get("measured") for run in result.runs)
+
+
+def _of_service(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
+    """Entries for policies with a path service: counters of the path service and of the path clients, by run.
+
+    With measured paths also what probing costs, and the links that lost packets.
+    """
     if not result.service:
         return {}
+    measured: dict[str, Any] = {}
+    if _measures(result):
+        costs = [probing_cost(run, experiment.topology.ip_header_bytes) for run in result.runs]
+        lossy = [[link.model_dump() for link in run.lossy_links] for run in result.runs]
+        measured = {"probing": [cost and asdict(cost) for cost in costs], "lossy_links": lossy}
     return {
+        **measured,
         "forecasts": [run.service.get("forecast") for run in result.runs],
         "service": [run.service.get("counts", {}) for run in result.runs],
         "clients": [run.path_clients for run in result.runs],

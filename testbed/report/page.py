@@ -4,7 +4,7 @@
 import base64
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +27,8 @@ from testbed.analysis.flows import FlowCheck
 from testbed.analysis.jobs import fairness, speeds
 from testbed.analysis.link_sharing import sharing
 from testbed.analysis.metrics import PolicyResult
-from testbed.analysis.recovery import paces_bps, recovery_s
+from testbed.analysis.probing_cost import probing_cost
+from testbed.analysis.recovery import paces_bps, recovery_s, repinned_s
 from testbed.analysis.training_steps import step_times
 from testbed.arrangements import Section
 from testbed.provenance import Provenance
@@ -65,6 +66,7 @@ def write(
         placement=list(zip(first.hosts, first.leaves, strict=True)),
         rule=experiment.spec.placement.rule,
         services=[_service_row(result) for result in results if result.service],
+        probings=list(_probing_rows(experiment, results)),
         checks=_check_rows(results, checks),
         sections=_sections(experiment, results),
         relays=_relay_rows(first),
@@ -211,6 +213,17 @@ def _service_row(result: PolicyResult) -> dict[str, Any]:
         "foreseen": hits + misses,
         "hit_rate": f"{hits / (hits + misses):.0%}" if hits + misses else "-",
     }
+
+
+def _probing_rows(experiment: Experiment, results: Sequence[PolicyResult]) -> Iterator[dict[str, Any]]:
+    """For each run that plans by measured paths: what probing costs, and how soon events were known of."""
+    for result in results:
+        for run in result.runs:
+            cost = probing_cost(run, experiment.topology.ip_header_bytes)
+            if cost is not None:
+                repinned = zip(run.events, repinned_s(run), strict=True)
+                lossy = [" or ".join(each.links) for each in run.lossy_links]
+                yield {"name": result.name, "seed": run.seed, "cost": cost, "repinned": list(repinned), "lossy": lossy}
 
 
 def _check_rows(results: Sequence[PolicyResult], checks: Sequence[FlowCheck]) -> list[dict[str, Any]]:

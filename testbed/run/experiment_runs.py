@@ -24,7 +24,7 @@ from testbed.run.events import FabricEvents
 from testbed.run.fabric import Fabric
 from testbed.run.path_service import PathServiceProcess, Services, no_services
 from testbed.run.rank_configuration import connect_commands, prepare_commands
-from testbed.run.run_record import Reading, next_hops_of, record_of
+from testbed.run.run_record import Reading, found_by_service, next_hops_of, record_of
 from testbed.run.seen_flows import SeenFlows
 from testbed.run.switches import Switches
 from testbed.run.timeline import Timeline, near_event
@@ -159,12 +159,14 @@ class Runner:
                 after = self._with_faults(self._read(started[0]))
                 readings.append(after)
                 status = {} if service is None else service.status()
+                found = found_by_service(status, time.monotonic() - started[0])
             agents.send(dict.fromkeys(range(experiment.ranks), messages.Close()))
             agents.receive(messages.Closed, limits.connect_s)
         record = record_of(instance, policy, started, finished, before, after, readings, happened, self._seen.fresh())
         self._tell(Finished(policy.name, seed, record.completion_s))
         next_hops = {} if ready.routes is None else next_hops_of(ready.routes)
-        return record.model_copy(update={"service": status, "strays": self._switches.strays(), "next_hops": next_hops})
+        said = {"service": status, **found}
+        return record.model_copy(update={**said, "strays": self._switches.strays(), "next_hops": next_hops})
 
     def _sampler(self, readings: list[Reading], start_s: float) -> Callable[[], None]:
         """A function that takes a reading when one is due: every 10 ms around events, otherwise every 100 ms."""

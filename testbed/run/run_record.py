@@ -2,9 +2,10 @@
 """The record of one run, made from agents' reports and readings of the link counters. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,10 @@ from testbed.analysis.observations import (
     JobRecord,
     LinkHistory,
     LinkLoad,
+    LossyLink,
     PairFlow,
     RankLane,
+    Repinned,
     RunRecord,
     Sample,
     SeenFlow,
@@ -123,6 +126,24 @@ def record_of(
         events=list(happened),
         path_clients=dict(counted),
     )
+
+
+def found_by_service(status: Mapping[str, Any], read_s: float) -> dict[str, Any]:
+    """The fields of a record that a path service with measured paths tells by its status.
+
+    It was read `read_s` seconds after the start of the run.
+    """
+    if not (measured := status.get("measured")):
+        return {}
+    began_s = status["now_s"] - read_s
+
+    def since_start(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**event, "at_s": event["at_s"] - began_s} for event in events]
+
+    return {
+        "repinned": [Repinned(**event) for event in since_start(measured["repinned"])],
+        "lossy_links": [LossyLink(**event) for event in since_start(measured["lossy"])],
+    }
 
 
 def next_hops_of(routes: Forwarding) -> dict[str, dict[str, list[int]]]:

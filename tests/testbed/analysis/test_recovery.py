@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.analysis.observations import HappenedEvent, JobRecord, RunRecord, Sample
-from testbed.analysis.recovery import WINDOW_S, paces_bps, recovery_s, stalls_s
+from testbed.analysis.observations import HappenedEvent, JobRecord, Repinned, RunRecord, Sample
+from testbed.analysis.probing_cost import probing_cost
+from testbed.analysis.recovery import WINDOW_S, paces_bps, recovery_s, repinned_s, stalls_s
+from testbed.run.run_record import found_by_service
 from tests.testbed.experiments import experiment
 from tests.testbed.run.fake_fabric import made_up
 
@@ -85,3 +87,27 @@ def test_paces_are_means_between_events(some_run: RunRecord) -> None:
     run = run.model_copy(update={"jobs": [JobRecord(name="job1", ranks=4, completion_s=3.0)]})
     assert paces_bps(run) == [pytest.approx(8e6, rel=0.02), pytest.approx(2e6, rel=0.02)]
     assert paces_bps(run.model_copy(update={"samples": []})) == [0.0, 0.0]
+
+
+def test_each_event_has_the_time_until_all_ports_were_known_again(some_run: RunRecord) -> None:
+    """The last one before the next event counts: a cut may be heard of in several steps."""
+    events = [HappenedEvent(what="cut leaf1:3", at_s=at_s, done_s=at_s) for at_s in (1.0, 5.0, 8.0)]
+    times = ((101.5, 0.25), (102.0, 0.5), (106.0, 1.0))
+    said = [{"at_s": at_s, "seconds": seconds, "pairs": 2, "lanes": 1} for at_s, seconds in times]
+    lossy = [{"at_s": 101.0, "links": ["core1:2 agg3:3"], "lossy": 2, "lanes": 2, "hosts": 2}]
+    found = found_by_service({"now_s": 110.0, "measured": {"repinned": said, "lossy": lossy}}, 10.0)
+    assert found["lossy_links"][0].at_s == pytest.approx(1.0)
+    assert found["repinned"][0] == Repinned(at_s=1.5, seconds=0.25, pairs=2, lanes=1)
+    assert repinned_s(some_run.model_copy(update={"events": events, **found})) == [1.5, 2.0, None]
+    assert found_by_service({}, 10.0) == {}
+
+
+def test_probing_costs_bytes_and_the_time_until_the_first_ports(some_run: RunRecord) -> None:
+    measured = {"watch_probes": 9.6, "first_ports": {"pairs": 2, "mean_s": 0.1, "longest_s": 0.2}}
+    run = some_run.model_copy(update={"service": {"counts": {"probes": 30}, "measured": measured}, "completion_s": 4.0})
+    cost = probing_cost(run, 20)
+    assert cost is not None
+    assert (cost.probes, cost.watches, cost.bytes) == (30, 10, 40 * (66 + 94))
+    assert cost.part_of_bytes == pytest.approx(6400 / sum(flow.bytes for flow in run.flows))
+    assert (cost.first_ports_s, cost.part_of_time) == (0.2, pytest.approx(0.05))
+    assert probing_cost(some_run, 20) is None
