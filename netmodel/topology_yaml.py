@@ -33,7 +33,16 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Annotated, Any, Self, TypeAlias
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PrivateAttr,
+    model_validator,
+)
 
 from netmodel import flow
 from netmodel.builders import leaf_spine
@@ -291,10 +300,23 @@ class RailOnlySpec(_RailSpec):
         return self._built_by(rail_only, self.spines)
 
 
+def _of_one_host(address: flow.Address) -> flow.Address:
+    """The address of a NIC. Raises ValueError for one that no host can be reached at from another."""
+    for kind, what in {
+        "is_unspecified": "the address of no host",
+        "is_multicast": "a multicast address",
+        "is_link_local": "a link-local address, which routers do not forward",
+        "is_reserved": "reserved",
+    }.items():
+        if getattr(address, kind):
+            raise ValueError(f"{address} is {what}: give the NIC an address like '10.0.0.1' or 'fd00::1'")
+    return address
+
+
 class NicSpec(_Spec):
     """A NIC. By default its name is derived from its index and its MAC from its address."""
 
-    address: Address
+    address: Annotated[Address, AfterValidator(_of_one_host)]
     mac: str | None = None
     name: str | None = None
 

@@ -50,6 +50,10 @@ class BareFabric(BaseModel):
             self.routers.ecmp_hash(self.built)
         except ValueError as error:
             found.append(Conflict(str(error), "routers", "hash_offset"))
+        try:
+            self.kind.check_addresses(self.built)
+        except Conflict as error:
+            found.append(error)
         for text in self.links:
             try:
                 sending_port_named(text, self.built, "links", text)

@@ -54,6 +54,9 @@ def examine(spec: Spec, unread: Iterable[Location] = ()) -> tuple[Experiment | N
     if found.fit("topology"):
         with found.collecting():
             _check_cabled(topology)
+    if found.fit("topology", "fabric") and not spec.fabric_kind.modelled:
+        with found.collecting():
+            spec.fabric_kind.check_addresses(topology)
     if found.fit("topology"):
         check_optical(spec, topology, found)
         pcap = _checked_ports(spec, topology, found)

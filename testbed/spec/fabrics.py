@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from netmodel import Topology
+from testbed.conflict import Conflict
 from testbed.policies import PolicyKind
 
 FabricName = Literal["mininet", "routed", "fluid", "packet", "softroce"]
@@ -48,6 +50,16 @@ class FabricKind:
     def soft(self) -> bool:
         """Whether hosts send by the engine's back end `soft`, or by a program's own sockets."""
         return not self.modelled and not self.rdma
+
+    def check_addresses(self, topology: Topology) -> None:
+        """Raises Conflict for a host with a loopback address where real packets go: its peers would keep them."""
+        if self.modelled:
+            return
+        for host in topology.hosts:
+            for nic in host.nics:
+                if nic.address.is_loopback:
+                    said = f"host {host.name!r} has the loopback address {nic.address}, where no other host reaches it"
+                    raise Conflict(f"{said}; give it one like 10.0.0.1", "topology")
 
     def has(self, policy: PolicyKind) -> bool:
         """Whether a policy can run on it."""

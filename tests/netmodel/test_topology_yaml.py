@@ -163,6 +163,22 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         (SPELT_OUT, "10.0.0.2", "10.0.0.1", "8: hosts[1].nics[0].address: hosts 'h1' and 'h2' both have address"),
         (SPELT_OUT, "10.0.0.2", "10.0.0", "8: hosts[1].nics[0].address: '10.0.0' is not an IP address"),
         (SPELT_OUT, "10.0.0.2", "fd00::2", "8: hosts[1].nics[0].address: host 'h2' has address fd00::2, but all"),
+        *(
+            (
+                SPELT_OUT,
+                "10.0.0.2",
+                address,
+                f"8: hosts[1].nics[0].address: {address} is {what}: give the NIC an address",
+            )
+            for address, what in [
+                ("0.0.0.0", "the address of no host"),
+                ("224.0.0.1", "a multicast address"),
+                ("169.254.1.1", "a link-local address, which routers do not forward"),
+                ("255.255.255.255", "reserved"),
+                ("fe80::1", "a link-local address, which routers do not forward"),
+                ("ff02::1", "a multicast address"),
+            ]
+        ),
         (SPELT_OUT, "10.0.0.2", "7", "8: hosts[1].nics[0].address: 7 is not an IP address"),
         (SPELT_OUT, "02:00:00:00:00:02", "2", "8: hosts[1].nics[0].mac: must be a valid string"),
         (

@@ -19,6 +19,12 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
+LOOPBACK = (
+    "{name: one, hosts: [{name: h1, nics: [{address: 127.0.0.1}]}], switches: [{name: leaf1, role: leaf}], "
+    "links: [{a: 'h1:1', b: 'leaf1:1', rate: 1 Mbit/s}]}"
+)
+
+
 def test_workload_and_policies_may_be_anything(tmp_path: Path) -> None:
     text = f"name: bare\ntopology: {TOPOLOGY}\nfabric: routed\nworkload: {{file: gone.py}}\n"
     bare = load_bare(written(tmp_path, f"{text}links: {{'h1:1': {{loss: 5 %}}}}"))
@@ -58,6 +64,7 @@ def test_a_topology_alone_is_enough(tmp_path: Path) -> None:
         (f"topology: {TOPOLOGY}", "name"),
         ("name: x\ntopology: {file: gone.yaml}", "gone.yaml"),
         (f"name: x\ntopology: {TOPOLOGY}\nfabric: water", "fabric"),
+        (f"name: x\ntopology: {LOOPBACK}", "host 'h1' has the loopback address 127.0.0.1"),
     ],
 )
 def test_mistakes_have_their_place(tmp_path: Path, text: str, said: str) -> None:

@@ -20,6 +20,12 @@ from tests.testbed.experiments import SMALL, experiment, first_of, write_spec
 ROOT = Path(__file__).parents[3]
 TOPOLOGY = SMALL["topology"]["leaf_spine"]
 IPV6 = {"leaf_spine": {**TOPOLOGY, "ipv6": True}}
+LOOPBACK = {
+    "name": "pair",
+    "hosts": [{"name": f"h{n}", "nics": [{"address": f"127.0.0.{n}"}]} for n in (1, 2)],
+    "switches": [{"name": "leaf1", "role": "leaf"}],
+    "links": [{"a": f"h{n}:1", "b": f"leaf1:{n}", "rate": "1 Mbit/s"} for n in (1, 2)],
+}
 UNCABLED = {
     "name": "pair",
     "hosts": [{"name": f"h{n}", "nics": [{"address": f"10.0.0.{n}"}]} for n in (1, 2)],
@@ -236,6 +242,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "topology: fabric softroce has no links with delays; leave them out, or use mininet",
     ),
     ({"fabric": "routed", "pinning": "rules"}, "pinning: routers choose paths by a hash: give hash, measured or srv6"),
+    (
+        {"topology": LOOPBACK},
+        "topology: host 'h1' has the loopback address 127.0.0.1, where no other",
+    ),
     ({"pinning": "measured"}, "pinning: only routers answer probes: use fabric routed"),
     ({"pinning": "srv6"}, "pinning: only fabric routed has segments; leave it out, or take hash"),
     ({"fabric": "routed", "pinning": "srv6"}, "pinning: segments are IPv6 addresses; give the topology ipv6: true"),
