@@ -14,7 +14,7 @@ without its token:
     {"at": .., "t": 1.9, "who": .., "refused": "there is no change 9"}
     {"at": .., "t": 1.9, "tick": true}
     {"at": .., "t": 1.9, "prepared": 3}                    calls of `PathService.prepare`
-    {"at": .., "t": 2.0, "sent": 12, "sum": 1234}          messages so far, and the CRC-32 of their lines
+    {"at": .., "t": 2.0, "sent": 12, "sum": 1234}          messages so far, and the CRC-32 of them all
     {"at": .., "dropped": 120}                             events that could not be written: no replay from here
 
 A line with `log` begins a service; the file may have several. With `routers` hosts measure their paths.
@@ -34,7 +34,7 @@ from netmodel import Link, Topology, dump_topology
 from sdn.measured.router_names import RouterNames
 from sdn.path_service.constraints import Constraints
 from sdn.path_service.group_lists import Listed
-from sdn.path_service.messages import Hello, to_line
+from sdn.path_service.messages import Hello
 from sdn.path_service.pinning import Sends
 from sdn.path_service.service import Options
 
@@ -52,7 +52,7 @@ class Lines(Protocol):
 
 
 class Digest:
-    """The number of messages so far, and the CRC-32 of their connections and lines in order."""
+    """The number of messages so far, and the CRC-32 of their connections and values in order."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -62,7 +62,7 @@ class Digest:
         """Count more messages."""
         for conn, message in sends:
             self.count += 1
-            self.sum = zlib.crc32(b"%d %b" % (conn, to_line(message)), self.sum)
+            self.sum = zlib.crc32(msgspec.json.encode((conn, msgspec.structs.astuple(message))), self.sum)
 
 
 class Journal:

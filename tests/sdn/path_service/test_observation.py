@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
+from sdn.path_service.constraints import Constraints
 from sdn.path_service.latency import BOUNDS_S, Latency
 from sdn.path_service.messages import Announce, Assign, Hello, Measured, MeasuredFlow, Ping, Pong
 from sdn.path_service.observation import figures
@@ -37,7 +38,8 @@ def test_figures_of_a_server_with_hosts_elephants_and_a_dead_link() -> None:
             wrong = await Host.to(at)
             wrong.say(Hello(1, "wrong", address(TOPOLOGY, 1), "0" * 16, 1))
             assert await wrong.refused() == "token"
-            server.links([link for link in TOPOLOGY.links if link.a.node == "leaf3"][:1], up=False)
+            dead = [link for link in TOPOLOGY.links if link.a.node == "leaf3"][:1]
+            server.constrain(Constraints(frozenset(dead)))
             now = await figures(server)
             assert (now.topology, now.planner) == (TOPOLOGY.name, "optimal")
             assert (now.hosts, now.elephants, now.commodities, now.dead_links) == (1, 7, 3, 1)
