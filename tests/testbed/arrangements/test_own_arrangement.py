@@ -19,7 +19,7 @@ from testbed.errors import TestbedError
 from testbed.progress import Steps
 from testbed.spec import Experiment
 from tests.testbed.experiments import experiment, first_of, on_loopback
-from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, made_up, runner_on
+from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, made_up, outlast_events, runner_on
 
 
 class Watched(Arranger):
@@ -86,13 +86,13 @@ def test_planning_asks_it_and_has_an_answer_where_it_has_none(tmp_path: Path) ->
 
 def killing(folder: Path) -> Experiment:
     """Two runs in which leaf1 is killed; the check that has no way around it is left out."""
-    workload = {"kind": "ring_allreduce", "bytes": 20_000_000}
-    made = with_own(folder, seeds=1, workload=workload, events=[{"at_s": 0.0, "cut": "leaf1:3"}])
+    made = with_own(folder, seeds=1, events=[{"at_s": 0.0, "cut": "leaf1:3"}])
     event = made.spec.events[0].model_copy(update={"cut": None, "kill": "leaf1"})
     return replace(made, spec=made.spec.model_copy(update={"events": [event]}))
 
 
-def test_a_run_tells_it_what_happens_and_undoes_it_in_reverse(tmp_path: Path) -> None:
+def test_a_run_tells_it_what_happens_and_undoes_it_in_reverse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outlast_events(monkeypatch)
     made = killing(tmp_path)
     fabric = FakeFabric(made)
     with Steps(2) as steps:
@@ -109,7 +109,8 @@ def test_a_run_tells_it_what_happens_and_undoes_it_in_reverse(tmp_path: Path) ->
     assert fabric.link_changes == [("prepare", ("leaf1",)), *one_run, *one_run]
 
 
-def test_a_run_that_fails_is_undone_and_keeps_its_error(tmp_path: Path) -> None:
+def test_a_run_that_fails_is_undone_and_keeps_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outlast_events(monkeypatch)
     made = killing(tmp_path)
 
     class Stuck(FakeFabric):

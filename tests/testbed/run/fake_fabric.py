@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
+import pytest
 
 from emul import LinkFault
 from emul.flow_dump import ObservedFlow
@@ -31,10 +32,12 @@ from testbed.analysis.observations import (
     SeenFlow,
 )
 from testbed.arrangements import Arranger
+from testbed.run import experiment_runs
 from testbed.run.agents import StartAgent
 from testbed.run.experiment_runs import Runner
 from testbed.run.run_record import host_ports
 from testbed.run.steering import SteeredSwitches
+from testbed.run.timeline import Timeline
 from testbed.spec import Experiment, Instance
 
 
@@ -128,6 +131,20 @@ class FakeFabric:
 def arrangers(made: Experiment, fabric: FakeFabric) -> list[Arranger]:
     """What puts the arrangements of an experiment into effect on a fabric."""
     return [arrangement.on(fabric) for arrangement in made.arrangements]  # type: ignore[arg-type]
+
+
+class _Whole(Timeline):
+    """A timeline that is left when all of its events have happened, or one has failed."""
+
+    def __exit__(self, *error: Any) -> None:
+        if self._events:
+            self._thread.join()
+        super().__exit__(*error)
+
+
+def outlast_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets every run last until its events have happened, however soon its data have arrived."""
+    monkeypatch.setattr(experiment_runs, "Timeline", _Whole)
 
 
 def runner_on(made: Experiment, logs: Path, start: StartAgent, fabric: FakeFabric | None = None) -> Runner:

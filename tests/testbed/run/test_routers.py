@@ -19,7 +19,7 @@ from testbed.run.routers import Routers
 from testbed.run.run_record import next_hops_of
 from testbed.spec import Experiment
 from tests.testbed.experiments import experiment, on_loopback
-from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric
+from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, outlast_events
 
 
 class FakeRouters(FakeFabric):
@@ -62,6 +62,7 @@ class FakeRouters(FakeFabric):
 def test_events_of_routers_are_undone_and_the_order_is_read_before_every_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    outlast_events(monkeypatch)
     events = [
         {"at_s": 0.0, "drain": "spine1"},
         {"at_s": 0.0, "undrain": "spine1"},
@@ -112,7 +113,10 @@ class FakeService:
         return {}
 
 
-def test_a_path_service_is_told_the_next_hops_before_a_run_and_after_each_event(tmp_path: Path) -> None:
+def test_a_path_service_is_told_the_next_hops_before_a_run_and_after_each_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outlast_events(monkeypatch)
     events = [{"at_s": 0.0, "kill": "spine2"}, {"at_s": 0.0, "revive": "spine2"}]
     made = on_loopback(experiment(tmp_path, fabric="routed", events=events, seeds=1))
     fabric, service = FakeRouters(made), FakeService()

@@ -24,7 +24,7 @@ from testbed.run.agent import Hostlib, serve
 from testbed.run.agents import Agents
 from testbed.run.rank_configuration import prepare_commands
 from tests.testbed.experiments import experiment, first_of, on_loopback, write_spec
-from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, agents_by, runner_on
+from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, agents_by, outlast_events, runner_on
 
 
 def run(folder: Path, **changes: object) -> list[RunRecord]:
@@ -88,15 +88,15 @@ def test_source_port_rules_are_installed_only_for_runs_that_use_them(tmp_path: P
     assert [len(record.seen) for record in records] == [1, 1, 1, 1]  # the datapath's table was emptied each time
 
 
-def test_events_happen_on_time_and_links_are_mended_at_the_end(tmp_path: Path) -> None:
+def test_events_happen_on_time_and_links_are_mended_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outlast_events(monkeypatch)
     events = [
         {"at_s": 0.02, "mend": "leaf1:4"},
         {"at_s": 0.0, "cut": "leaf1:3"},
         {"at_s": 0.0, "links": {"leaf2:3": {"delay": "2 ms"}, "leaf2:4": {"mark_above": "40 KB"}}},
     ]
     links = {"leaf2:4": {"loss": "1 %"}}
-    workload = {"kind": "ring_allreduce", "bytes": 40_000_000}
-    made = on_loopback(experiment(tmp_path, events=events, links=links, workload=workload, seeds=1))
+    made = on_loopback(experiment(tmp_path, events=events, links=links, seeds=1))
     fabric = FakeFabric(made)
     with Steps(1) as steps:
         records = list(runner_on(made, tmp_path / "logs", TCP_AGENT, fabric).runs(steps))
@@ -112,20 +112,23 @@ def test_events_happen_on_time_and_links_are_mended_at_the_end(tmp_path: Path) -
         assert 0 <= record.events[0].at_s <= record.events[0].done_s <= record.events[1].done_s
 
 
-def test_a_silent_loss_concerns_the_hosts_whose_data_cross_the_link(tmp_path: Path) -> None:
+def test_a_silent_loss_concerns_the_hosts_whose_data_cross_the_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outlast_events(monkeypatch)
     events = [
         {"at_s": 0.0, "links": {"leaf2:3": {"loss": "100 %"}, "spine1:2": {"loss": "100 %"}}},
         {"at_s": 0.01, "links": {"leaf2:3": {"loss": "99 %"}, "spine1:2": {}}},
     ]
-    workload = {"kind": "ring_allreduce", "bytes": 40_000_000}
-    made = on_loopback(experiment(tmp_path, events=events, workload=workload, seeds=1))
+    made = on_loopback(experiment(tmp_path, events=events, seeds=1))
     with Steps(1) as steps:
         records = list(runner_on(made, tmp_path / "logs", TCP_AGENT, FakeFabric(made)).runs(steps))
     for record in records:
         assert [event.concerned for event in record.events] == [["leaf2:1"], []]
 
 
-def test_an_event_that_fails_ends_the_run(tmp_path: Path) -> None:
+def test_an_event_that_fails_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outlast_events(monkeypatch)
     made = on_loopback(experiment(tmp_path, events=[{"at_s": 0.0, "cut": "leaf1:3"}], seeds=1))
 
     class Stuck(FakeFabric):
