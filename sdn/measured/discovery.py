@@ -80,6 +80,7 @@ class _State(Generic[Way]):
     proposed: dict[int, Way] = field(default_factory=dict)
     used: tuple[int, ...] = ()  # ports of lanes
     homes: dict[int, Way] = field(default_factory=dict)  # former ways of ports that have moved
+    held: frozenset[int] = frozenset()  # ports that cannot be probed
 
 
 class Discovery(Generic[Way]):
@@ -158,6 +159,13 @@ class Discovery(Generic[Way]):
         known = self.tables.ways(*pair)
         left = self._left(self._pairs[pair], known)
         return list(dict.fromkeys((*known, *(way for way in self.tables.doubted(*pair).values() if way not in left))))
+
+    def hold(self, pair: PairKey, ports: Iterable[int]) -> None:
+        """An announced pair has connections from these ports, which its host therefore cannot probe.
+
+        Where they are in doubt they are forgotten, and others are found.
+        """
+        self._pairs[pair].held = frozenset(ports)
 
     def doubt(self, now_s: float, pair: PairKey) -> None:
         """The routes of a pair may have changed: its ports in use are probed again, before anything else."""
@@ -284,6 +292,8 @@ class Discovery(Generic[Way]):
         state, sight = self._pairs[pair], self._pairs[pair].sight
         if state.silent >= _TRIES:
             return
+        for port in state.held.intersection(self.tables.doubtful(*pair)):
+            self.tables.drop(pair.src, pair.dst, port, pair.dst_port, pair.protocol)
         urgent = dict.fromkeys((*state.checks, *self.doubtful(pair)))
         more = state.urgent and state.sent and len(state.out) < _BATCH  # those that are not answered take long
         if state.asked is not None and state.out.issuperset(urgent) and not more:

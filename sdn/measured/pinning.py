@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from netmodel import PortRef
+from netmodel import IPPROTO_TCP, PortRef
 from netmodel.flow import Address
 from sdn.measured.discovery import ENOUGH, Ask, Discovery, PairKey
 from sdn.measured.fabric import Links, MeasuredFabric, Way
@@ -308,7 +308,10 @@ class MeasuredPinning:
         if ports != pinned.given:
             self.moves += sum(port != was for port, was in zip(ports, pinned.given, strict=False))
             pinned.given = ports
-            self._discovery.use(pair, ports)
+            if pair.protocol == IPPROTO_TCP:
+                self._discovery.hold(pair, ports)
+            else:
+                self._discovery.use(pair, ports)
         taken = {port: known[port] if port in known else pinned.taken[port] for port in pinned.given}
         self.moves += sum(pinned.taken.get(port, way) != way for port, way in taken.items())
         pinned.taken = taken
@@ -318,13 +321,18 @@ class MeasuredPinning:
         """What to watch of a pair that has ports: the time to live, and ports with their routers.
 
         These are a port of each path, which tells when the path dies, and ports that have moved: they tell when their
-        former path is back. Raises KeyError as `paths`.
+        former path is back. A host cannot probe the port of a connection, so of lanes over TCP it is a port that no
+        lane has, if one is known on the path. Raises KeyError as `paths`.
         """
         pinned = self._pairs[pair]
         known = self._tables.known(*pair)
         moved = self._discovery.moved(pair)
+        given = pinned.given
+        if pair.protocol == IPPROTO_TCP:
+            used = {known[port] for port in given if port in known}
+            given = [port for port, way in known.items() if way in used and port not in given]
         found: dict[int, Way] = {}
-        for port in (*moved, *pinned.given):
+        for port in (*moved, *given):
             way = known.get(port)
             if way is not None and way in pinned.answered and (port in moved or way not in found.values()):
                 found[port] = way
@@ -453,7 +461,10 @@ class MeasuredPinning:
             if planned or self._discovery.ready(pair) or self._discovery.idle(pair):
                 ways = self._lane_ways(pair, self._pairs[pair])
                 if ways and None not in ways:
-                    self._discovery.aim(now_s, pair, Counter(way for way in ways if way is not None))
+                    aims = Counter(way for way in ways if way is not None)
+                    if pair.protocol == IPPROTO_TCP:  # a port to watch
+                        aims.update(aims.keys())
+                    self._discovery.aim(now_s, pair, aims)
         return found
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from itertools import pairwise
+from typing import Literal
 
 import msgspec
 import pytest
@@ -69,13 +70,17 @@ class Probers:
         self._due: list[tuple[float, int, Probe | Watch]] = []
         self._left: dict[tuple[str, int], tuple[float, float]] = {}  # tokens of a router for a host, and when
         self._paths: dict[tuple[int, int, int], tuple[tuple[Path, ...], list[int]]] = {}
+        self._over_tcp: set[int] = set()
         self._told: set[tuple[int, str, int, str]] = set()
 
-    def connect(self, host: int, probes: bool = True, lanes: int = LANES) -> None:
+    def connect(
+        self, host: int, probes: bool = True, lanes: int = LANES, protocol: Literal["udp", "tcp"] = "udp"
+    ) -> None:
         """The number of the connection is that of the host."""
-        self.hear(
-            self.service.connect(self.now_s, host, Hello(2, TOKEN, address(self.topology, host), "0" * 16, lanes))[0]
-        )
+        hello = Hello(2, TOKEN, address(self.topology, host), "0" * 16, lanes, protocol=protocol)
+        if protocol == "tcp":
+            self._over_tcp.add(host)
+        self.hear(self.service.connect(self.now_s, host, hello)[0])
         if probes:
             self.say(host, CanProbe(100.0))
 
@@ -138,6 +143,8 @@ class Probers:
             self.say(conn, Moved(watch.peer, tuple(moved), watch.peer_port))
 
     def answer(self, host: int, peer: str, port: int, ttl: int, peer_port: int = 4791) -> Answer:
+        if host in self._over_tcp and port in self.ports.get((host, peer), ()):
+            return Answer(port, "failed")  # the kernel allows one connection of a port
         self.asked[host] += 1
         router = Fabric(self.topology, self.hash).routers(self.path(host, peer, port, peer_port))[ttl - 1]
         left, at_s = self._left.get((router, host), (6.0, 0.0))
@@ -311,6 +318,29 @@ def test_a_link_that_loses_packets_is_named_and_avoided_for_some_time() -> None:
     assert probers.service.status()["measured"]["avoided"] == []
     assert lose() > 0
     assert probers.misplaced() == set()
+
+
+def test_lanes_over_tcp_leave_a_cut_path_although_their_ports_cannot_be_probed() -> None:
+    """A port of each path that no lane has is watched in their place."""
+    probers = measured(THREE_TIERS, LinuxL4Hash())
+    for host in range(HOSTS):
+        probers.connect(host, protocol="tcp")
+    for host in range(HOSTS):
+        probers.announce(host, (host + HOSTS // 2) % HOSTS)
+    probers.run(20.0)
+    assert len(probers.watches) == HOSTS
+    for (host, peer), watch in probers.watches.items():
+        lanes = probers.ports[host, peer]
+        watched = [port for port, _ in watch.ports]
+        assert not set(watched) & set(lanes)
+        assert {probers.path(host, peer, port) for port in watched} == {probers.path(host, peer, at) for at in lanes}
+    used = next(link for link, _ in probers.load().most_common() if link.node.startswith("core"))
+    hit = {key for key, ports in probers.ports.items() if any(used in probers.path(*key, port) for port in ports)}
+    probers.change(forwarding(THREE_TIERS, frozenset([THREE_TIERS.link_at(used)])))
+    probers.run(20.0)
+    assert hit
+    assert not probers.misplaced() & hit
+    assert set(probers.service.status()["measured"]["given_up"]) <= {"probes find nothing new"}
 
 
 def test_watching_leaves_routers_half_of_what_they_answer() -> None:
