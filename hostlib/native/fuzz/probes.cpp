@@ -43,9 +43,8 @@ void try_quote(Script script) {
   const Target target{.from = kHere,
                       .to = kThere,
                       .destination_port = script.u16(),
-                      .protocol = script.flag() ? Protocol::kUdp : Protocol::kTcp,
-                      .qpn = script.u32()};
-  const Payload payload = payload_of(target, source_port, script.u64());
+                      .protocol = script.flag() ? Protocol::kUdp : Protocol::kTcp};
+  const Payload payload = payload_of(target, {.source_port = source_port, .qpn = script.u32()}, script.u64());
   const SocketAddress destination(script.flag() ? kThere : script.u32(), script.u16());
   const Bytes quoted = exactly(script.bytes(kPayloadBytes + 8));
   if (!quotes(target, source_port, payload, destination, quoted)) return;

@@ -58,20 +58,19 @@ struct PyProber {
     const prober::Target target{.from = address_of(from),
                                 .to = address_of(to),
                                 .destination_port = destination_port,
-                                .protocol = tcp ? prober::Protocol::kTcp : prober::Protocol::kUdp,
-                                .qpn = qpn};
+                                .protocol = tcp ? prober::Protocol::kTcp : prober::Protocol::kUdp};
     if (target.from.is_ipv4() != target.to.is_ipv4()) {
       throw py::value_error(from + " and " + to + " are not of one IP version");
     }
-    ++targets;
+    qpns.push_back(qpn);
     return native.add(target);
   }
   void add(std::size_t target, std::uint8_t ttl, const std::vector<std::uint16_t>& ports) {
-    if (target >= targets) throw py::value_error("there is no target " + std::to_string(target));
+    if (target >= qpns.size()) throw py::value_error("there is no target " + std::to_string(target));
     if (ttl == 0) throw py::value_error("a time to live is at least 1");
     for (const std::uint16_t port : ports) {
       if (port == 0) throw py::value_error("a source port is at least 1");
-      native.add(prober::Probe{.target = target, .source_port = port, .ttl = ttl});
+      native.add(prober::Probe{.target = target, .source_port = port, .ttl = ttl, .qpn = qpns[target]});
     }
   }
   bool run(double timeout_s) {
@@ -115,7 +114,7 @@ struct PyProber {
   }
 
   prober::Prober native;
-  std::size_t targets = 0;
+  std::vector<std::uint32_t> qpns;  ///< by target
   Nanos began = now();
 };
 

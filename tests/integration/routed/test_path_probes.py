@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import socket
+import struct
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -29,6 +33,8 @@ pytestmark = [
     pytest.mark.skipif(LACK is not None, reason=LACK.what if LACK else ""),
 ]
 
+ETH_P_IP, SO_ATTACH_FILTER = socket.htons(0x0800), 26
+PROBE_BYTES = 20 + 8 + 12 + 8 + 4  # headers of IP, UDP and RoCEv2, a nonce and the ICRC
 SPINE = 2  # the hop of the topmost tier
 
 
@@ -78,8 +84,8 @@ def service(fabric: RoutedFabric) -> Iterator[PathService]:
 
 
 @pytest.fixture
-def lanes(fabric: RoutedFabric, service: PathService) -> Iterator[list[int]]:
-    """The ports of lanes from the first host to the second, which carry data meanwhile."""
+def devices(fabric: RoutedFabric, service: PathService) -> Iterator[tuple[Device, Device]]:
+    """Devices of the first and the second host. Their lanes carry data meanwhile, to the second one."""
     options: dict[str, Any] = {"policy": "controller", "path_service": service.address, "token": TOKEN}
     near, far = (str(address(fabric, host.name)) for host in fabric.topology.hosts)
     one = in_host(fabric, "h1", lambda: Device(near, lanes=8, probe_rate=1000.0, elephant_bytes=2**40, **options))
@@ -102,11 +108,17 @@ def lanes(fabric: RoutedFabric, service: PathService) -> Iterator[list[int]]:
         arrived: list[int] = []
         traffic = threading.Thread(target=carry)
         traffic.start()
-        yield [lane["port"] for lane in one.counters()["lanes"]]
+        yield one, two
         before = len(arrived)
         eventually(lambda: len(arrived) > before, "the data stopped")
         over.set()
         traffic.join()
+
+
+@pytest.fixture
+def lanes(devices: tuple[Device, Device]) -> list[int]:
+    """The ports of lanes from the first host to the second."""
+    return [lane["port"] for lane in devices[0].counters()["lanes"]]
 
 
 def test_ports_that_carry_data_and_others_take_the_paths_of_the_routers_hash(
@@ -119,6 +131,48 @@ def test_ports_that_carry_data_and_others_take_the_paths_of_the_routers_hash(
     assert {port: (answer, router) for port, answer, router, _ in probed["answers"]} == {
         port: ("hop", spine) for port, spine in spines(fabric, ports).items()
     }
+
+
+def test_a_probe_has_the_qpn_of_its_lane_and_its_receiver_drops_it(
+    fabric: RoutedFabric, service: PathService, devices: tuple[Device, Device]
+) -> None:
+    """Also where it goes all the way, among the packets of that lane."""
+    one, two = devices
+    far, ports = str(address(fabric, "h2")), list(range(52000, 52008))
+    service.push({"type": "assign", "peer": far, "peer_port": PORT, "ports": ports, "generation": 1})
+    eventually(lambda: [lane["port"] for lane in one.counters()["lanes"]] == ports, "lanes never moved")
+    arriving = in_host(fabric, "h2", packets_as_long_as_a_probe)
+    discarded = two.counters()["discards"]["malformed"]
+    with arriving:
+        asked = [*ports, 52008]  # the last one is of no lane
+        service.push({"type": "probe", "ask": 1, "peer": far, "peer_port": PORT, "ttl": 64, "ports": asked})
+        (probed,) = service.received("probed")
+        seen = dict(probes_among(arriving))
+    assert [answer for _, answer, _, _ in probed["answers"]] == ["none"] * len(asked)
+    qpns = [lane["qpn"] for lane in two.counters()["lanes"]]
+    assert seen == dict(zip(asked, [*qpns, qpns[0]], strict=True))
+    assert two.counters()["discards"]["malformed"] - discarded == 3 * len(asked)  # three packets of each
+
+
+def packets_as_long_as_a_probe() -> socket.socket:
+    """A packet socket that takes no data: these would fill it."""
+    made = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, ETH_P_IP)
+    # classic BPF: load the total length of the IP packet; if it is that of a probe, take all of it
+    filters = ((0x28, 0, 0, 2), (0x15, 0, 1, PROBE_BYTES), (0x06, 0, 0, 0xFFFF), (0x06, 0, 0, 0))
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in filters))
+    made.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(filters), ctypes.addressof(code)))
+    return made
+
+
+def probes_among(arriving: socket.socket) -> Iterator[tuple[int, int]]:
+    """The source port and the destination QPN of each probe that a packet socket has: its P_Key is 0."""
+    arriving.setblocking(False)
+    with suppress(BlockingIOError):
+        while packet := arriving.recv(1 << 16):
+            header = 4 * (packet[0] & 15)
+            source, destination, _, _, _, _, pkey, qpn = struct.unpack_from("!HHHHBBHI", packet, header)
+            if packet[9] == socket.IPPROTO_UDP and destination == PORT and pkey == 0:
+                yield source, qpn & 0xFFFFFF
 
 
 def test_watched_ports_are_told_when_a_cut_moves_them(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
@@ -92,6 +93,30 @@ def test_soft_retransmits_packets_that_the_kernel_lost(pair: Connect, wire: Wire
             break
     assert statistics["retransmits"] > 0
     assert statistics["naks"] > 0  # the kernel saw a gap and said so
+
+
+@directions
+def test_probes_of_the_path_of_a_qp_are_dropped(pair: Connect, record_property: Record, direction: str) -> None:
+    """They have the addresses and the QPN of its packets, and come between its messages."""
+    from hostlib.probing import ProbeLimits, Prober, Target
+    from tests.softroce.interop.pair import ROCE_PORT, SOURCE_PORT
+
+    record_property(PROPERTY, ("probes of its path between its messages: dropped", direction, ""))
+    connected = pair()
+    to_kernel = direction == TO_KERNEL
+    ends = (PLAIN_ADDRESS, RXE_ADDRESS) if to_kernel else (RXE_ADDRESS, PLAIN_ADDRESS)
+    target = Target(*ends, destination_port=ROCE_PORT, qpn=connected.peer.qpn if to_kernel else connected.qpn)
+    prober = Prober(ProbeLimits(rate=0, router_rate=0, timeout_s=0.02, attempts=1))
+    before = connected.nic.statistics(connected.qpn)
+    for verb in ("WRITE", "WRITE_WITH_IMM", "SEND") * ROUNDS:
+        prober.ask(target, 64, [SOURCE_PORT])
+        with in_namespace() if to_kernel else nullcontext():
+            assert prober.run(10)
+        connected.carry(verb, direction, data_of(20_001))
+    assert prober.counters()["sent"] == 3 * ROUNDS, prober.take_failures()
+    assert {seen.answer for seen in prober.take_observations()} == {"none"}
+    after = connected.nic.statistics(connected.qpn)
+    assert [after[what] - before[what] for what in ("naks", "out_of_order")] == [0, 0]
 
 
 @pytest.mark.parametrize("wrong", ["rkey", "range"])

@@ -200,7 +200,9 @@ void QpSetUp::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fu
     for (const Lane& lane : peer.lanes) shard_.backend().adopt_qp(lane.qp.qpn);
     peer.state = Peer::State::kReady;
     peer.idle_since = now();
-    policy_->connected(peer.name(), connecting->lanes.front().remote.qpn);
+    std::vector<std::uint32_t> qpns;
+    for (const OneLane& lane : connecting->lanes) qpns.push_back(lane.remote.qpn);
+    policy_->connected(peer.name(), 0, qpns);
     if (peer.fusion) {
       peer.begin_fusion();
       context_.next_housekeeping = 0;  // opens the channels
@@ -310,7 +312,7 @@ void QpSetUp::connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remot
     const auto held = std::exchange(renewal.held, {});
     if (outcome->connected) {
       shard_.backend().adopt_qp(renewal.qp.qpn);
-      if (index == 0) policy_->connected(peer.name(), remote_qpn);
+      policy_->connected(peer.name(), index, std::span(&remote_qpn, 1));
     } else if (peer.fusion->members[member].up) {
       events_.on_member_unusable(peer, member, error);
     }

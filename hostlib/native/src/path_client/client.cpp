@@ -55,6 +55,7 @@ void Client::run() {
   while (!stop_) {
     Nanos t = now();
     for (Event event; mailbox_.next_event(event);) session_.on_event(event, out_);
+    pass_orders();
     check_time(t);
     if (probes_) out_ += probes_->take_lines();
     flush();
@@ -139,7 +140,7 @@ void Client::on_readable(Nanos now) {
       set_connected(true, now);
     }
     if (const auto wish = session_.take_wish(); wish && options_.probe_rate > 0) start_probes(*wish);
-    for (ProbeOrder& order : session_.take_orders()) probes_->order(std::move(order));
+    pass_orders();
     begin = end + 1;
   }
   in_.erase(0, begin);
@@ -156,6 +157,10 @@ void Client::start_probes(const Welcome& wish) {
     return;
   }
   session_.offer_probes(options_.probe_rate, out_);
+}
+
+void Client::pass_orders() {
+  for (ProbeOrder& order : session_.take_orders()) probes_->order(std::move(order));
 }
 
 void Client::disconnect(Nanos now) {

@@ -74,6 +74,7 @@ class Client {
   void share();
   void warn_once(const std::string& what);
   void start_probes(const Welcome& wish);
+  void pass_orders();
   [[nodiscard]] Nanos deadline() const;
 
   static constexpr Nanos kConnectTime = 1 * kSecond;  ///< timeout of a connection attempt, below TCP's own

@@ -61,10 +61,11 @@ struct Report {
   Reason reason = Reason::kRtt;
   double value = 0;  ///< kRtt: smoothed round trip in seconds; kLoss: share of packets sent again (1 for silence)
 };
-/// The QPs of a peer are connected. Not sent: probes to the peer carry the number, since some switches hash it.
-struct PeerQpn {
+/// The QPs of a peer's lanes are connected. Not sent: probes carry their numbers, since some switches hash them.
+struct LanesConnected {
   PeerName peer;
-  std::uint32_t qpn = 0;  ///< of its first lane
+  unsigned first = 0;               ///< the first of the lanes
+  std::vector<std::uint32_t> qpns;  ///< the peer's, of this lane, the next one, ..
 };
 enum class PortAnswer : std::uint8_t { kHop, kDestination, kNone, kFailed };
 /// Who answered a probe from a source port. kNone: nobody, after all attempts. kFailed: this host could not send it.
@@ -87,7 +88,7 @@ struct Moved {
   std::vector<ProbedPort> answers;
 };
 /// From the data path to the client.
-using Event = std::variant<Announce, Release, Measured, Report, PeerQpn>;
+using Event = std::variant<Announce, Release, Measured, Report, LanesConnected>;
 
 // Each returns a line with its line feed.
 std::string encode(const Hello& hello);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -36,8 +37,9 @@ class ControllerPolicy final : public PathPolicy {
   /// False for an assigned port: the planner knows nothing of another.
   [[nodiscard]] bool takes_other(PeerName peer, unsigned lane, std::uint16_t port) const override;
   void port_refused() override { ++unbound_; }
-  void connected(PeerName peer, std::uint32_t qpn) override {
-    static_cast<void>(mailbox_.post(path_client::PeerQpn{.peer = peer, .qpn = qpn}));
+  void connected(PeerName peer, unsigned first, std::span<const std::uint32_t> qpns) override {
+    const path_client::LanesConnected lanes{.peer = peer, .first = first, .qpns = {qpns.begin(), qpns.end()}};
+    static_cast<void>(mailbox_.post(lanes));
   }
   [[nodiscard]] bool watches_lanes() const override { return true; }
   /// A port of the fallback policy when the lane's assigned path is bad. The lane returns with the next assignment, or

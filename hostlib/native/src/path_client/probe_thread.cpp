@@ -70,9 +70,9 @@ void ProbeThread::run() {
   while (!stop_) {
     const Nanos t = now();
     take_orders(t);
-    for (const Asks::Due& due : asks_.expire(t)) take_back({due.ask, due.peer}, due.port, due.ttl);
-    while (const auto due = asks_.next(t)) hand_over({due->ask, due->peer}, due->port, due->ttl);
-    while (const auto due = watches_.next(t)) hand_over({std::nullopt, due->peer}, due->port, due->ttl);
+    for (const Asks::Due& due : asks_.expire(t)) take_back({.ask = due.ask, .peer = due.peer}, due.port, due.ttl);
+    while (const auto due = asks_.next(t)) hand_over({.ask = due->ask, .peer = due->peer}, due->port, due->ttl);
+    while (const auto due = watches_.next(t)) hand_over({.ask = std::nullopt, .peer = due->peer}, due->port, due->ttl);
     const Nanos next = prober_.poll(t);
     take_answers();
     publish();
@@ -103,46 +103,53 @@ void ProbeThread::take_orders(Nanos now) {
 }
 
 void ProbeThread::take(const ProbeOrder& order, Nanos now) {
+  if (const auto* lanes = std::get_if<PeerLanes>(&order)) {
+    lanes_[lanes->peer] = *lanes;
+    return;
+  }
   bool taken = false;
-  if (const auto* ask = std::get_if<ProbeAsk>(&order.what)) {
-    aim(ask->peer, order.qpn);
+  if (const auto* ask = std::get_if<ProbeAsk>(&order)) {
+    aim(ask->peer);
     taken = asks_.add(*ask, now);
   } else {
-    const Watch& watch = std::get<Watch>(order.what);
-    aim(watch.peer, order.qpn);
+    const Watch& watch = std::get<Watch>(order);
+    aim(watch.peer);
     const auto ended = watches_.set(watch, now);
     taken = ended.has_value();
     if (taken) {
-      for (const Watches::Due& due : *ended) take_back({std::nullopt, due.peer}, due.port, due.ttl);
+      for (const Watches::Due& due : *ended) take_back({.ask = std::nullopt, .peer = due.peer}, due.port, due.ttl);
     }
   }
   if (!taken) refused_.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// Makes the peer a target, or notes its QPN, which changes when it connects again.
-void ProbeThread::aim(PeerName peer, std::uint32_t qpn) {
-  if (const auto known = targets_.find(peer); known != targets_.end()) {
-    prober_.set_qpn(known->second, qpn);
-  } else if (targets_.size() < kMostPeers && peer.address.is_ipv4() == options_.from.is_ipv4()) {
-    targets_.emplace(
-        peer, prober_.add(prober::Target{.from = options_.from,
-                                         .to = peer.address,
-                                         .destination_port = peer.port,
-                                         .protocol = options_.tcp ? prober::Protocol::kTcp : prober::Protocol::kUdp,
-                                         .qpn = qpn}));
-  }
+/// Makes the peer a target.
+void ProbeThread::aim(PeerName peer) {
+  const bool possible = targets_.size() < kMostPeers && peer.address.is_ipv4() == options_.from.is_ipv4();
+  if (!possible || targets_.contains(peer)) return;
+  targets_.emplace(
+      peer, prober_.add(prober::Target{.from = options_.from,
+                                       .to = peer.address,
+                                       .destination_port = peer.port,
+                                       .protocol = options_.tcp ? prober::Protocol::kTcp : prober::Protocol::kUdp}));
+}
+
+std::uint32_t ProbeThread::qpn_of(PeerName peer, std::uint16_t port) const {
+  const auto known = lanes_.find(peer);
+  return known != lanes_.end() ? known->second.qpn_of(port) : kSomeQpn;
 }
 
 // -- probes -------------------------------------------------------------------------------------------------------
 
-void ProbeThread::hand_over(const Owner& owner, std::uint16_t port, std::uint8_t ttl) {
+void ProbeThread::hand_over(Owner owner, std::uint16_t port, std::uint8_t ttl) {
   const auto target = targets_.find(owner.peer);
   if (target == targets_.end()) {
     settle(owner, ttl, {.port = port, .answer = PortAnswer::kFailed});
     return;
   }
+  owner.qpn = qpn_of(owner.peer, port);
   owners_.emplace(Key{target->second, port, ttl}, owner);
-  prober_.add(prober::Probe{.target = target->second, .source_port = port, .ttl = ttl});
+  prober_.add(prober::Probe{.target = target->second, .source_port = port, .ttl = ttl, .qpn = owner.qpn});
 }
 
 /// Forgets a probe. It may have left; its answer then concerns whoever else wants the same, or nobody.
@@ -152,8 +159,9 @@ void ProbeThread::take_back(const Owner& owner, std::uint16_t port, std::uint8_t
   const auto [first, end] = owners_.equal_range(Key{target->second, port, ttl});
   const auto found = std::find_if(first, end, [&owner](const auto& entry) { return entry.second.ask == owner.ask; });
   if (found == end) return;
+  const std::uint32_t qpn = found->second.qpn;
   owners_.erase(found);
-  prober_.drop_waiting(prober::Probe{.target = target->second, .source_port = port, .ttl = ttl});
+  prober_.drop_waiting(prober::Probe{.target = target->second, .source_port = port, .ttl = ttl, .qpn = qpn});
 }
 
 void ProbeThread::take_answers() {
@@ -162,9 +170,9 @@ void ProbeThread::take_answers() {
 }
 
 void ProbeThread::settle(const prober::Probe& probe, const ProbedPort& answer) {
-  const Key key{probe.target, probe.source_port, probe.ttl};
-  const auto found = owners_.lower_bound(key);
-  if (found == owners_.end() || found->first != key) return;
+  const auto [first, end] = owners_.equal_range(Key{probe.target, probe.source_port, probe.ttl});
+  const auto found = std::find_if(first, end, [&probe](const auto& entry) { return entry.second.qpn == probe.qpn; });
+  if (found == end) return;
   const Owner owner = found->second;
   owners_.erase(found);
   settle(owner, probe.ttl, answer);

@@ -53,6 +53,7 @@ class ProbeThread {
   struct Owner {
     std::optional<std::uint64_t> ask;
     PeerName peer;
+    std::uint32_t qpn = 0;  ///< that the probe carries
   };
   using Key = std::tuple<std::size_t, std::uint16_t, std::uint8_t>;  // target, source port, time to live
 
@@ -61,13 +62,14 @@ class ProbeThread {
   void wait(Nanos until);
   void take_orders(Nanos now);
   void take(const ProbeOrder& order, Nanos now);
-  void hand_over(const Owner& owner, std::uint16_t port, std::uint8_t ttl);
+  void hand_over(Owner owner, std::uint16_t port, std::uint8_t ttl);
   void take_back(const Owner& owner, std::uint16_t port, std::uint8_t ttl);
   void take_answers();
   void settle(const prober::Probe& probe, const ProbedPort& answer);
   void settle(const Owner& owner, std::uint8_t ttl, const ProbedPort& answer);
   void publish();
-  void aim(PeerName peer, std::uint32_t qpn);
+  void aim(PeerName peer);
+  [[nodiscard]] std::uint32_t qpn_of(PeerName peer, std::uint16_t port) const;
 
   const Options options_;
   const std::function<void()> answered_;
@@ -77,6 +79,7 @@ class ProbeThread {
   // Of the thread alone.
   prober::Prober prober_;
   std::unordered_map<PeerName, std::size_t> targets_;
+  std::unordered_map<PeerName, PeerLanes> lanes_;
   std::multimap<Key, Owner> owners_;  ///< of probes that the prober has, the oldest of a key first
   Asks asks_;
   Watches watches_;

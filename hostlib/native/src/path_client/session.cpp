@@ -39,8 +39,12 @@ void Session::on_event(const Event& event, std::string& out) {
                  [&](const Report& r) {
                    if (welcome_ && open_.contains(r.id)) out += encode(r);
                  },
-                 [&](const PeerQpn& p) {
-                   if (qpns_.contains(p.peer) || qpns_.size() < kMaxPeers) qpns_[p.peer] = p.qpn;
+                 [&](const LanesConnected& c) {
+                   if (!qpns_.contains(c.peer) && qpns_.size() >= kMaxPeers) return;
+                   std::vector<std::uint32_t>& known = qpns_[c.peer];
+                   known.resize(std::max(known.size(), c.first + c.qpns.size()));
+                   std::ranges::copy(c.qpns, known.begin() + c.first);
+                   tell_lanes(c.peer);
                  },
              },
              event);
@@ -144,8 +148,8 @@ Session::Verdict Session::on_line(std::string_view line, Nanos now, std::string&
             warning_ = "it says " + r.code + ": " + r.text;
             return Verdict::kDrop;
           },
-          [&](const ProbeAsk& a) { return order(a.peer, {.what = a}); },
-          [&](const Watch& w) { return order(w.peer, {.what = w}); },
+          [&](const ProbeAsk& a) { return order(a); },
+          [&](const Watch& w) { return order(w); },
           [&](const Ignored&) { return Verdict::kContinue; },
           [&](const InvalidMessage& n) { return invalid(n); },
       },
@@ -177,18 +181,29 @@ void Session::set(PeerName peer, PeerPaths paths, bool cut) {
   paths.serial = rate_alone ? before.serial : serial_;
   before = std::move(paths);
   changed_ = true;
+  tell_lanes(peer);
 }
 
 void Session::offer_probes(double rate, std::string& out) {
   probes_ = true;
   out += encode_probe(rate);
+  for (const auto& [peer, qpns] : qpns_) tell_lanes(peer);
 }
 
-Session::Verdict Session::order(PeerName peer, ProbeOrder order) {
+Session::Verdict Session::order(ProbeOrder order) {
   if (!probes_) return invalid({.what = "an ask for probes, which this host has not offered", .peer = {}});
-  if (const auto known = qpns_.find(peer); known != qpns_.end()) order.qpn = known->second;
   orders_.push_back(std::move(order));
   return Verdict::kContinue;
+}
+
+/// The lanes to the peer have other QPs or other ports: probes from now on carry the QPNs of these.
+void Session::tell_lanes(PeerName peer) {
+  const auto known = qpns_.find(peer);
+  if (!probes_ || known == qpns_.end()) return;
+  const auto assigned = now_.peers.find(peer);
+  const bool any = assigned != now_.peers.end();
+  orders_.emplace_back(PeerLanes{
+      .peer = peer, .qpns = known->second, .ports = any ? assigned->second.ports : std::vector<std::uint16_t>{}});
 }
 
 Session::Verdict Session::invalid(const InvalidMessage& n) {

@@ -81,7 +81,8 @@ class Session {
   void release(const Release& release, std::string& out);
   void assign(const Assign& assign);
   void set(PeerName peer, PeerPaths paths, bool cut = false);
-  Verdict order(PeerName peer, ProbeOrder order);
+  Verdict order(ProbeOrder order);
+  void tell_lanes(PeerName peer);
   Verdict invalid(const InvalidMessage& message);
 
   static constexpr std::size_t kMaxPeers = 65536;   // named by one service
@@ -96,11 +97,11 @@ class Session {
   std::optional<Welcome> wish_;
   bool probes_ = false;  ///< this host has offered to
   std::vector<ProbeOrder> orders_;
-  std::unordered_map<PeerName, std::uint32_t> qpns_;
-  std::map<std::uint64_t, Elephant> open_;                 ///< by id
-  std::unordered_map<PeerName, std::uint64_t> elephants_;  ///< open ids by peer
-  std::unordered_map<PeerName, Pushed> pushed_;            ///< assignments without an elephant
-  std::map<std::uint64_t, Measured> measured_;             ///< not sent yet
+  std::unordered_map<PeerName, std::vector<std::uint32_t>> qpns_;  ///< by lane
+  std::map<std::uint64_t, Elephant> open_;                         ///< by id
+  std::unordered_map<PeerName, std::uint64_t> elephants_;          ///< open ids by peer
+  std::unordered_map<PeerName, Pushed> pushed_;                    ///< assignments without an elephant
+  std::map<std::uint64_t, Measured> measured_;                     ///< not sent yet
   Nanos measured_at_ = 0;
   Nanos again_at_ = kNever;  ///< when unanswered elephants are announced again
   std::uint64_t generation_ = 0;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "base/clock.hpp"
 #include "paths/path_client_counters.hpp"
@@ -54,9 +55,11 @@ class PathPolicy {
   /// A lane could not have the port that it was to move to, and stays on its old one.
   virtual void port_refused() {}
 
-  /// The QPs of a peer's lanes are connected; again when that of the first lane is replaced. `qpn`: the peer's, of the
-  /// first lane, which probes of its paths carry.
-  virtual void connected(PeerName peer, std::uint32_t qpn) { static_cast<void>(peer), static_cast<void>(qpn); }
+  /// QPs to a peer are connected: those of all lanes, later each one that replaces another. `qpns`: the peer's, of lane
+  /// `first` and those after it, which probes of their paths carry.
+  virtual void connected(PeerName peer, unsigned first, std::span<const std::uint32_t> qpns) {
+    static_cast<void>(peer), static_cast<void>(first), static_cast<void>(qpns);
+  }
 
   // -- lanes ------------------------------------------------------------------------------------------------------
   /// Whether `after_flowlet` is called at all: a LaneView costs a look at every lane of the peer. Constant.

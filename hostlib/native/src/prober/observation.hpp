@@ -19,8 +19,6 @@ struct Target {
   IpAddress to;
   std::uint16_t destination_port = 0;
   Protocol protocol = Protocol::kUdp;
-  /// Of UDP: the destination QPN that probes carry, since some switches hash it.
-  std::uint32_t qpn = 0;
 };
 
 /// A packet from one source port whose time to live ends at hop `ttl`.
@@ -28,6 +26,7 @@ struct Probe {
   std::size_t target = 0;  ///< its number
   std::uint16_t source_port = 0;
   std::uint8_t ttl = 1;
+  std::uint32_t qpn = 0;  ///< of UDP: the destination QPN that it carries, since some switches hash it
 
   bool operator==(const Probe&) const = default;
 };

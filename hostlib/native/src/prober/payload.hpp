@@ -17,6 +17,6 @@ using Payload = std::array<std::byte, kPayloadBytes>;
 /// A receiver drops it for two reasons, each of which is enough: the P_Key is 0, which no partition has (IBTA 10.9.2),
 /// and the ICRC is the complement of the right one. `nonce` is in the PSN too, so that a router that quotes the BTH
 /// shows which probe it answers.
-Payload payload_of(const Target& target, std::uint16_t source_port, std::uint64_t nonce);
+Payload payload_of(const Target& target, const Probe& probe, std::uint64_t nonce);
 
 }  // namespace paralet::prober

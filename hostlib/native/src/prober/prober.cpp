@@ -62,7 +62,7 @@ void Prober::send(const Schedule::Departure& departure, Nanos now) {
   const Target& target = targets_[departure.probe.target];
   Sent& sent = sent_[departure.slot];
   const bool udp = target.protocol == Protocol::kUdp;
-  if (udp) sent.payload = payload_of(target, departure.probe.source_port, nonces_.next());
+  if (udp) sent.payload = payload_of(target, departure.probe, nonces_.next());
   SentProbe out = udp ? send_udp(target, departure.probe, sent.payload) : send_syn(target, departure.probe);
   if (out.error == 0) {
     // Edge-triggered: an error that is none of the probe's leaves the socket ready.

@@ -40,8 +40,6 @@ class Prober {
   std::size_t drop_waiting() { return schedule_.drop_waiting(); }
   /// Forgets one such probe if any waits to leave.
   void drop_waiting(const Probe& probe) { schedule_.drop_waiting(probe); }
-  /// The QPN of probes to the target from now on.
-  void set_qpn(std::size_t target, std::uint32_t qpn) { targets_[target].qpn = qpn; }
 
   /// Takes answers and sends what is due at `now`. Returns the time at which it has to be called again, at the latest;
   /// kNever when all probes are settled.

@@ -143,7 +143,7 @@ TEST_CASE("asks for probes that were not offered are invalid") {
   CHECK(talk.said().empty());
 }
 
-TEST_CASE("a host that has offered probes gets orders, with the QPN of the peer where it is known") {
+TEST_CASE("a host that has offered probes gets orders, and the QPNs and ports of lanes whenever they change") {
   Talk talk;
   talk.session.on_connected(talk.out);
   const json welcome{{"type", "welcome"}, {"version", 2}, {"probe", true}, {"router_rate", 2.5}};
@@ -155,7 +155,21 @@ TEST_CASE("a host that has offered probes gets orders, with the QPN of the peer 
   talk.said();
   talk.session.offer_probes(100, talk.out);
   CHECK(talk.said()[0] == json{{"type", "probe"}, {"rate", 100.0}});
-  talk.event(PeerQpn{.peer = kSessionPeer, .qpn = 0x123456});
+  const auto lanes_told = [&talk] {
+    const auto orders = talk.session.take_orders();
+    REQUIRE(orders.size() == 1);
+    return std::get<PeerLanes>(orders[0]);
+  };
+  talk.event(LanesConnected{.peer = kSessionPeer, .first = 0, .qpns = {0x123456, 0x123457}});
+  CHECK(lanes_told().qpns == std::vector<std::uint32_t>{0x123456, 0x123457});
+  talk.assign(kSessionPeer, kPorts);
+  CHECK(lanes_told().ports == kPorts);
+  talk.event(LanesConnected{.peer = kSessionPeer, .first = 1, .qpns = {0x99}});  // its QP was replaced
+  const PeerLanes lanes = lanes_told();
+  CHECK(lanes.qpn_of(kPorts[0]) == 0x123456);
+  CHECK(lanes.qpn_of(kPorts[1]) == 0x99);
+  CHECK(lanes.qpn_of(kMore[0]) == 0x123456);  // of no lane
+  CHECK(PeerLanes{}.qpn_of(kPorts[0]) == kSomeQpn);
   json ask{{"type", "probe"}, {"ask", 1}, {"peer", "10.0.0.2"}, {"ttl", 2}, {"ports", {50000}}};
   CHECK(talk.receive(ask) == Verdict::kContinue);
   ask["peer"] = "10.0.0.3";
@@ -164,10 +178,15 @@ TEST_CASE("a host that has offered probes gets orders, with the QPN of the peer 
   CHECK(talk.receive(watch) == Verdict::kContinue);
   const auto orders = talk.session.take_orders();
   REQUIRE(orders.size() == 3);
-  CHECK(orders[0].qpn == 0x123456);
-  CHECK(orders[1].qpn == kSomeQpn);
-  CHECK(std::get<Watch>(orders[2].what).ports.empty());
+  CHECK(std::get<ProbeAsk>(orders[0]).peer == kSessionPeer);
+  CHECK(std::get<ProbeAsk>(orders[1]).peer == kOther);
+  CHECK(std::get<Watch>(orders[2]).ports.empty());
   CHECK(talk.session.take_orders().empty());
+  talk.lose();
+  talk.session.on_connected(talk.out);
+  CHECK(talk.receive(welcome) == Verdict::kContinue);
+  talk.session.offer_probes(100, talk.out);
+  CHECK(lanes_told().qpns == lanes.qpns);  // lanes outlive a connection to the service
   talk.lose();
   talk.welcome();  // by a service that does not ask for probes
   CHECK(talk.receive(ask) == Verdict::kContinue);

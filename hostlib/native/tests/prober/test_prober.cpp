@@ -114,12 +114,13 @@ TEST_CASE("soft drops probes for each of two reasons, and messages arrive among 
   const Joined joined(pair.a, pair.b);
   const Discards before = pair.b.counters().discards;
   const std::uint32_t qpn = pair.b.counters().lanes[0].qpn;
-  const Target target{.from = kA, .to = kB, .destination_port = pair.b.udp_port(), .qpn = qpn};
+  const Target target{.from = kA, .to = kB, .destination_port = pair.b.udp_port()};
   Prober prober({.rate = 0, .router_rate = 0, .timeout = 50 * kMillisecond, .attempts = 1});
   const std::size_t number = prober.add(target);
   constexpr std::uint16_t kProbes = 200;
   for (std::uint16_t i = 0; i < kProbes; ++i) {
-    prober.add(Probe{.target = number, .source_port = static_cast<std::uint16_t>(50000 + i), .ttl = 3});
+    const auto port = static_cast<std::uint16_t>(50000 + i);
+    prober.add(Probe{.target = number, .source_port = port, .ttl = 3, .qpn = qpn});
   }
   while (!prober.run(now() + kMillisecond)) joined.check(10'000);
   const std::uint64_t sent = prober.counters().sent;
@@ -128,7 +129,7 @@ TEST_CASE("soft drops probes for each of two reasons, and messages arrive among 
 
   // The wrong ICRC alone is enough: the same from a port of the QP's peer, in the default partition.
   const Bound sender(kA);
-  Payload payload = payload_of(target, sender.port, 7);
+  Payload payload = payload_of(target, {.source_port = sender.port, .ttl = 3, .qpn = qpn}, 7);
   wire::put_u16(payload.data() + 2, wire::kDefaultPkey);
   const SocketAddress to(kB, target.destination_port);
   REQUIRE(::sendto(sender.socket.get(), payload.data(), payload.size(), 0, to.get(), to.length()) == kPayloadBytes);

@@ -18,7 +18,7 @@ using test::from_hex;
 
 constexpr std::uint32_t kHere = 0x0A000001;
 constexpr std::uint32_t kThere = 0x0A000101;
-const Target kTarget{.from = kHere, .to = kThere, .destination_port = 4791, .qpn = 0x123456};
+const Target kTarget{.from = kHere, .to = kThere, .destination_port = 4791};
 
 /// A control message.
 Bytes control(int level, int type, std::string_view data) {
@@ -73,7 +73,7 @@ TEST_CASE("other control messages are passed over, and parts are no error") {
 }
 
 TEST_CASE("a quote is of a probe when each byte of it is, however short it is") {
-  const Payload payload = payload_of(kTarget, 50000, 0x1122334455667788);
+  const Payload payload = payload_of(kTarget, {.source_port = 50000, .qpn = 0x123456}, 0x1122334455667788);
   const SocketAddress to(kThere, 4791);
   for (std::size_t length = 0; length <= payload.size(); ++length) {
     CHECK(quotes(kTarget, 50000, payload, to, std::span(payload).first(length)));
@@ -100,8 +100,8 @@ TEST_CASE("of TCP the quoted ports count") {
 }
 
 TEST_CASE("no two probes have one payload, and it carries the QPN") {
-  const Payload one = payload_of(kTarget, 50000, 1);
-  CHECK(one != payload_of(kTarget, 50000, 2));
+  const Payload one = payload_of(kTarget, {.source_port = 50000, .qpn = 0x123456}, 1);
+  CHECK(one != payload_of(kTarget, {.source_port = 50000, .qpn = 0x123456}, 2));
   CHECK(test::to_hex(std::span(one).first(8)) == "0400000000123456");
 }
 

@@ -10,8 +10,10 @@
 #include <tuple>
 #include <utility>
 
+#include "prober/prober.hpp"
 #include "verbs/verbs_backend.hpp"
 #include "verbs_scene.hpp"
+#include "wire/wire.hpp"
 
 namespace paralet {
 namespace {
@@ -27,6 +29,25 @@ TEST_CASE("messages of all sizes arrive") {
   fake_verbs::reset();
   VerbsPair pair;
   for (const std::size_t length : {0U, 1U, 64U, 65U, 4096U, 1'000'000U}) pair.check(length);
+}
+
+TEST_CASE("probes to the NIC's address with the QPNs of lanes go to the kernel, and disturb no message") {
+  fake_verbs::reset();
+  VerbsPair pair;
+  prober::Prober prober({.rate = 0, .router_rate = 0, .timeout = 10 * kMillisecond, .attempts = 1});
+  const std::size_t target = prober.add(
+      prober::Target{.from = fake_verbs::kAddress, .to = fake_verbs::kAddress, .destination_port = wire::kRocePort});
+  for (const LaneCounters& lane : pair.two.counters().lanes) {
+    for (std::uint16_t port = 50100; port < 50200; ++port) {
+      prober.add(prober::Probe{.target = target, .source_port = port, .ttl = 64, .qpn = lane.qpn});
+    }
+  }
+  while (!prober.run(now() + kMillisecond)) pair.check(100'000);
+  CHECK(prober.counters().sent > 100);  // other programs may have some of the ports
+  pair.check(1'000'000);
+  CHECK(record().lost == 0);
+  const auto lanes = pair.one.counters().lanes;
+  CHECK(std::ranges::all_of(lanes, [](const LaneCounters& lane) { return lane.qp.counters.retransmits == 0; }));
 }
 
 // -- the completion queue ----------------------------------------------------------------------------------------

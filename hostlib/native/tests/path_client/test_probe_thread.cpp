@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/file_descriptor.hpp"
+#include "base/socket_address.hpp"
+#include "path_client/probe_thread.hpp"
+#include "wire/wire.hpp"
+
+namespace paralet::path_client {
+namespace {
+
+constexpr std::uint32_t kProber = 0x7F000001;
+constexpr std::uint32_t kProbed = 0x7F000002;
+
+/// A socket that takes probes in silence, as a receiver does.
+struct Silent {
+  Silent() : socket(::socket(AF_INET, SOCK_DGRAM, 0)) {
+    const SocketAddress any(kProbed, 0);
+    REQUIRE(::bind(socket.get(), any.get(), any.length()) == 0);
+    SocketAddress own;
+    socklen_t length = SocketAddress::kRoom;
+    REQUIRE(::getsockname(socket.get(), own.get(), &length) == 0);
+    port = own.port();
+  }
+  /// By source port, the destination QPNs of the next packets.
+  [[nodiscard]] std::map<std::uint16_t, std::uint32_t> qpns(std::size_t packets) const {
+    std::map<std::uint16_t, std::uint32_t> out;
+    for (std::size_t i = 0; i < packets; ++i) {
+      std::array<std::byte, 256> packet;
+      SocketAddress from;
+      socklen_t length = SocketAddress::kRoom;
+      REQUIRE(::recvfrom(socket.get(), packet.data(), packet.size(), 0, from.get(), &length) >= 12);
+      out[from.port()] = wire::get_u32(packet.data() + 4);
+    }
+    return out;
+  }
+  FileDescriptor socket;
+  std::uint16_t port = 0;
+};
+
+TEST_CASE("a probe carries the QPN of the lane that has its port, and a new one as soon as the QP is another") {
+  const Silent peer;
+  const PeerName name(kProbed, peer.port);
+  ProbeThread thread({.from = kProber, .limits = {.rate = 0, .router_rate = 0, .attempts = 1}}, [] {});
+  const std::vector<std::uint16_t> ports{50011, 50012, 50013};
+  const auto probed = [&](std::uint64_t ask) {
+    thread.order(ProbeAsk{.ask = ask, .peer = name, .ttl = 4, .ports = ports});
+    return peer.qpns(ports.size());
+  };
+  using Qpns = std::map<std::uint16_t, std::uint32_t>;
+  CHECK(probed(1) == Qpns{{50011, kSomeQpn}, {50012, kSomeQpn}, {50013, kSomeQpn}});
+  thread.order(PeerLanes{.peer = name, .qpns = {17, 18}, .ports = {50011, 50012}});
+  // The first ask's packets may be sent again meanwhile: nobody answers them.
+  const auto later = [&](std::uint64_t ask, const Qpns& wanted) {
+    Qpns seen = probed(ask);
+    for (int i = 0; i < 64 && seen != wanted; ++i) {
+      for (const auto& [port, qpn] : peer.qpns(1)) seen[port] = qpn;
+    }
+    return seen;
+  };
+  CHECK(later(2, {{50011, 17}, {50012, 18}, {50013, 17}}) == Qpns{{50011, 17}, {50012, 18}, {50013, 17}});
+  thread.order(PeerLanes{.peer = name, .qpns = {17, 99}, .ports = {50011, 50012}});
+  CHECK(later(3, {{50011, 17}, {50012, 99}, {50013, 17}}) == Qpns{{50011, 17}, {50012, 99}, {50013, 17}});
+}
+
+}  // namespace
+}  // namespace paralet::path_client
