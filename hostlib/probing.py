@@ -131,5 +131,6 @@ class Prober:
         ]
 
     def counters(self) -> dict[str, int]:
-        """Packets `sent` and `answered`, and `mismatched` ICMP messages, which quote no probe that was under way."""
+        """Packets `sent` and `answered`; `mismatched` ICMP messages, which quote no probe that was under way; probes
+        that were `limited`, because a router answers no faster."""
         return self._native.counters()

@@ -238,6 +238,16 @@ class PathClient:
     """Times that a lane left its assigned port because of its round trips or losses."""
     unbound: int
     """Moves to ports that another program holds."""
+    probes_sent: int
+    """Probes of paths that the service asked for."""
+    probes_answered: int
+    """Those that a router or the peer answered."""
+    probes_limited: int
+    """Those that waited because a router answers no faster."""
+    probes_mismatched: int
+    """ICMP messages that quote no probe of this device."""
+    ports_moved: int
+    """Changes of watched ports: another router, none, or one again."""
 
 
 @dataclass(frozen=True, slots=True)

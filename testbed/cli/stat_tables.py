@@ -119,6 +119,10 @@ _PATH_CLIENTS: tuple[_Column[_PathClientRow], ...] = (
     _Column("reverted", lambda row: f"{row.client.reverted:,}"),
     _Column("refused", lambda row: f"{row.client.invalid:,}", spare=2),
     _Column("stale", lambda row: f"{row.client.stale:,}", spare=5),
+    _Column("probes", lambda row: f"{row.client.probes_sent:,}", spare=6),
+    _Column("answered", lambda row: f"{row.client.probes_answered:,}", spare=8),
+    _Column("limited", lambda row: f"{row.client.probes_limited:,}", spare=9),
+    _Column("moved", lambda row: f"{row.client.ports_moved:,}", spare=7),
 )
 _LANES: tuple[_Column[_LaneRow], ...] = (
     _Column("#", lambda row: str(row.number)),

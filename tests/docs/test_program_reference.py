@@ -51,7 +51,7 @@ def test_every_counter_has_a_row_with_the_name_of_its_metric(pages: Path) -> Non
     rows = [line.split(" | ") for line in (pages / "counters.md").read_text().splitlines() if line.startswith("| ")][1:]
     listed = {(group.removeprefix("| "), name.strip("`")): meaning for group, name, meaning, _ in rows}
     assert listed == {(group, name): meaning for group, table in COUNTERS.items() for name, meaning in table.items()}
-    exported = exposition(survey(device(lane(1), path_client=PathClient(True, 0.0, *range(13)))))
+    exported = exposition(survey(device(lane(1), path_client=PathClient(True, 0.0, *range(18)))))
     assert all(row[3].removesuffix(" |").strip("`").partition("{")[0] in exported for row in rows)
 
 

@@ -116,6 +116,7 @@ def test_a_change_of_a_watched_port_is_told_once(service: PathService) -> None:
         answers(service, 1)
         time.sleep(0.3)
         assert len(service.of_type("moved")) == 1
+        assert one.counters()["path_client"]["ports_moved"] == 1
         service.push(watched | {"ports": []})
         assert one.counters()["path_client"]["connected"]
 

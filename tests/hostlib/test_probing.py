@@ -54,7 +54,7 @@ def test_a_silent_destination_is_asked_again_and_each_packet_told(taken: socket.
     prober.ask(Target(HERE, THERE, taken.getsockname()[1]), 1, [closed_port(socket.SOCK_DGRAM)])
     assert prober.run(10)
     assert [one.answer for one in prober.take_observations()] == ["none", "none"]
-    assert prober.counters() == {"sent": 2, "answered": 0, "mismatched": 0}
+    assert prober.counters() == {"sent": 2, "answered": 0, "mismatched": 0, "limited": 0}
 
 
 def test_a_run_ends_in_time_and_what_waits_can_be_forgotten(taken: socket.socket) -> None:

@@ -105,11 +105,12 @@ struct PyProber {
     return out;
   }
   py::dict counters() const {
-    const prober::ProberCounters& counted = native.counters();
+    const prober::ProberCounters counted = native.counters();
     py::dict out;
     out["sent"] = counted.sent;
     out["answered"] = counted.answered;
     out["mismatched"] = counted.mismatched;
+    out["limited"] = counted.limited;
     return out;
   }
 

@@ -152,6 +152,8 @@ def test_a_probe_has_the_qpn_of_its_lane_and_its_receiver_drops_it(
     qpns = [lane["qpn"] for lane in two.counters()["lanes"]]
     assert seen == dict(zip(asked, [*qpns, qpns[0]], strict=True))
     assert two.counters()["discards"]["malformed"] - discarded == 3 * len(asked)  # three packets of each
+    counted = one.counters()["path_client"]
+    assert (counted["probes_sent"], counted["probes_answered"]) == (3 * len(asked), 0)
 
 
 def packets_as_long_as_a_probe() -> socket.socket:

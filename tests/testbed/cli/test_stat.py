@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 120.0
 
 
-PATH_CLIENT = PathClient(True, 97.5, *range(2, 15))
+PATH_CLIENT = PathClient(True, 97.5, *range(2, 20))
 
 
 def drawn(*looks: tuple[Survey, float], width: int = 200, height: int | None = None) -> list[str]:
@@ -123,6 +123,7 @@ def test_devices_with_policy_controller_show_their_path_client() -> None:
     ]
     counted = ("elephants", "assigned", "on ECMP first", "over", "pushes", "stale", "refused", "reverted")
     assert [shown[0][column] for column in counted] == ["3", "4", "5", "6", "9", "10", "11", "13"]
+    assert [shown[0][column] for column in ("probes", "answered", "limited", "moved")] == ["15", "16", "17", "19"]
     assert "path service" not in "\n".join(drawn((look(plain), 100.0)))
 
 

@@ -14,7 +14,7 @@ from testbed.live.link_counters import PortRates
 from testbed.live.moments import HISTORY, Moments, as_json
 from tests.testbed.live.snapshots import device, lane, survey
 
-CLIENT = PathClient(True, 97.5, *range(2, 15))
+CLIENT = PathClient(True, 97.5, *range(2, 20))
 
 
 def test_rates_have_a_history_of_bounded_length() -> None:

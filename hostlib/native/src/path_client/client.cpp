@@ -151,7 +151,7 @@ void Client::start_probes(const Welcome& wish) {
   probing_.limits.router_rate = wish.router_rate;
   probing_.limits.router_burst = wish.router_burst;
   try {
-    probes_ = std::make_unique<ProbeThread>(probing_, [this] { mailbox_.wake(); });
+    probes_ = std::make_unique<ProbeThread>(probing_, probe_totals_, [this] { mailbox_.wake(); });
   } catch (const DeviceError& error) {
     options_.log(std::string("paths are not probed: ") + error.what());
     return;
@@ -164,7 +164,6 @@ void Client::pass_orders() {
 }
 
 void Client::disconnect(Nanos now) {
-  if (probes_) refused_ += probes_->refused();
   probes_.reset();
   state_ = State::kOff;
   socket_.reset();
@@ -264,7 +263,7 @@ void Client::share() {
   pushes_.store(c.pushes, std::memory_order_relaxed);
   assigned_.store(c.assigned, std::memory_order_relaxed);
   stale_.store(c.stale, std::memory_order_relaxed);
-  invalid_.store(c.invalid + refused_ + (probes_ ? probes_->refused() : 0), std::memory_order_relaxed);
+  invalid_.store(c.invalid, std::memory_order_relaxed);
   if (auto changes = session_.take_changes()) {
     mailbox_.publish(std::move(changes));
     wake_();
@@ -287,7 +286,12 @@ ClientCounters Client::counters() const {
           .pushes = pushes_.load(std::memory_order_relaxed),
           .assigned = assigned_.load(std::memory_order_relaxed),
           .stale = stale_.load(std::memory_order_relaxed),
-          .invalid = invalid_.load(std::memory_order_relaxed)};
+          .invalid = invalid_.load(std::memory_order_relaxed) + probe_totals_.refused.load(std::memory_order_relaxed),
+          .probes_sent = probe_totals_.sent.load(std::memory_order_relaxed),
+          .probes_answered = probe_totals_.answered.load(std::memory_order_relaxed),
+          .probes_limited = probe_totals_.limited.load(std::memory_order_relaxed),
+          .probes_mismatched = probe_totals_.mismatched.load(std::memory_order_relaxed),
+          .ports_moved = probe_totals_.moved.load(std::memory_order_relaxed)};
 }
 
 }  // namespace paralet::path_client

@@ -43,6 +43,11 @@ struct ClientCounters {
   std::uint64_t assigned = 0;
   std::uint64_t stale = 0;
   std::uint64_t invalid = 0;
+  std::uint64_t probes_sent = 0;
+  std::uint64_t probes_answered = 0;
+  std::uint64_t probes_limited = 0;
+  std::uint64_t probes_mismatched = 0;
+  std::uint64_t ports_moved = 0;
 };
 
 class Client {
@@ -87,8 +92,8 @@ class Client {
   std::function<void()> wake_;
   ProbeThread::Options probing_;  ///< but for the limits of routers
   Session session_;
+  ProbeTotals probe_totals_;
   std::unique_ptr<ProbeThread> probes_;  ///< while the service wants them
-  std::uint64_t refused_ = 0;            ///< orders that former threads have refused
   Backoff backoff_;
 
   State state_ = State::kOff;

@@ -246,6 +246,11 @@ std::optional<PathClientCounters> ControllerPolicy::counters() const {
                             .dropped = elephants_.dropped(),
                             .reverted = reverted_,
                             .unbound = unbound_,
+                            .probes_sent = client.probes_sent,
+                            .probes_answered = client.probes_answered,
+                            .probes_limited = client.probes_limited,
+                            .probes_mismatched = client.probes_mismatched,
+                            .ports_moved = client.ports_moved,
                             .elephants = elephants_.open()};
 }
 

@@ -33,8 +33,9 @@ ProbedPort answer_of(const prober::Failure& failure) {
 
 }  // namespace
 
-ProbeThread::ProbeThread(const Options& options, std::function<void()> answered)
+ProbeThread::ProbeThread(const Options& options, ProbeTotals& totals, std::function<void()> answered)
     : options_(options),
+      totals_(totals),
       answered_(std::move(answered)),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       prober_(options.limits) {
@@ -75,6 +76,7 @@ void ProbeThread::run() {
     while (const auto due = watches_.next(t)) hand_over({.ask = std::nullopt, .peer = due->peer}, due->port, due->ttl);
     const Nanos next = prober_.poll(t);
     take_answers();
+    count();
     publish();
     wait(std::min({next, asks_.deadline(), watches_.deadline()}));
   }
@@ -120,7 +122,7 @@ void ProbeThread::take(const ProbeOrder& order, Nanos now) {
       for (const Watches::Due& due : *ended) take_back({.ask = std::nullopt, .peer = due.peer}, due.port, due.ttl);
     }
   }
-  if (!taken) refused_.fetch_add(1, std::memory_order_relaxed);
+  if (!taken) totals_.refused.fetch_add(1, std::memory_order_relaxed);
 }
 
 /// Makes the peer a target.
@@ -186,10 +188,25 @@ void ProbeThread::settle(const Owner& owner, std::uint8_t ttl, const ProbedPort&
   }
 }
 
+void ProbeThread::count() {
+  const prober::ProberCounters now = prober_.counters();
+  const auto add = [](std::atomic<std::uint64_t>& total, std::uint64_t more) {
+    if (more > 0) total.fetch_add(more, std::memory_order_relaxed);
+  };
+  add(totals_.sent, now.sent - counted_.sent);
+  add(totals_.answered, now.answered - counted_.answered);
+  add(totals_.limited, now.limited - counted_.limited);
+  add(totals_.mismatched, now.mismatched - counted_.mismatched);
+  counted_ = now;
+}
+
 void ProbeThread::publish() {
   std::string lines;
   for (const Probed& probed : asks_.take_answered()) lines += encode(probed);
-  for (const Moved& moved : watches_.take_moved()) lines += encode(moved);
+  for (const Moved& moved : watches_.take_moved()) {
+    lines += encode(moved);
+    totals_.moved.fetch_add(moved.answers.size(), std::memory_order_relaxed);
+  }
   if (lines.empty()) return;
   {
     const MutexLock lock(mutex_);

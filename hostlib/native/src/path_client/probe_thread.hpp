@@ -23,6 +23,16 @@
 
 namespace paralet::path_client {
 
+/// Sums over the threads of a client, one after the other. Any thread may read.
+struct ProbeTotals {
+  std::atomic<std::uint64_t> sent{0};
+  std::atomic<std::uint64_t> answered{0};
+  std::atomic<std::uint64_t> limited{0};     ///< waited because a router answers no faster
+  std::atomic<std::uint64_t> mismatched{0};  ///< ICMP messages that quote no probe
+  std::atomic<std::uint64_t> moved{0};       ///< changes of watched ports
+  std::atomic<std::uint64_t> refused{0};     ///< orders: an ask whose number is open, a watch of too many ports
+};
+
 class ProbeThread {
  public:
   struct Options {
@@ -30,9 +40,9 @@ class ProbeThread {
     bool tcp = false;  ///< lanes are TCP connections: probes are SYNs
     prober::Limits limits;
   };
-  /// The thread calls `answered` when there are lines to take. Throws DeviceError when the process may start no more
-  /// threads or open no more files.
-  ProbeThread(const Options& options, std::function<void()> answered);
+  /// The thread adds to `totals`, and calls `answered` when there are lines to take. Throws DeviceError when the
+  /// process may start no more threads or open no more files.
+  ProbeThread(const Options& options, ProbeTotals& totals, std::function<void()> answered);
   ProbeThread(const ProbeThread&) = delete;
   ProbeThread& operator=(const ProbeThread&) = delete;
   /// Ends the thread within a packet's time; what is under way is forgotten.
@@ -43,8 +53,6 @@ class ProbeThread {
   void order(ProbeOrder order);
   /// The lines for the service since the last call.
   std::string take_lines();
-  /// Orders that were refused so far: an ask whose number is open, a watch of too many ports.
-  [[nodiscard]] std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr std::size_t kMostPeers = 4096;  ///< probes to further ones fail
@@ -68,10 +76,12 @@ class ProbeThread {
   void settle(const prober::Probe& probe, const ProbedPort& answer);
   void settle(const Owner& owner, std::uint8_t ttl, const ProbedPort& answer);
   void publish();
+  void count();
   void aim(PeerName peer);
   [[nodiscard]] std::uint32_t qpn_of(PeerName peer, std::uint16_t port) const;
 
   const Options options_;
+  ProbeTotals& totals_;
   const std::function<void()> answered_;
   std::atomic<bool> stop_{false};
   FileDescriptor wake_;
@@ -83,8 +93,8 @@ class ProbeThread {
   std::multimap<Key, Owner> owners_;  ///< of probes that the prober has, the oldest of a key first
   Asks asks_;
   Watches watches_;
+  prober::ProberCounters counted_;  ///< in `totals_` already
 
-  std::atomic<std::uint64_t> refused_{0};
   Mutex mutex_;
   std::vector<ProbeOrder> orders_ PARALET_GUARDED_BY(mutex_);
   std::string lines_ PARALET_GUARDED_BY(mutex_);

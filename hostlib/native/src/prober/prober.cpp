@@ -58,6 +58,12 @@ bool Prober::run(Nanos until) {
   return idle();
 }
 
+ProberCounters Prober::counters() const {
+  ProberCounters out = counters_;
+  out.limited = schedule_.limited();
+  return out;
+}
+
 void Prober::send(const Schedule::Departure& departure, Nanos now) {
   const Target& target = targets_[departure.probe.target];
   Sent& sent = sent_[departure.slot];

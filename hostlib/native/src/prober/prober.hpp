@@ -26,6 +26,7 @@ struct ProberCounters {
   /// ICMP messages that quote a packet that this prober has not sent: forged ones, late ones, or those of other
   /// programs.
   std::uint64_t mismatched = 0;
+  std::uint64_t limited = 0;  ///< probes that waited because a router answers no faster
 };
 
 class Prober {
@@ -52,7 +53,7 @@ class Prober {
   [[nodiscard]] bool idle() const { return schedule_.idle(); }
   std::vector<Observation> take_observations() { return schedule_.take_observations(); }
   std::vector<Failure> take_failures() { return schedule_.take_failures(); }
-  [[nodiscard]] const ProberCounters& counters() const { return counters_; }
+  [[nodiscard]] ProberCounters counters() const;
   [[nodiscard]] const Target& target(std::size_t number) const { return targets_[number]; }
 
  private:

@@ -2,6 +2,7 @@
 #include "prober/schedule.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace paralet::prober {
 namespace {
@@ -63,7 +64,11 @@ std::optional<Schedule::Departure> Schedule::next(Nanos now) {
     const std::size_t number = (turn_ + i) % places_.size();
     Place& place = places_[number];
     const auto chosen = sendable(place);
-    if (!chosen || !routers_.ready(routers_of(place), now)) continue;
+    if (!chosen) continue;
+    if (!routers_.ready(routers_of(place), now)) {
+      if (!std::exchange(place.waiting[*chosen].limited, true)) ++limited_;
+      continue;
+    }
     const auto at = place.waiting.begin() + static_cast<std::ptrdiff_t>(*chosen);
     const Waiting waiting = *at;
     place.waiting.erase(at);

@@ -63,6 +63,8 @@ class Schedule {
 
   /// When `next` or `expire` has something to do, if nothing is answered before; kNever when all is done.
   [[nodiscard]] Nanos deadline() const;
+  /// Probes so far that waited because a router answers no faster.
+  [[nodiscard]] std::uint64_t limited() const { return limited_; }
   [[nodiscard]] bool idle() const { return waiting_ == 0 && free_.size() == slots_.size(); }
 
   /// One for each packet, in the order in which they were settled, since the last call.
@@ -73,6 +75,7 @@ class Schedule {
   struct Waiting {
     Probe probe;
     unsigned attempts = 0;
+    bool limited = false;
   };
   /// Probes of one target and one time to live: they ask the same routers.
   struct Place {
@@ -108,6 +111,7 @@ class Schedule {
   std::array<RouterLimits::Routers, 256> by_ttl_;  ///< that have answered at each hop, whatever the target
   std::size_t turn_ = 0;                           ///< the place that is asked first
   std::size_t waiting_ = 0;
+  std::uint64_t limited_ = 0;
   std::vector<Slot> slots_;
   std::vector<std::size_t> free_;
   std::deque<Expiry> expiries_;  ///< by time, since all wait equally long; some have been settled

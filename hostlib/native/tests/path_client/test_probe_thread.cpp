@@ -48,7 +48,8 @@ struct Silent {
 TEST_CASE("a probe carries the QPN of the lane that has its port, and a new one as soon as the QP is another") {
   const Silent peer;
   const PeerName name(kProbed, peer.port);
-  ProbeThread thread({.from = kProber, .limits = {.rate = 0, .router_rate = 0, .attempts = 1}}, [] {});
+  ProbeTotals totals;
+  ProbeThread thread({.from = kProber, .limits = {.rate = 0, .router_rate = 0, .attempts = 1}}, totals, [] {});
   const std::vector<std::uint16_t> ports{50011, 50012, 50013};
   const auto probed = [&](std::uint64_t ask) {
     thread.order(ProbeAsk{.ask = ask, .peer = name, .ttl = 4, .ports = ports});

@@ -65,6 +65,16 @@ TEST_CASE("a probe without an answer is repeated so often, and each time counted
   CHECK(schedule.deadline() == kNever);
 }
 
+TEST_CASE("a probe that waits because a router answers no faster is counted once") {
+  Schedule schedule({.rate = 0, .router_rate = 1, .router_burst = 2});
+  for (std::uint16_t port = 50000; port < 50004; ++port) schedule.add({.target = 0, .source_port = port, .ttl = 1});
+  CHECK(departures(schedule, 0).size() == 2);
+  CHECK(departures(schedule, 1).empty());
+  CHECK(schedule.limited() == 1);  // the next in line
+  CHECK(departures(schedule, kSecond + 1).size() == 1);
+  CHECK(schedule.limited() == 2);
+}
+
 TEST_CASE("the window bounds what is under way") {
   Schedule schedule({.rate = 0, .router_rate = 0, .window = 4});
   for (std::uint16_t port = 50000; port < 50010; ++port) schedule.add({.target = 0, .source_port = port, .ttl = 1});
