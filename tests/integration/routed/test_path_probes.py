@@ -24,6 +24,7 @@ from netmodel.flow import address_array
 from netmodel.router_plan import RouterPlan
 from sim.links import Links
 from sim.paths import hashed_paths
+from testbed.bench import probed_ports
 from tests.hostlib.path_service import TOKEN, PathService, eventually
 from tests.integration.traffic import PORT, address, in_host
 
@@ -175,6 +176,12 @@ def probes_among(arriving: socket.socket) -> Iterator[tuple[int, int]]:
             source, destination, _, _, _, _, pkey, qpn = struct.unpack_from("!HHHHBBHI", packet, header)
             if packet[9] == socket.IPPROTO_UDP and destination == PORT and pkey == 0:
                 yield source, qpn & 0xFFFFFF
+
+
+def test_the_bench_of_ports_sees_data_take_the_paths_that_probes_told(fabric: RoutedFabric) -> None:
+    found = probed_ports.measure(fabric, SPINE, range(51000, 51300))
+    assert found.agree == found.answered == found.ports == 300
+    assert found.rate > 0
 
 
 def test_watched_ports_are_told_when_a_cut_moves_them(
