@@ -50,12 +50,19 @@ class RunFlows:
             if lane.local is None and lane.peer not in nics:
                 # Flows join NICs of the same index, unless they are relayed.
                 nics[lane.peer] = topology.port_of(_address(lane.peer)).port - 1
-            key = lane.local or address_of(entry.rank, nics[lane.peer]), lane.peer, lane.port
+            peer = self._member(lane.peer, lane.member) if lane.member else lane.peer
+            key = lane.local or address_of(entry.rank, nics[lane.peer]), peer, lane.port
             found[key] = found.get(key, 0) + lane.tx_bytes
         return [
             (Flow(_address(src), _address(dst), port, protocol=protocol), count)
             for (src, dst, port), count in found.items()
         ]
+
+    def _member(self, peer: str, member: int) -> str:
+        """The address of a NIC of the fused device whose first address is `peer`."""
+        topology = self.instance.experiment.topology
+        host = topology.host(topology.port_of(_address(peer)).node)
+        return str(host.nics[self.instance.fused[member]].address)
 
     @cached_property
     def bytes(self) -> _Numbers:

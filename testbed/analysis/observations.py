@@ -45,6 +45,8 @@ class LaneCounters(_Record):
     timeouts: int
     rtt_s: float | None
     local: str | None = None
+    member: int = 0
+    """The number of the NIC of a fused device that it is on, at the end of the run."""
 
     def since(self, before: "LaneCounters | None") -> "LaneCounters":
         """The lane's counts since `before`, an earlier reading of the same lane."""

@@ -119,6 +119,10 @@ class Arrangement:
         """Indices of the NICs by which data go: the sender's and the receiver's. None: those of the experiment."""
         return None
 
+    def fused_nics(self) -> tuple[int, ...]:
+        """Indices of the NICs that act as one on every host. Empty: a device has one NIC."""
+        return ()
+
     def shares(self, source: str, destination: str) -> tuple[float, ...] | None:
         """By route: the part of the data that it is to carry; they add up to 1. None: there is one route."""
         return None

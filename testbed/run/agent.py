@@ -214,10 +214,11 @@ class _Run:
             *(other.device.address for other in self._configuration.others),
         ]
         found: dict[tuple[str, str, int], LaneCounters] = {}
-        for local, device in zip(addresses, self._devices, strict=True):
+        for address, device in zip(addresses, self._devices, strict=True):
+            members = address.split("+")
             for row in device.counters()["lanes"]:
-                lane = LaneCounters(local=local, **{name: row[name] for name in fields})
-                key = local, lane.peer, lane.lane
+                lane = LaneCounters(local=members[row["member"]], **{name: row[name] for name in fields})
+                key = address, lane.peer, lane.lane
                 found[key] = lane.plus(found.get(key))
         return found
 

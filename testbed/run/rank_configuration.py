@@ -95,7 +95,7 @@ def _device(
         for peer, path in ports.segments.items()
     }
     return messages.DeviceConfig(
-        address=instance.address(rank),
+        address=instance.device_address(rank),
         backend="verbs" if experiment.spec.fabric_kind.rdma else "tcp" if policy.transport == "tcp" else None,
         lanes=policy.m,
         policy=_port_policy(policy, ports),
@@ -103,7 +103,7 @@ def _device(
         segments={peer: lanes for peer, lanes in segments.items() if lanes[0]} or None,
         seed=ports.seed,
         path_mtu=experiment.spec.path_mtu,
-        line_rate_bps=instance.line_rate_bps(rank),
+        line_rate_bps=instance.device_rate_bps(rank),
         flowlet_bytes=policy.flowlet_bytes,
         mice_bytes=policy.mice_bytes,
         congestion_control=policy.congestion_control,

@@ -4,7 +4,7 @@
 A check runs if the sections that it compares are valid, so that all mistakes are found at once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from netmodel import Location, PortRef, Topology, TopologySpec, forwarding, raise_all
@@ -13,6 +13,7 @@ from sdn.measured.router_names import fabric_with, names_of
 from sdn.openflow.source_rules import source_rules
 from sdn.planners import PLANNERS
 from testbed.arrangements import Arrangement
+from testbed.arrangements.fused_nics import FusedNics
 from testbed.arrangements.rails import LocalNetworks
 from testbed.conflict import Conflict
 from testbed.spec.circuits import check_optical, laid_out
@@ -86,6 +87,12 @@ def _experiment(spec: Spec, topology: Topology, pcap: tuple[PortRef, ...], found
     if not hosts:
         return None
     nic = nic_index(spec.nic, topology, hosts, "nic", found)
+    if spec.fused_nics:
+        members = _fused(spec, topology, hosts, found)
+        if members is None:
+            return None
+        nic = members[0]
+        arrangements.append(FusedNics(topology, members, tuple(spec.fused_nics)))
     local_nic = None if spec.local_nic is None else nic_index(spec.local_nic, topology, hosts, "local_nic", found)
     jobs: tuple[Job, ...] = ()
     if found.fit("jobs", "workload"):
@@ -107,6 +114,28 @@ def _experiment(spec: Spec, topology: Topology, pcap: tuple[PortRef, ...], found
         jobs=jobs,
         arrangements=tuple(arrangements),
     )
+
+
+def _fused(spec: Spec, topology: Topology, hosts: Sequence[str], found: Findings) -> tuple[int, ...] | None:
+    """The indices of the NICs that act as one; None, and conflicts, where they cannot."""
+    for key in ("nic", "local_nic"):
+        if key in spec.model_fields_set:
+            found.add(Conflict("fused_nics names the NICs that carry the traffic; leave it out", key))
+    if len(spec.fused_nics) < 2 or len(set(spec.fused_nics)) < len(spec.fused_nics):
+        found.add(Conflict("give two to four NICs, each once", "fused_nics"))
+    if not spec.fabric_kind.soft:
+        found.add(Conflict("only fabrics mininet and routed fuse NICs; leave it out", "fused_nics"))
+    if spec.placement.rule == "vclos":
+        found.add(Conflict("a virtual Clos has the first NIC of each host only; leave it out", "fused_nics"))
+    if spec.workload.ONE_NIC:
+        found.add(Conflict(f"workload {spec.workload.kind} uses one NIC only; leave it out", "fused_nics"))
+    found_nics = [nic_index(name, topology, hosts, "fused_nics", found) for name in spec.fused_nics]
+    members = tuple(nic for nic in found_nics if nic is not None)
+    for host in hosts:
+        if len({topology.link_at(PortRef(host, nic + 1)).rate_bps for nic in members}) > 1:
+            found.add(Conflict(f"the links of {host} have different rates; fuse NICs of one rate", "fused_nics"))
+            break
+    return members if found.fit("fused_nics", "nic", "local_nic") else None
 
 
 def _checked_workload(experiment: Experiment, found: Findings) -> Experiment | None:
@@ -235,6 +264,18 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
             found.add(Conflict(said, "policies", index, "policy"))
         if experiment is not None and found.fit_at("policies", index):
             _check_paths(experiment, policy, found, index)
+        if experiment is not None and found.fit_at("policies", index) and spec.fused_nics:
+            _check_lanes_on_fused(experiment, policy, found, index)
+
+
+def _check_lanes_on_fused(experiment: Experiment, policy: Policy, found: Findings, index: int) -> None:
+    """Checks that a policy leaves the paths of lanes to ports, and that each NIC has a lane."""
+    first = Instance(experiment, experiment.seeds[0])
+    if policy.kind.service or policy.kind.steers or policy.planned(first.placed, first.planned()):
+        said = f"policy {policy.policy} plans for one NIC; take ecmp or adaptive, or leave out fused_nics"
+        found.add(Conflict(said, "policies", index, "policy"))
+    elif policy.m < len(first.fused):
+        found.add(Conflict(f"{len(first.fused)} fused NICs need as many lanes or more", "policies", index, "m"))
 
 
 def _corrupts(spec: Spec) -> bool:

@@ -124,14 +124,32 @@ class Instance:
             return
         topology = self.experiment.topology
         groups = forwarding(topology, dead_links).groups
+
+        def joined(src: int, dst: int, own: int, other: int) -> bool:
+            near = PortRef(self.hosts[src], own + 1)
+            address = topology.host(self.hosts[dst]).nics[other].address
+            return topology.link_at(near) not in dead_links and address in groups[topology.peer(near).node]
+
         for transfer in self.transfers:
-            own, other = self.nics_between(transfer.src, transfer.dst)
-            near = PortRef(self.hosts[transfer.src], own + 1)
-            address = topology.host(self.hosts[transfer.dst]).nics[other].address
-            if topology.link_at(near) in dead_links or address not in groups[topology.peer(near).node]:
+            ends = transfer.src, transfer.dst
+            if not any(joined(*ends, *nics) for nics in self._ways(*ends)):
                 yield transfer
 
     # NICs and ports of ranks
+
+    @cached_property
+    def fused(self) -> tuple[int, ...]:
+        """Indices of the NICs of a rank's device: more than one where an arrangement fuses them."""
+        answers = (arrangement.fused_nics() for arrangement in self.arrangements)
+        return next((nics for nics in answers if nics), (self.experiment.nic,))
+
+    def device_address(self, rank: int) -> str:
+        """The address of a rank's device: those of its NICs, joined by `+`."""
+        return "+".join(self.address(rank, nic) for nic in self.fused)
+
+    def device_rate_bps(self, rank: int) -> int:
+        """The sum of the rates of the NICs of a rank's device."""
+        return sum(self.line_rate_bps(rank, nic) for nic in self.fused)
 
     def address(self, rank: int, nic: int | None = None) -> str:
         """The address of a rank's NIC, of the one that carries the traffic unless another is named."""
@@ -147,6 +165,11 @@ class Instance:
         """Indices of the NICs by which data go from one rank to another: the sender's and the receiver's."""
         answers = (arrangement.nics(self.hosts[src], self.hosts[dst], route) for arrangement in self.arrangements)
         return next((nics for nics in answers if nics is not None), (self.experiment.nic, self.experiment.nic))
+
+    def _ways(self, src: int, dst: int) -> list[tuple[int, int]]:
+        """The pairs of NICs over which data go from one rank to another, in equal parts."""
+        nics = self.nics_between(src, dst)
+        return [(nic, nic) for nic in self.fused] if nics == (self.experiment.nic,) * 2 else [nics]
 
     def is_planned(self, src: int, dst: int) -> bool:
         """Whether a planner may choose the path between two ranks: other NICs are on networks without a choice."""
@@ -208,7 +231,7 @@ class Instance:
         )
         if workload.order(min(sizes)) is None:
             return carried_s
-        fastest_bps = max(self.line_rate_bps(rank) for rank in range(experiment.ranks))
+        fastest_bps = max(self.device_rate_bps(rank) for rank in range(experiment.ranks))
         return max(carried_s, workload.longest_chain_s(fastest_bps))
 
     def _phase_s(self, transfers: Sequence[Transfer], item_bytes: int) -> float:
@@ -218,7 +241,9 @@ class Instance:
             return busiest_s(topology, ((carried.way.ports, carried.bytes) for carried in self.carried(transfers)))
         by_nic: dict[int, dict[Pair, int]] = {}  # NICs of different indices are on separate, parallel networks
         for pair, count in bytes_by_pair(transfers, item_bytes).items():
-            by_nic.setdefault(self.nics_between(*pair)[0], {})[pair] = count
+            ways = self._ways(*pair)
+            for nic, _ in ways:
+                by_nic.setdefault(nic, {})[pair] = -(-count // len(ways))
         return max(ideal_s(topology, self.hosts, demands, nic) for nic, demands in by_nic.items())
 
 

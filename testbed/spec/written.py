@@ -177,6 +177,7 @@ class Spec(Section):
     seeds: int | list[int] = 1
     nic: str = "nic0"
     local_nic: str | None = None
+    fused_nics: list[str] = Field(default_factory=list, max_length=4)
     path_mtu: Literal[256, 512, 1024, 2048, 4096] | None = None
     pinning: Literal["hash", "rules", "measured", "srv6"] = "hash"
     links: dict[str, LinkSettings] = Field(default_factory=dict)

@@ -110,6 +110,35 @@ def test_an_experiment_with_events_loses_time_only(tmp_path: Path, name: str, st
     assert max(recovery_s, default=0.0) > 1.0 if stalls else events[0]["what"] == "drain agg1"
 
 
+@pytest.mark.parametrize(
+    ("fabric", "events"),
+    [("routed", [{"kill": "p2leaf1"}, {"kill": "p2leaf2"}]), ("mininet", [{"cut": "p2leaf1:1"}, {"cut": "p2leaf2:1"}])],
+    ids=["routers die", "links of Open vSwitch are cut"],
+)
+def test_ranks_with_fused_nics_go_over_the_plane_that_lives(
+    tmp_path: Path, fabric: str, events: list[dict[str, str]]
+) -> None:
+    """The second plane dies in the run, and returns after it."""
+    planes = {"leaves": 2, "spines": 2, "hosts_per_leaf": 1, "host_rate": "20M", "planes": 2}
+    summary, observations = run_with(
+        tmp_path,
+        topology={"leaf_spine": planes},
+        fused_nics=["nic0", "nic1"],
+        workload={"kind": "permutation", "shift": 1, "bytes": 12582912},
+        policies=[{"name": "paralet-8", "policy": "ecmp", "m": 8}],
+        fabric=fabric,
+        events=[{"at_s": 0.5, **event} for event in events],
+        seeds=1,
+    )
+    (policy,) = summary["policies"]
+    assert policy["verified"]
+    assert len(policy["events"][0]) == 2
+    assert 0 < policy["bytes_to_nics"]["nic1"] < policy["bytes_to_nics"]["nic0"]
+    assert policy["bytes_to_nics"]["nic0"] < 2 * 12582912 * 1.2  # hosts take each byte once
+    (run,) = observations["runs"]
+    assert {lane["lane"]["member"] for lane in run["lanes"] if lane["lane"]["tx_bytes"]} == {0}
+
+
 CONTROLLER = {"policy": "controller", "elephant_bytes": 65536, "assign_wait_s": 1}
 
 
