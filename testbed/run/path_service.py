@@ -190,7 +190,7 @@ class PathServices:
         argv += ["--planner", policy.planner_name]
         argv += ["--rules"] if self._experiment.spec.pinning == "rules" else []
         routers = self._experiment.spec.routers
-        measured = self._experiment.spec.pinning == "measured"
+        measured = self._experiment.spec.measures
         if measured:
             argv += ["--measured", "loopbacks" if routers.unnumbered else "links"]
         elif self._experiment.spec.fabric_kind.routers:

@@ -337,7 +337,7 @@ def _check_measured(spec: Spec, topology: Topology, found: Findings) -> None:
     try:
         fabric_with(topology, names_of(topology, unnumbered=spec.routers.unnumbered))
     except ValueError as error:
-        found.add(Conflict(str(error), "pinning"))
+        found.add(Conflict(f"{error}; for policy controller give pinning: hash", "pinning"))
 
 
 def _check_routers(spec: Spec, found: Findings) -> None:
@@ -355,7 +355,7 @@ def _check_routers(spec: Spec, found: Findings) -> None:
     except ValueError as error:
         found.add(Conflict(f"{error}; or use mininet", "topology"))
         return
-    if spec.pinning == "measured":
+    if found.fit("policies") and spec.measures:
         _check_measured(spec, topology, found)
     if found.fit("routers"):
         try:

@@ -179,7 +179,7 @@ class Spec(Section):
     local_nic: str | None = None
     fused_nics: list[str] = Field(default_factory=list, max_length=4)
     path_mtu: Literal[256, 512, 1024, 2048, 4096] | None = None
-    pinning: Literal["hash", "rules", "measured", "srv6"] = "hash"
+    pinning: Literal["hash", "rules", "measured", "srv6"] | None = None
     links: dict[str, LinkSettings] = Field(default_factory=dict)
     events: list[Event] = Field(default_factory=list)
     timeouts: Timeouts = Timeouts()
@@ -218,6 +218,13 @@ class Spec(Section):
     def fabric_kind(self) -> FabricKind:
         """What the fabric has."""
         return FABRICS[self.fabric]
+
+    @property
+    def measures(self) -> bool:
+        """Whether hosts measure for a path service which paths their ports take."""
+        if self.pinning is not None:
+            return self.pinning == "measured"
+        return self.fabric_kind.routers and any(policy.kind.service for policy in self.policies)
 
     @property
     def switches_pin(self) -> Pinning:

@@ -145,7 +145,7 @@ CONTROLLER = {"policy": "controller", "elephant_bytes": 65536, "assign_wait_s": 
 def test_the_path_service_plans_by_the_order_of_next_hops(tmp_path: Path) -> None:
     """On three tiers every link between routers carries the elephant of one host, and all go as predicted."""
     policies = [{"name": "controller", **CONTROLLER}]
-    summary, observations = run_with(tmp_path, **{**THREE_TIERS, "policies": policies})
+    summary, observations = run_with(tmp_path, **{**THREE_TIERS, "policies": policies, "pinning": "hash"})
     assert summary["policies"][0]["verified"]
     assert summary["predictions"]["matched"] == summary["predictions"]["checked"] >= 16
     (observed,) = observations["runs"]
@@ -159,7 +159,7 @@ def test_the_path_service_plans_by_the_order_of_next_hops(tmp_path: Path) -> Non
 def test_the_path_service_plans_on_paths_that_hosts_measure(tmp_path: Path) -> None:
     """It is told neither the hash nor the next hops. Probes have at most 84 bytes, with the Ethernet header."""
     policies = [{"name": "controller", "m": 4, **CONTROLLER}]
-    summary, observations = run_with(tmp_path, **{**THREE_TIERS, "pinning": "measured", "policies": policies})
+    summary, observations = run_with(tmp_path, **{**THREE_TIERS, "policies": policies})
     assert summary["policies"][0]["verified"]
     assert summary["predictions"]["matched"] == summary["predictions"]["checked"] >= 16
     service = observations["runs"][0]["service"]
@@ -173,7 +173,9 @@ def test_plans_keep_to_the_paths_that_ports_reach_with_a_polarised_hash(tmp_path
     """Planned before the run, or by the path service, which says what is wrong with the fabric."""
     policies = [{"name": "controller", **CONTROLLER}, {"name": "pinned", "policy": "pinned"}]
     routers = {"hash": "crc32", "hash_offset": {"core": 8}, "unnumbered": True}  # cores have no choice
-    summary, observations = run_with(tmp_path, **{**THREE_TIERS, "policies": policies, "routers": routers})
+    summary, observations = run_with(
+        tmp_path, **{**THREE_TIERS, "policies": policies, "routers": routers, "pinning": "hash"}
+    )
     assert all(policy["verified"] for policy in summary["policies"])
     assert summary["predictions"]["matched"] == summary["predictions"]["checked"] >= 16 + 8
     (service,) = (observed["service"] for observed in observations["runs"] if observed["policy"] == "controller")
@@ -186,7 +188,8 @@ def test_the_path_service_plans_around_dead_aggs_and_cores(tmp_path: Path) -> No
     workload = {"kind": "permutation", "shift": 4, "bytes": 8388608}
     policies = [{"name": "controller", **CONTROLLER}]
     summary, observations = run_with(
-        tmp_path, **{**THREE_TIERS, "workload": workload, "policies": policies, "events": events}
+        tmp_path,
+        **{**THREE_TIERS, "workload": workload, "policies": policies, "events": events, "pinning": "hash"},
     )
     assert summary["policies"][0]["verified"]
     service = observations["runs"][0]["service"]

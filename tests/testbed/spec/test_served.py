@@ -126,7 +126,7 @@ TOPOLOGIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 POLICIES = [{"policy": name} for name in OURS if name != "controller"]
 POLICIES += [{"policy": "controller", "planner": name, "elephant_bytes": 1} for name in PLANNERS]
-REFUSED_AT = (("policies", 0, "policy"), ("placement",), ("jobs",), ("topology",), ("fabric",))
+REFUSED_AT = (("policies", 0, "policy"), ("placement",), ("jobs",), ("topology",), ("fabric",), ("pinning",))
 """The keys of a spec whose lines refusals have."""
 
 
