@@ -2,7 +2,8 @@
 """Which links lose packets, by the lanes that say so. No I/O.
 
 A probe tells the way up to the router that answers, and not what happens behind it. Lanes that lose packets do: a link
-is named when lanes of several hosts over it lose packets, and they are most of the lanes over it.
+is named when lanes of several hosts over it lose packets, they are most of the lanes over it, and no small part of
+those that lose packets anywhere: where hosts or queues are overloaded, lanes on all links do.
 """
 
 from collections import Counter
@@ -16,6 +17,7 @@ RECENT_S = 3.0
 """Reports of lanes that are at most this old count together."""
 LEAST_HOSTS = 2
 """Hosts that must have lost packets over a link before it is named, so that none can name one by itself."""
+_LEAST_PART = 1 / 3  # of the lanes that lose packets anywhere: the way back of some may be lossy, which is not known
 _GATHERING_S = 0.3  # from the first report until one judges: other lanes on the same link need as long to notice
 _FIRST_S = 10.0  # for which a link is avoided at first
 _LONGEST_S = 320.0
@@ -35,7 +37,7 @@ class Lossy(Generic[Link]):
 class _Report(Generic[Link]):
     at_s: float
     host: Hashable
-    links: frozenset[Link]
+    links: tuple[Link, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class LossyLinks(Generic[Link]):
 
     def report(self, now_s: float, lane: Hashable, host: Hashable, links: Iterable[Link]) -> None:
         """A lane of a host, whose path has these links, has lost packets."""
-        self._reports[lane] = _Report(now_s, host, frozenset(links))
+        self._reports[lane] = _Report(now_s, host, tuple(links))
         if self._judge_s is None:
             self._judge_s = now_s + _GATHERING_S
 
@@ -77,16 +79,16 @@ class LossyLinks(Generic[Link]):
         """
         self._judge_s = None
         self._reports = {lane: report for lane, report in self._reports.items() if now_s - report.at_s <= RECENT_S}
-        reports = [report for report in self._reports.values() if report.links.isdisjoint(self._now)]
-        found = []
-        while (named := _named(reports, lanes)) is not None:
+        reports = [report for report in self._reports.values() if self._now.keys().isdisjoint(report.links)]
+        found, least = [], _LEAST_PART * len(reports)
+        while (named := _named(reports, lanes, least)) is not None:
             found.append(named)
             for link in named.links:
                 before = self._avoided.get(link, _Avoided(0.0, 0.0))
                 again = now_s <= before.until_s + before.for_s
                 for_s = min(2 * before.for_s, _LONGEST_S) if again else _FIRST_S
                 self._avoided[link], self._now[link] = _Avoided(now_s + for_s, for_s), None
-            reports = [report for report in reports if report.links.isdisjoint(named.links)]
+            reports = [report for report in reports if self._now.keys().isdisjoint(report.links)]
         return found
 
     def over(self, now_s: float) -> list[Link]:
@@ -103,8 +105,8 @@ class LossyLinks(Generic[Link]):
             self._now.pop(link, None)
 
 
-def _named(reports: Iterable[_Report[Link]], lanes: Mapping[Link, int]) -> Lossy[Link] | None:
-    """The links that explain most of the reports; None where no link has enough evidence."""
+def _named(reports: Iterable[_Report[Link]], lanes: Mapping[Link, int], least: float) -> Lossy[Link] | None:
+    """The links that explain most of the reports, and `least` of them; None where no link has enough evidence."""
     counted, hosts = Counter[Link](), dict[Link, set[Hashable]]()
     for report in reports:
         for link in report.links:
@@ -113,7 +115,7 @@ def _named(reports: Iterable[_Report[Link]], lanes: Mapping[Link, int]) -> Lossy
     enough = {
         link: (count, count / lanes[link])
         for link, count in counted.items()
-        if len(hosts[link]) >= LEAST_HOSTS and 2 * count > lanes.get(link, 0) > 0
+        if count >= least and len(hosts[link]) >= LEAST_HOSTS and 2 * count > lanes.get(link, 0) > 0
     }
     if not enough:
         return None

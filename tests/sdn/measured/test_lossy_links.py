@@ -44,6 +44,13 @@ def test_neither_one_host_nor_few_lanes_nor_old_losses_name_a_link() -> None:
     assert not links.avoided
 
 
+def test_losses_everywhere_name_no_link() -> None:
+    links: LossyLinks[str] = LossyLinks()
+    for lane in range(8):
+        links.report(1.0, lane, f"h{lane}", (f"up{lane // 2}",))
+    assert links.judge(1.5, {f"up{number}": 2 for number in range(4)}) == []
+
+
 def test_a_link_that_goes_on_losing_packets_is_avoided_for_longer() -> None:
     links: LossyLinks[str] = LossyLinks()
     now_s, times = 0.0, []
