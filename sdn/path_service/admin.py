@@ -129,8 +129,26 @@ class ListChanges(Struct, tag="changes", tag_field="type", frozen=True):
     most: Annotated[int, Meta(ge=1, le=10_000)] = 1000
 
 
+class Reload(Struct, tag="reload", tag_field="type", frozen=True):
+    """Read the topology and the token anew. What cannot change while the service runs is refused, as a whole."""
+
+    token: str
+
+
 Request: TypeAlias = (
-    Status | Flows | Paths | LinkChange | NextHopsRead | Drain | Undrain | Pin | Unpin | Undo | WhatIf | ListChanges
+    Status
+    | Flows
+    | Paths
+    | LinkChange
+    | NextHopsRead
+    | Drain
+    | Undrain
+    | Pin
+    | Unpin
+    | Undo
+    | WhatIf
+    | ListChanges
+    | Reload
 )
 
 

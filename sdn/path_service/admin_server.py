@@ -26,6 +26,7 @@ from sdn.path_service.admin import (
     ListChanges,
     NextHopsRead,
     Paths,
+    Reload,
     Request,
     Status,
     WhatIf,
@@ -43,8 +44,11 @@ _PARTS = 32  # of an answer that are made before hosts are served again
 _requests = msgspec.json.Decoder(Request)
 
 
-async def listen(server: Server, token: str, bound: socket.socket, control: Control) -> Callable[[], None]:
-    """Answers requests at a socket that `bind` has made. Returns the function that stops it; the file stays."""
+async def listen(server: Server, token: str | None, bound: socket.socket, control: Control) -> Callable[[], None]:
+    """Answers requests at a socket that `bind` has made. Returns the function that stops it; the file stays.
+
+    Without a `token` of their own operators have that of hosts.
+    """
 
     serving: dict[asyncio.StreamWriter, None] = {}
 
@@ -54,7 +58,7 @@ async def listen(server: Server, token: str, bound: socket.socket, control: Cont
         serving[writer] = None
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                parts = await _answer(server, control, token, await reader.readline(), _who(writer))
+                parts = await _answer(server, control, token or server.token, await reader.readline(), _who(writer))
                 for count, part in enumerate(parts):
                     writer.write(part)
                     if count % _PARTS == 0:
@@ -141,6 +145,8 @@ async def _controlled(control: Control, request: Any, who: str) -> dict[str, Any
             answer: Any = control.what_if(request)
         case ListChanges():
             answer = await control.changes(request)
+        case Reload():
+            answer = await control.reload(who)
         case _:
             answer = await control.wish(request, who)
     said: dict[str, Any] = msgspec.to_builtins(answer)

@@ -85,6 +85,22 @@ class Assignments:
         self._cut.update(cut)
         self._waiting = deque(dict.fromkeys((*cut, *others, *self._waiting)))
 
+    def adopt(self, clients: Iterable[Client]) -> None:
+        """These clients of another service are here too, and know their ports. Queues the pairs whose ports differ."""
+        for before in clients:
+            client = self._parties.clients[before.conn]
+            for at, told in before.pairs.items():
+                pair = client.pairs.get(at) or self._parties.pair(client, at)
+                if pair is None or told.sent is None:
+                    continue
+                pair.sent = None
+                if pair.commodity is not None:
+                    ports = self._pinning.ports(pair)
+                    pair.sent = ports if ports == told.sent else told.sent
+        for before in clients:
+            client = self._parties.clients[before.conn]
+            self._waiting.extend(pair for pair in client.pairs.values() if pair.commodity is not None)
+
     def append(self, pairs: Iterable[Pair]) -> None:
         """Queues pairs whose ports or those of the way back may have changed, after the others."""
         self._waiting.extend(pairs)

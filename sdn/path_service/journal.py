@@ -11,6 +11,7 @@ without its token:
     {"at": .., "t": 1.7, "conn": 7, "gone": true}
     {"at": .., "t": 1.8, "change": 7, "who": "root (uid 0, pid 9)", "what": "drain spine2", "constraints": {..}}
     {"at": .., "t": 1.8, "groups": {"leaf1": [..]}}        next hops that were read
+    {"at": .., "t": 1.9, "who": .., "reload": true, "topology": {..}, "hash": "ovs", "constraints": {..}}
     {"at": .., "t": 1.9, "who": .., "refused": "there is no change 9"}
     {"at": .., "t": 1.9, "tick": true}
     {"at": .., "t": 1.9, "prepared": 3}                    calls of `PathService.prepare`
@@ -102,9 +103,14 @@ class Journal:
 
     def constrained(self, now_s: float, constraints: Constraints, reason: dict[str, Any]) -> None:
         """Log new constraints, and why they have changed: see `Server.constrain`."""
-        dead, drained = _names(constraints.dead), _names(constraints.drained)
-        pins = [[*ends, list(map(_names, via))] for ends, via in constraints.pins.items()]
-        self._line(now_s, {**reason, "constraints": {"dead": dead, "drained": drained, "pins": pins}})
+        self._line(now_s, {**reason, "constraints": _listed(constraints)})
+
+    def reloaded(
+        self, now_s: float, topology: Topology, hash_name: str | None, constraints: Constraints, who: str
+    ) -> None:
+        """Log that a service with another topology has taken over: see `sdn.path_service.succession`."""
+        said = {"who": who, "reload": True, "hash": hash_name, "topology": dump_topology(topology)}
+        self._line(now_s, {**said, "constraints": _listed(constraints)})
 
     def refused(self, now_s: float, who: str, text: str) -> None:
         """Log that an operator's request was refused."""
@@ -140,6 +146,11 @@ class Journal:
             self._second = second
             self._text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()
         return b'{"at":"%b.%06dZ","t":%.6f' % (self._text, int((wall - second) * 1e6), now_s)
+
+
+def _listed(constraints: Constraints) -> dict[str, Any]:
+    pins = [[*ends, list(map(_names, via))] for ends, via in constraints.pins.items()]
+    return {"dead": _names(constraints.dead), "drained": _names(constraints.drained), "pins": pins}
 
 
 def _names(links: Iterable[Link]) -> list[str]:

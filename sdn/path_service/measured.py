@@ -225,6 +225,9 @@ class Measured:
         changed += self._pinning.mend(now_s, back) if back else []
         return self._changed(changed)
 
+    def keep(self, pair: Pair, path: Path) -> None:
+        """Lanes keep their ports anyway, until others are known."""
+
     def preview(self, constraints: Constraints) -> Preview:
         """By planned paths, some of which lanes may not have reached yet."""
         planned = self._pinning.preview(*self._steering(constraints))

@@ -92,6 +92,10 @@ class Pinning(Protocol):
         """As `constrain`; and switches have these groups now."""
         ...
 
+    def keep(self, pair: Pair, path: Path) -> None:
+        """Puts a pair that has just arrived on this path, if it may take it."""
+        ...
+
     def preview(self, constraints: Constraints) -> Preview:
         """What `constrain` would do now. Nothing changes. Raises as it does."""
         ...

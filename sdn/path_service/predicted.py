@@ -64,6 +64,14 @@ class Predicted:
         """From now on ports are predicted by these groups; until then by groups in the order of ports."""
         return self._constrained(constraints, AsRead(self._cables, next_hops))
 
+    def keep(self, pair: Pair, path: Path) -> None:
+        topology = self._cables.topology
+        try:
+            taken = [self._cables.link_number(topology.link_at(port)) for port in path[1:-1]]
+        except KeyError:  # there is no such link any more
+            return
+        self._routing.put(pair, taken)
+
     def preview(self, constraints: Constraints) -> Preview:
         """Tried on a copy of the routing."""
         now, then = self._routing, self._routing.copied()

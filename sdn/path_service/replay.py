@@ -17,6 +17,7 @@ from sdn.path_service.messages import Hello, from_host
 from sdn.path_service.next_hops import unlisted
 from sdn.path_service.pinning import Sends
 from sdn.path_service.service import Options, PathService
+from sdn.path_service.succession import take_over
 
 HashOf: TypeAlias = Callable[[str | None, Topology], EcmpHash | None]
 """The hash of this name, which a log's head has; None: of the switches, or none where hosts measure."""
@@ -64,6 +65,7 @@ class _Entry(msgspec.Struct):
     hello: dict[str, Any] | None = None
     lines: list[msgspec.Raw] | None = None
     gone: bool = False
+    reload: bool = False
     constraints: _Constraints | None = None
     groups: Listed | None = None
     tick: bool = False
@@ -97,7 +99,10 @@ def replay(paths: Iterable[Path], hash_of: HashOf = lambda name, topology: None)
                         raise ValueError("the log begins in the middle: give the parts before this one too")
                     if entry.dropped:
                         raise ValueError(f"{entry.dropped} events are missing here")
-                    sends = _done(service, entry)
+                    if entry.reload:
+                        service, sends = _reloaded(service, entry, hash_of)
+                    else:
+                        sends = _done(service, entry)
                     digest.add(sends)
                     if entry.sent is not None and (entry.sent, entry.sum) != (digest.count, digest.sum):
                         raise ValueError("the service decided otherwise: was it another version, or another hash?")
@@ -111,6 +116,14 @@ def _begun(entry: _Entry, hash_of: HashOf) -> PathService:
         raise ValueError(f"this is not a log of version {VERSION}")
     topology = parse_yaml(entry.topology, TopologySpec, file="topology").topology
     return PathService(topology, Options(**entry.options), hash_of(entry.hash, topology), entry.routers)
+
+
+def _reloaded(old: PathService, entry: _Entry, hash_of: HashOf) -> tuple[PathService, Sends]:
+    if entry.constraints is None:
+        raise ValueError("a reload has no constraints")
+    topology = parse_yaml(entry.topology, TopologySpec, file="topology").topology
+    new = PathService(topology, old.options, hash_of(entry.hash, topology))
+    return new, take_over(entry.t, old, new, entry.constraints.on(topology))
 
 
 def _done(service: PathService, entry: _Entry) -> Sends:

@@ -6,7 +6,7 @@ elephant for a moment.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 
 from netmodel import EcmpHash
@@ -126,6 +126,17 @@ class Routing:
         """
         self._pins.change(pins)
         return self._repinned()
+
+    def put(self, pair: Pair, taken: Collection[int]) -> None:
+        """Moves a pair to the way over these links, by number, if they are its and neither dead nor drained."""
+        src, dst, rates = pair.client.nic, pair.peer.nic, links.rates(self.fabric)
+        for way in self.tables.ways(src, dst) if taken else ():
+            own = links.on_way(self.fabric, src, dst, way)
+            if pair.commodity is not None and sorted(own) == sorted(taken) and all(rates[[*own]] > 0):
+                self._live.put(pair.commodity, *way)
+                pair.way = way
+                self._snapshot = None
+                return
 
     def copied(self) -> "Routing":
         """A routing of its own, with copies of the pairs in the same order, to try changes on."""

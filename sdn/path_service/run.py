@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,7 +18,8 @@ import uvloop
 from netmodel import EcmpHash, Topology
 from sdn.measured.router_names import RouterNames
 from sdn.path_service import admin_server
-from sdn.path_service.control.control import Control
+from sdn.path_service.control.control import Control, RefusedError
+from sdn.path_service.control.files import Reread
 from sdn.path_service.control.store import Store
 from sdn.path_service.control.writer import Unstored, Writer, Written
 from sdn.path_service.journal import Journal
@@ -58,11 +60,12 @@ def serve(
     hash_name: str | None = None,
     event_log: Path | None = None,
     state: Path | None = None,
+    reread: Reread | None = None,
     limits: Limits | None = None,
     export: Callable[[Look], None] = lambda look: None,
     ready: Callable[[str, int], None] = lambda address, port: None,
 ) -> int:
-    """Serves until SIGINT or SIGTERM; SIGHUP reopens the log.
+    """Serves until SIGINT or SIGTERM. SIGHUP reopens the log, and has `reread` read the files anew.
 
     Calls `ready` with the address and port when hosts can connect, and before that `export`, which may keep what it
     gets and call it from other threads. `state` is the file of what operators ask for; without one that is forgotten
@@ -87,8 +90,8 @@ def serve(
             journal.head(topology, options, routers, hash_name, written.generation)
         server = Server(service, token, limits=limits, journal=journal)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            hang_up = lines.reopen if lines else _nothing
-            runner.run(_serve(server, written, token, listener, admin_socket, export, ready, hang_up))
+            control = partial(Control, server, written, reread=reread)
+            runner.run(_serve(server, control, listener, admin_socket, export, ready, lines))
     return lines.dropped if lines else 0
 
 
@@ -99,35 +102,48 @@ def raise_file_limit() -> int:
     return most
 
 
-def _nothing() -> None:
-    pass
-
-
 async def _serve(
     server: Server,
-    written: Written,
-    token: str,
+    make_control: Callable[[], Control],
     listener: socket.socket,
     admin_socket: socket.socket,
     export: Callable[[Look], None],
     ready: Callable[[str, int], None],
-    hang_up: Callable[[], None],
+    lines: LogFile | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+    reloads: set[asyncio.Task[None]] = set()  # a task lives as long as something refers to it
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, hang_up)
     async with AsyncExitStack() as closing:
         closing.push_async_callback(server.close)
         at = await server.start(listener)
-        control = Control(server, written)
+        control = make_control()
+
+        def hang_up() -> None:
+            task = loop.create_task(_hang_up(server, control, lines))
+            reloads.add(task)
+            task.add_done_callback(reloads.discard)
+
+        loop.add_signal_handler(signal.SIGHUP, hang_up)
         ends = asyncio.create_task(control.run())
         closing.callback(ends.cancel)
-        closing.callback(await admin_server.listen(server, token, admin_socket, control))
+        closing.callback(await admin_server.listen(server, None, admin_socket, control))
         # Short-lived objects are in no cycles, so collections free nothing, and a full one would delay answers.
         gc.freeze()
         gc.set_threshold(_GARBAGE, 20, 100)
         export(lambda: asyncio.run_coroutine_threadsafe(figures(server), loop).result(_LOOK_S))
         ready(*at)
         await stop.wait()
+
+
+async def _hang_up(server: Server, control: Control, lines: LogFile | None) -> None:
+    """What SIGHUP does."""
+    if lines is not None:
+        lines.reopen()
+    try:
+        await control.reload("SIGHUP")
+    except RefusedError as error:
+        server.refused_operator("SIGHUP", str(error))
+        server.tell(f"reload refused: {error}")

@@ -39,6 +39,7 @@ from sdn.path_service.messages import (
 from sdn.path_service.next_hops import unlisted
 from sdn.path_service.pinning import Sends
 from sdn.path_service.service import PathService
+from sdn.path_service.succession import take_over
 from sdn.path_service.turns import Share, Turns
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,8 @@ class Server:
         self.connections: dict[int, Connection] = {}
         self.greeting: dict[int, Connection] = {}
         """Those of `connections` that have not said hello, oldest first."""
-        self._token = token.encode()
+        self.token = token
+        """Of hosts, and of operators unless they have one of their own."""
         self._room = self.limits.connections or resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FILES
         self._numbers = 0
         self._heard_s = 0.0
@@ -144,6 +146,18 @@ class Server:
             self.journal.constrained(now_s, constraints, reason or {})
         self.deliver(sends)
 
+    def succeed(self, new: PathService, constraints: Constraints, hash_name: str | None, who: str) -> None:
+        """Go on with a service for another topology, with the same hosts. Raises SuccessionError, with no change.
+
+        No host is answered meanwhile: it takes as long as to plan all elephants anew.
+        """
+        now_s = self.now()
+        sends = take_over(now_s, self.service, new, constraints)
+        self.service = new
+        if self.journal is not None:
+            self.journal.reloaded(now_s, new.topology, hash_name, constraints, who)
+        self.deliver(sends)
+
     def next_hops(self, groups: Listed) -> None:
         """Send hosts new ports after the switches were read. Raises ValueError for what is not an IP address."""
         now_s = self.now()
@@ -189,7 +203,9 @@ class Server:
 
     def refusal(self, hello: Hello) -> tuple[ErrorCode, str] | None:
         """Why a device may not connect: a wrong token, or an address outside the topology; None when it may."""
-        if not hmac.compare_digest(hello.token.encode(), self._token):  # takes the same time for every wrong token
+        if not hmac.compare_digest(
+            hello.token.encode(), self.token.encode()
+        ):  # takes the same time for every wrong token
             return "token", "the token is not this service's"
         if not self.service.knows(hello.device):
             return "device", f"{hello.device} is not a device of topology {self.service.topology.name}"

@@ -177,6 +177,24 @@ class PathService:
         self._assignments.send_pending(sends)
         return sends
 
+    def continue_from(self, old: "PathService") -> Sends:
+        """The clients and elephants of an old service are here too: keeps their paths, and what hosts were told.
+
+        Returns the ports that have changed; `tick` sends the rest of many.
+        """
+        for client in old.clients:
+            self._parties.clients[client.conn].generation += client.generation
+            for at, before in client.pairs.items():
+                pair = self._parties.clients[client.conn].pairs.get(at)
+                if pair is not None and pair.commodity is not None:
+                    pair.since_s, pair.measured_bps = before.since_s, before.measured_bps
+                    for path in old._pinning.paths(before):
+                        self._pinning.keep(pair, path)
+        self._assignments.adopt(old.clients)
+        sends: Sends = []
+        self._assignments.send_pending(sends)
+        return sends
+
     def tick(self, now_s: float) -> Sends:
         """Does the work that is due at this time. `busy` is whether to call again at once."""
         sends: Sends = []
@@ -189,6 +207,11 @@ class PathService:
             self._rates_changed = False
             self._assignments.update_rates(sends)
         return sends
+
+    @property
+    def clients(self) -> list[Client]:
+        """The devices that are connected, in the order in which they came."""
+        return list(self._parties.clients.values())
 
     @property
     def offers_probes(self) -> bool:

@@ -17,7 +17,7 @@ from testbed.cli.fabric import Fabric, HashName, fabric_of, hash_option, topolog
 from testbed.cli.group import OneSentenceGroup
 from testbed.cli.path_service_control import COMMANDS
 from testbed.cli.path_service_options import json_option, operator_of, token_file_option
-from testbed.errors import InputError, TestbedError
+from testbed.errors import InputError, TestbedError, sentence_of
 
 if TYPE_CHECKING:
     from sdn.path_service.run import Look
@@ -139,11 +139,12 @@ def run(
     """
     require("service", "paralet path-service")
     from sdn.path_service.admin import AdminError, admin_socket
+    from sdn.path_service.control.files import Files, ReadError
     from sdn.path_service.control.store import StoreError
     from sdn.path_service.log_file import LogError
     from sdn.path_service.run import Place, serve
     from sdn.path_service.service import Options
-    from sdn.path_service.token import TokenError, made_or_read
+    from sdn.path_service.token import TokenError, made_or_read, read_token
     from sdn.planners import PLANNERS
 
     address, port = address_and_port("--listen", listen, f"10.0.0.1:{DEFAULT_PORT} or [fd00::1]:{DEFAULT_PORT}")
@@ -181,6 +182,20 @@ def run(
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     options = Options(planner, forecast, rates, lanes, router_answers)
     known_hash = None if pinning == "measured" and hash_name is None else fabric.ecmp_hash
+
+    def reread() -> Files:
+        try:
+            again = fabric_of(topology_file, hash_name)
+            token = read_token(token_file)
+        except OSError as error:
+            raise ReadError(sentence_of(error)) from error
+        except (TestbedError, ValueError) as error:
+            raise ReadError("; ".join(str(error).splitlines())) from error
+        measures = pinning == "measured" and hash_name is None
+        if measures:
+            return Files(again.topology, None, None, token)
+        return Files(again.topology, again.ecmp_hash, again.hash_name, token)
+
     try:
         missing = serve(
             topology,
@@ -193,6 +208,7 @@ def run(
             event_log=event_log,
             export=export,
             state=state_file or token_file.with_name(f"{token_file.name}.state"),
+            reread=reread,
             ready=ready,
         )
     except StoreError as error:

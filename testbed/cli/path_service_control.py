@@ -166,6 +166,27 @@ def changes(token_file: Path, after: int, most: int, as_json: bool) -> None:
         click.echo(printable(f"{change.number:>6}  {change.at}  {change.who}: {change.what}"))
 
 
+@click.command(epilog="Example: paralet path-service reload --token-file /etc/paralet/token")
+@token_file_option
+@json_option
+def reload(token_file: Path, as_json: bool) -> None:
+    """Have the service read its topology and token anew, as SIGHUP does.
+
+    What cannot change while it runs is refused as a whole.
+    """
+    import msgspec
+
+    with operator_of(token_file) as operator:
+        done = operator.reload()
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(done), indent=2))
+        return
+    what = [name for name, changed in (("topology", done.topology), ("token", done.token)) if changed]
+    click.echo(f"{' and '.join(what) or 'nothing'} has changed; {done.hosts:d} hosts may connect")
+    for sentence in done.without_effect:
+        click.echo(printable(f"without effect: {sentence}"))
+
+
 @click.command(epilog="Example: paralet path-service repair /etc/paralet/token.state")
 @click.argument("file", metavar="STATE", type=click.Path(path_type=Path, dir_okay=False))
 @json_option
@@ -230,7 +251,7 @@ def replay(logs: tuple[Path, ...], as_json: bool) -> None:
         click.echo(printable(f"{count:,} decisions from {first} to {last}, all as the log says"))
 
 
-COMMANDS = drain, undrain, pin, unpin, undo, what_if, changes, repair, replay
+COMMANDS = drain, undrain, pin, unpin, undo, what_if, changes, reload, repair, replay
 
 
 def _emptied(operator: "Operator", what: str, wait_s: float) -> "DrainState":

@@ -66,6 +66,17 @@ class Changes(Struct, frozen=True):
     changes: list[Change]
 
 
+class Reloaded(Struct, frozen=True):
+    """The answer to `reload`: what has changed."""
+
+    topology: bool
+    token: bool
+    hosts: int
+    """Of the topology, connected or not."""
+    without_effect: list[str]
+    """Sentences about drains, pins and dead links that the topology does not have."""
+
+
 class DrainState(Struct, frozen=True):
     """A drain: the elephants that still are on its links, and whether it is empty."""
 

@@ -24,6 +24,7 @@ from sdn.path_service.admin import (
     ListChanges,
     Paths,
     Pin,
+    Reload,
     Request,
     Status,
     Undo,
@@ -33,7 +34,7 @@ from sdn.path_service.admin import (
     admin_socket,
     ask,
 )
-from sdn.path_service.control.answers import Changed, Changes, ControlState, Effects
+from sdn.path_service.control.answers import Changed, Changes, ControlState, Effects, Reloaded
 from sdn.path_service.token import read_token
 
 _Answer = TypeVar("_Answer")
@@ -99,6 +100,10 @@ class Operator:
     def changes(self, after: int = 0, most: int = 1000) -> Changes:
         """The first `most` changes after this number."""
         return self._answer(ListChanges(self._token, after, most), Changes)
+
+    def reload(self) -> Reloaded:
+        """Has the service read its topology and token anew."""
+        return self._answer(Reload(self._token), Reloaded)
 
     @property
     def _token(self) -> str:

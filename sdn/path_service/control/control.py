@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from netmodel import dump_topology
 from netmodel.printable import printable
 from sdn.path_service.admin import Drain, LinkChange, ListChanges, NextHopsRead, Pin, Undo, Undrain, Unpin, WhatIf
 from sdn.path_service.constraints import Constraints
-from sdn.path_service.control.answers import Changed, Changes, ControlState, DrainState, Effects, PinState
+from sdn.path_service.control.answers import Changed, Changes, ControlState, DrainState, Effects, PinState, Reloaded
 from sdn.path_service.control.book import (
     Change,
     ConflictError,
@@ -28,11 +29,13 @@ from sdn.path_service.control.book import (
     named,
 )
 from sdn.path_service.control.effects import effects
+from sdn.path_service.control.files import Reread
 from sdn.path_service.control.resolve import check_pin, constraints_of, dead_name
 from sdn.path_service.control.store import StoreError
 from sdn.path_service.control.writer import Written
 from sdn.path_service.links import links_named
 from sdn.path_service.server import Server
+from sdn.path_service.service import PathService
 
 WISHES = Drain | Undrain | Pin | Unpin | Undo
 EVERY_S = 0.5
@@ -46,8 +49,15 @@ class RefusedError(ValueError):
 class Control:
     """What operators have asked of one path service. Create it when the service is new, and `await run` beside it."""
 
-    def __init__(self, server: Server, written: Written, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        server: Server,
+        written: Written,
+        clock: Callable[[], float] = time.time,
+        reread: Reread | None = None,
+    ) -> None:
         self._server = server
+        self._reread = reread
         self._written = written
         self._clock = clock
         self._state: State = dict(written.entries)
@@ -120,6 +130,25 @@ class Control:
         edits = [edit for name in {*dead, *known} for edit in edit_of(self._state, "dead", name, dead.get(name))]
         await self._fact(who, "next hops were read", edits)
         return {"switches": len(request.groups)}
+
+    async def reload(self, who: str) -> Reloaded:
+        """Reads the topology and the token anew. Raises RefusedError, with nothing changed."""
+        if self._reread is None:
+            raise RefusedError("this path service has no files to read anew: start it again")
+        async with self._lock:
+            try:
+                files = await asyncio.to_thread(self._reread)
+                old = self._server.service
+                constraints, wrong = constraints_of(files.topology, self._state)
+                other = dump_topology(files.topology) != dump_topology(old.topology)
+                if other:
+                    new = await asyncio.to_thread(PathService, files.topology, old.options, files.ecmp_hash)
+                    self._server.succeed(new, constraints, files.hash_name, who)
+            except ValueError as error:
+                raise RefusedError(f"nothing was changed: {error}") from None
+            renewed, self._server.token = files.token != self._server.token, files.token
+        self._server.tell(f"reload by {who}: {'another' if other else 'the same'} topology")
+        return Reloaded(other, renewed, len(files.topology.hosts), wrong)
 
     async def changes(self, request: ListChanges) -> Changes:
         """Changes by number. Raises StoreError."""

@@ -279,7 +279,7 @@ def test_a_service_whose_event_log_lacks_events_ends_with_status_1(tmp_path: Pat
 COMMANDS = ["run", "status", "flows", "paths", "fail-link", "drain", "undrain", "pin", "unpin", "undo", "what-if"]
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "changes", "repair", "replay"])
+@pytest.mark.parametrize("command", [*COMMANDS, "changes", "repair", "replay", "reload"])
 def test_help_has_an_example(command: str) -> None:
     done = paralet(command, "--help")
     assert done.exit_code == 0

@@ -161,6 +161,40 @@ def test_a_rotated_log_is_replayed(tmp_path: Path, topology: Path) -> None:
     assert "the service decided otherwise" in paralet("replay", before, log).stderr
 
 
+def test_a_reload_changes_all_or_nothing(tmp_path: Path, topology: Path) -> None:
+    token, log = ("--token-file", tmp_path / "token"), tmp_path / "events.jsonl"
+
+    def spines() -> set[str]:
+        links = json.loads(paralet("paths", *token, "--json").stdout)["links"]
+        return {link["upper"].partition(":")[0] for link in links}
+
+    with started(tmp_path, topology, "--event-log", str(log)) as (process, *at), announced(tmp_path, at[0], at[1]):
+        assert paralet("drain", "spine3", *token).exit_code == 0
+        topology.write_text(TOPOLOGY.replace("spines: 3", "spines: 4"))
+        done = paralet("reload", *token)
+        assert (done.exit_code, done.stdout) == (0, "topology has changed; 4 hosts may connect\n"), done.output
+        assert spines() == {"spine1", "spine2", "spine3", "spine4"}
+        status = json.loads(paralet("status", *token, "--json").stdout)
+        assert (status["elephants"], len(status["drained_links"])) == (1, 2), "hosts, elephants and drains stay"
+        topology.write_text(TOPOLOGY.replace("leaf", "leef"))
+        wrong = paralet("reload", *token)
+        assert (wrong.exit_code, wrong.stderr.count("\n")) == (1, 1)
+        assert "nothing was changed: " in wrong.stderr
+        topology.write_text(TOPOLOGY.replace("hosts_per_leaf: 2", "hosts_per_leaf: 2, subnets: ['10.9.0.0/16']"))
+        assert paralet("reload", *token).exit_code == 1
+        assert "spine4" in spines()
+        topology.write_text(TOPOLOGY.replace("spines: 3", "spines: 2"))
+        (tmp_path / "token").write_text("another token for all\n".replace(" ", "-"))
+        process.send_signal(signal.SIGHUP)
+        while (again := paralet("paths", *token, "--json")).exit_code:
+            time.sleep(0.01)
+        assert "spine3" not in again.stdout
+        assert "'spine3' is not a link" in paralet("status", *token).stdout
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 0
+    assert paralet("replay", log).exit_code == 0
+
+
 def test_a_damaged_store_is_refused_and_repaired(tmp_path: Path, topology: Path) -> None:
     state = tmp_path / "token.state"
     run = "run", "--topology", topology, "--token-file", tmp_path / "token", "--listen", "127.0.0.1:0"

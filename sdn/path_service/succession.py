@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A path service takes over the hosts and elephants of another one, which had another topology. Pure.
+
+Elephants keep their paths where the new topology has them. Hosts are told of nothing but ports that have changed.
+"""
+
+from netmodel import IPPROTO_TCP
+from sdn.path_service.constraints import Constraints
+from sdn.path_service.messages import Announce, Hello
+from sdn.path_service.parties import Client
+from sdn.path_service.pinning import Sends
+from sdn.path_service.service import PathService
+
+
+class SuccessionError(ValueError):
+    """A service cannot take over from another one: one sentence."""
+
+
+def take_over(now_s: float, old: PathService, new: PathService, constraints: Constraints) -> Sends:
+    """Gives a new service what an old one has, which then must not be used any more. Returns what hosts are told.
+
+    `constraints` are those of the new topology. Raises SuccessionError, with the old service as it was, where paths are
+    measured, and where the new topology lacks a device that is connected.
+    """
+    if old.offers_probes or new.offers_probes:
+        raise SuccessionError(
+            "with measured paths the topology is that of the probes: start the service anew to change it"
+        )
+    for client in old.clients:
+        if not new.knows(client.key[0]):
+            raise SuccessionError(f"{client.key[0]} is connected, and is not in the new topology")
+    new.constrain(now_s, constraints)
+    for client in old.clients:
+        new.connect(now_s, client.conn, _hello(client))
+    for client in old.clients:
+        new.handle(now_s, client.conn, [*_announcements(client)])
+    new.counts.clear()
+    new.counts.update(old.counts)
+    return new.continue_from(old)
+
+
+def _hello(client: Client) -> Hello:
+    device, port, protocol = client.endpoint.at
+    return Hello(1, "-", device, client.key[1], client.lanes, port, "tcp" if protocol == IPPROTO_TCP else "udp")
+
+
+def _announcements(client: Client) -> list[Announce]:
+    return [
+        Announce(number, pair.peer.at[0], size, pair.job, None, pair.peer.at[1])
+        for number, (pair, size) in client.open.items()
+    ]
