@@ -73,6 +73,8 @@ bool QueuePairs::connect(std::uint32_t qpn, const RemoteQp& remote, std::uint16_
   if (!port) return false;
   qp.port = *port;
   qp.connected = true;
+  qp.remote = remote.address;
+  qp.path_mtu = remote.path_mtu;
   qp.sends.set_path_mtu(remote.path_mtu);
   return true;
 }
@@ -133,6 +135,7 @@ bool QueuePairs::flush() {
 }
 
 bool QueuePairs::poll(Nanos now) {
+  const std::size_t before = shared_.sends.completions.size();
   const bool any = shared_.completion_queue.poll([&](const ibv_wc& wc, Nanos seen) {
     QueuePair* qp = find(wc.qp_num);
     if (!SharedReceiveQueue::owns(wc)) {
@@ -149,7 +152,33 @@ bool QueuePairs::poll(Nanos now) {
   });
   shared_.sends.polled_at = now;
   shared_.receives.post_waiting();
+  if (any) ask_for_lost_paths(before);
   return any;
+}
+
+/// The NIC gives no reason when it has retried for long enough.
+void QueuePairs::ask_for_lost_paths(std::size_t first) {
+  std::vector<Completion>& completions = shared_.sends.completions;
+  for (std::size_t i = first; i < completions.size(); ++i) {
+    if (completions[i].kind != Completion::Kind::kQpBroken || completions[i].status != Status::kRetryExceeded) continue;
+    completions[i] = outgrown(at(completions[i].qpn)).value_or(completions[i]);
+  }
+}
+
+void QueuePairs::look_at_routes() {
+  for (const auto& [qpn, qp] : adopted_) {
+    if (!qp->connected || qp->loopback || qp->outgrown || !qp->sends.silent()) continue;
+    if (const auto news = outgrown(*qp)) shared_.sends.completions.push_back(*news);
+  }
+}
+
+/// What the engine is told if the packets of this queue pair are too long for the route.
+std::optional<Completion> QueuePairs::outgrown(QueuePair& qp) {
+  const auto fitting = shared_.routes.narrower(qp.remote, qp.path_mtu);
+  if (!fitting) return std::nullopt;
+  qp.outgrown = true;
+  qp.sends.leave_path();
+  return Completion{.kind = Completion::Kind::kPathMtu, .qpn = qp.identity.qpn, .imm = *fitting};
 }
 
 void QueuePairs::lose_paths(Status why) {

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "verbs/completion_queue.hpp"
 #include "verbs/connector.hpp"
 #include "verbs/receive_queue.hpp"
+#include "verbs/routes.hpp"
 #include "verbs/send_queue.hpp"
 #include "verbs/slow_calls.hpp"
 
@@ -28,6 +31,9 @@ struct QueuePair {
 
   QpIdentity identity;
   std::uint16_t port = 0;
+  IpAddress remote;
+  std::uint32_t path_mtu = 0;
+  bool outgrown = false;   ///< the route takes only shorter packets, and the engine knows
   bool loopback = false;   ///< connected to itself: no other NIC can take its requests over
   bool active = false;     ///< has requests that the NIC does not have yet
   bool connected = false;  ///< may take receives
@@ -49,6 +55,7 @@ class QueuePairs {
     SharedReceiveQueue& receives;
     SendContext& sends;
     SlowCalls& slow_calls;
+    Routes& routes;
   };
   explicit QueuePairs(const Shared& shared) : shared_(shared) {}
 
@@ -72,6 +79,10 @@ class QueuePairs {
   bool flush();
   /// Takes completions from the NIC. True when there were any.
   bool poll(Nanos now);
+
+  /// Asks for the routes of queue pairs about which the NIC is silent. Those whose packets are too long by now get a
+  /// completion kPathMtu.
+  void look_at_routes();
 
   /// Backend::stop_qp.
   void stop(std::uint32_t qpn);
@@ -97,6 +108,8 @@ class QueuePairs {
  private:
   [[nodiscard]] std::unique_ptr<QueuePair> make(int access);
   QpIdentity keep(std::unique_ptr<QueuePair> qp);
+  void ask_for_lost_paths(std::size_t first);
+  [[nodiscard]] std::optional<Completion> outgrown(QueuePair& qp);
   [[nodiscard]] QueuePair* fresh(std::uint32_t qpn) const;
   [[nodiscard]] bool returned_receives(const QueuePair& qp) const { return qp.last_wqe || !tells_last_wqe_; }
   void finish_stopping(Nanos now);

@@ -233,7 +233,7 @@ void SendQueue::lose(Status why) {
 }
 
 void SendQueue::lose_path(Status why) {
-  if (failing_ || failed_ || broken_) return;
+  if (failing_ || failed_ || broken_ || left_) return;
   context_.completions.push_back({.kind = Completion::Kind::kQpBroken, .status = why, .qpn = qp_->qp_num});
 }
 

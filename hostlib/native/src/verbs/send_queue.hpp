@@ -51,6 +51,8 @@ class SendQueue {
   void lose(Status why);
   /// The path is lost: appends a completion kQpBroken even with nothing posted, and keeps all requests as above.
   void lose_path(Status why);
+  /// The engine is told otherwise that the requests must go another way: no kQpBroken follows.
+  void leave_path() { left_ = true; }
 
   /// Moves the queue pair to the error state and keeps the requests that have not ended, for take_back.
   void stop();
@@ -66,6 +68,8 @@ class SendQueue {
   [[nodiscard]] bool waiting() const { return !waiting_.empty(); }
   /// Whether hand_over would hand over a request.
   [[nodiscard]] bool ready() const;
+  /// Whether the NIC has been silent for longer than a timeout about requests that it holds.
+  [[nodiscard]] bool silent() const { return !failing_ && !failed_ && expiries(overdue()) > 0; }
   /// Whether every request has ended.
   [[nodiscard]] bool idle() const { return waiting_.empty() && posted_.empty(); }
   /// Requests that count in SendContext::held, also after a failure: their completions are still to come.
@@ -122,6 +126,7 @@ class SendQueue {
   bool failed_ = false;
   bool failing_ = false;  ///< `fail` was called
   bool broken_ = false;   ///< the NIC moved the queue pair to the error state by itself
+  bool left_ = false;     ///< `leave_path` was called
   bool stopping_ = false;
   std::deque<WorkRequest> waiting_;
   std::deque<Posted> posted_;     ///< handed to the NIC, oldest first

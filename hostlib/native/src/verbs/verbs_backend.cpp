@@ -19,6 +19,7 @@
 #include "verbs/port.hpp"
 #include "verbs/queue_pairs.hpp"
 #include "verbs/receive_queue.hpp"
+#include "verbs/routes.hpp"
 #include "verbs/send_queue.hpp"
 #include "verbs/slow_calls.hpp"
 #include "verbs/verbs_library.hpp"
@@ -31,6 +32,7 @@ namespace {
 constexpr std::uint32_t kReceiveDepth = 8192;        // of the shared receive queue
 constexpr int kCompletions = 65536;                  // of the completion queue, where the NIC can
 constexpr Nanos kLookForEvents = 10 * kMillisecond;  // interval of looks at the device's events while no thread sleeps
+constexpr Nanos kLookAtRoutes = 250 * kMillisecond;  // the same at the routes of lanes without an answer
 
 class VerbsBackend final : public Backend {
  public:
@@ -38,7 +40,9 @@ class VerbsBackend final : public Backend {
 
   [[nodiscard]] std::uint16_t udp_port() const override { return wire::kRocePort; }
   [[nodiscard]] std::uint32_t max_path_mtu() const override { return connector_.path_mtu(); }
-  [[nodiscard]] std::uint32_t path_mtu_to(unsigned member, const IpAddress& remote) const override;
+  [[nodiscard]] std::uint32_t path_mtu_to(unsigned /*member*/, const IpAddress& remote) const override {
+    return routes_.path_mtu_to(remote, max_path_mtu());
+  }
   [[nodiscard]] double port_rate_bps() const override {
     return link_rate_bps(attributes_.common.active_width, attributes_.speed);
   }
@@ -99,8 +103,7 @@ class VerbsBackend final : public Backend {
   OpenPort port_;
   PortAttributes attributes_;
   ibv_device_attr limits_{};
-  const IpAddress address_;
-  const decltype(VerbsOptions::ask_route) ask_route_;
+  Routes routes_;
   Connector connector_;
   PdHandle pd_;
   CompletionQueue completion_queue_;
@@ -111,6 +114,7 @@ class VerbsBackend final : public Backend {
   SendContext sends_;
   LinkState link_;
   Nanos next_look_ = 0;  ///< for events of the device
+  Nanos next_route_look_ = 0;
   QueuePairs qps_;
   Fences fences_;
   SlowCalls slow_calls_;  ///< last, so that its thread ends before what it uses
@@ -157,8 +161,7 @@ VerbsBackend::VerbsBackend(const VerbsOptions& options)
       port_(open_port(options)),
       attributes_(query_active_port(port_, options)),
       limits_(query_limits(port_.context.get())),
-      address_(options.address),
-      ask_route_(options.ask_route),
+      routes_(options),
       connector_(options, port_, bytes_of(attributes_.common.active_mtu)),
       pd_(allocate_pd(port_.context.get())),
       completion_queue_(port_.context.get(), std::min(limits_.max_cqe, kCompletions)),
@@ -177,7 +180,8 @@ VerbsBackend::VerbsBackend(const VerbsOptions& options)
             .completion_queue = completion_queue_,
             .receives = receives_,
             .sends = sends_,
-            .slow_calls = slow_calls_}),
+            .slow_calls = slow_calls_,
+            .routes = routes_}),
       fences_(qps_, memory_, slow_calls_, completions_, options.log) {
   const int events = port_.context->async_fd;
   ::fcntl(events, F_SETFL, ::fcntl(events, F_GETFL) | O_NONBLOCK);
@@ -189,14 +193,6 @@ VerbsBackend::VerbsBackend(const VerbsOptions& options)
 }
 
 // -- events of the device ----------------------------------------------------------------------------------------
-
-/// The NIC takes the kernel's route. Its port knows neither the route's metric `mtu` nor the MTU of another interface
-/// that the route may go through.
-std::uint32_t VerbsBackend::path_mtu_to(unsigned /*member*/, const IpAddress& remote) const {
-  const auto mtu = ask_route_({.address = address_}, {.address = remote, .port = wire::kRocePort});
-  if (!mtu) return max_path_mtu();
-  return std::min(max_path_mtu(), wire::largest_path_mtu(*mtu, !address_.is_ipv4()));
-}
 
 void VerbsBackend::take_events(Nanos now) {
   ibv_async_event event{};
@@ -250,6 +246,10 @@ bool VerbsBackend::progress(Nanos now, std::vector<Completion>& completions) {
     next_look_ = now + kLookForEvents;
   }
   bool any = qps_.poll(now);
+  if (now >= next_route_look_) {
+    qps_.look_at_routes();
+    next_route_look_ = now + kLookAtRoutes;
+  }
   slow_calls_.finish();
   qps_.finish(now);
   if (link_.expire(now)) qps_.lose_paths(Status::kPortDown);
@@ -267,7 +267,8 @@ void VerbsBackend::settle(Nanos now) {
 }
 
 Nanos VerbsBackend::deadline(Nanos now) const {
-  return completions_.empty() ? std::min(link_.deadline(), qps_.deadline(now)) : now;
+  if (!completions_.empty()) return now;
+  return std::min({link_.deadline(), qps_.deadline(now), sends_.held > 0 ? next_route_look_ : kNever});
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ struct Qp : ibv_qp {
   std::deque<Lost> lost;
   bool flushes = false;         ///< is to return what it holds
   std::uint16_t port = 0;       ///< UDP source port
+  std::uint32_t path_mtu = 0;   ///< payload bytes per packet
   unsigned gid = 0;             ///< index of the own GID
   std::int64_t busy_until = 0;  ///< when its last long request is through
   unsigned unacknowledged = 0;  ///< events that the user has taken and not acknowledged
@@ -85,6 +86,7 @@ struct World {
   std::map<std::uint16_t, fake_verbs::Path> paths;             ///< by source port
   std::map<unsigned, fake_verbs::Path> gids;                   ///< by index of the own GID
   std::map<unsigned, std::pair<unsigned, unsigned>> routes;    ///< refuse_routes
+  std::uint32_t longest = 0;                                   ///< narrow_route
   std::vector<ibv_context*> contexts;                          ///< that are open, oldest first
   std::set<ibv_context*> failed;                               ///< of them: fail_nic
   std::map<ibv_srq*, Srq*> srqs;
@@ -243,10 +245,17 @@ bool unreachable(const Qp& from) {
   return found != world().qps.end() && (found->second->state == IBV_QPS_ERR || failed(found->second->context));
 }
 
+/// Whether a request has a packet that the network loses because of its length.
+bool too_long(const Qp& from, const ibv_send_wr& request) {
+  const std::uint32_t longest = world().longest;
+  return longest > 0 && from.path_mtu > longest && request.num_sge > 0 && request.sg_list->length > longest;
+}
+
 /// Carries out a request, or keeps it where the path loses something. `arrived`: only its acknowledgement was lost.
 void send(Qp& from, const ibv_send_wr& request, bool arrived) {
   const fake_verbs::Path path = path_of(from);
-  const bool lossy = path != fake_verbs::Path::kGood || unreachable(from) || !from.lost.empty();
+  const bool lossy =
+      path != fake_verbs::Path::kGood || unreachable(from) || !from.lost.empty() || too_long(from, request);
   if (from.state == IBV_QPS_RTS && lossy) {
     Lost lost{.request = request, .sge = request.num_sge > 0 ? *request.sg_list : ibv_sge{}, .arrived = arrived};
     lost.request.next = nullptr;
@@ -445,6 +454,7 @@ void reset() {
   world().paths.clear();
   world().gids.clear();
   world().routes.clear();
+  world().longest = 0;
   world().next_qpn = kFirstQpn;
   world().holds_flushes = false;
 }
@@ -530,6 +540,10 @@ void break_queue_pairs(std::uint16_t port) {
     qp->state = IBV_QPS_ERR;
     flush(*qp);
   }
+}
+void narrow_route(std::uint32_t path_mtu) {
+  const std::lock_guard lock(world().mutex);
+  world().longest = path_mtu;
 }
 void end_retries(unsigned gid) {
   const std::lock_guard lock(world().mutex);
@@ -760,6 +774,7 @@ FAKE_VERBS_API int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) 
     const std::uint32_t label = attributes->ah_attr.grh.flow_label;
     changed.port = static_cast<std::uint16_t>(((label & 0x3FFF) ^ ((label & 0xFC000) >> 14)) | 0xC000);
     world().record.labels.push_back(attributes->ah_attr.grh.flow_label);
+    changed.path_mtu = 128U << static_cast<unsigned>(attributes->path_mtu);
     changed.gid = attributes->ah_attr.grh.sgid_index;
     const ibv_gid& gid = attributes->ah_attr.grh.dgid;
     world().record.gids.emplace_back(attributes->ah_attr.grh.sgid_index,

@@ -83,6 +83,8 @@ FAKE_VERBS_API void set_gid(unsigned index, Path path);
 /// Moves queue pairs that send with this port to the error state, as the kernel's rxe does when it finds no route: the
 /// requests come back as flushed, and nothing else tells the reason.
 FAKE_VERBS_API void break_queue_pairs(std::uint16_t port);
+/// The network loses packets with more than so many bytes of payload, of all queue pairs. 0: none.
+FAKE_VERBS_API void narrow_route(std::uint32_t path_mtu);
 /// Queue pairs that send from this GID give up what they have lost, as after the last retry.
 FAKE_VERBS_API void end_retries(unsigned gid);
 /// Of queue pairs that send from this GID: after `before` more calls the next `count` calls of ibv_modify_qp to RTR

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -66,27 +65,6 @@ TEST_CASE("ports are listed by the addresses of their GIDs, but the link-local o
   CHECK(ports[0].gid_index == 3);
   CHECK(ports[1].address == *parse_address("::1"));
   CHECK(ports[1].gid_index == 5);
-}
-
-TEST_CASE("the path MTU to a peer fits the port, and the route where it takes shorter packets") {
-  fake_verbs::reset();
-  constexpr std::uint32_t kOfPort = 1024;
-  const IpAddress remote = *parse_address("192.0.2.7");
-  VerbsOptions options = backend_options();
-  std::optional<std::uint32_t> mtu;
-  options.ask_route = [&](const UdpEnd& from, const UdpEnd& to) {
-    CHECK(from.address == options.address);
-    CHECK(to.address == remote);
-    return mtu;
-  };
-  const auto opened = open_verbs(options);
-  CHECK(opened->path_mtu_to(0, remote) == kOfPort);  // no route is known
-  mtu = 9000;
-  CHECK(opened->path_mtu_to(0, remote) == kOfPort);
-  mtu = 1024;  // no room for the headers
-  CHECK(opened->path_mtu_to(0, remote) == 512);
-  mtu = 300;
-  CHECK(opened->path_mtu_to(0, remote) == 256);
 }
 
 TEST_CASE("an InfiniBand port is refused in a sentence") {

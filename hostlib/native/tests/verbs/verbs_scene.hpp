@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bytes.hpp"
@@ -58,10 +59,11 @@ struct Place {
 
 struct VerbsPair {
   explicit VerbsPair(unsigned lanes = 2) : VerbsPair(verbs_options(lanes)) {}
-  /// `before` runs when both devices are open, before they connect.
+  /// `before` runs when both devices are open, before they connect. The first has the back end that is given.
   explicit VerbsPair(
-      const DeviceOptions& options, const std::function<void()>& before = [] {})
-      : one(options), two(options) {
+      const DeviceOptions& options, const std::function<void()>& before = [] {},
+      std::unique_ptr<Backend> given = nullptr)
+      : one(given ? Device(options, std::move(given)) : Device(options)), two(options) {
     before();
     listener = two.listen();
     to = one.connect(listener->handle);
