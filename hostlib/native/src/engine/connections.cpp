@@ -43,6 +43,8 @@ std::shared_ptr<Connection> Connections::connect(const handshake::Handle& target
 void Connections::start(const std::shared_ptr<Connection>& connection) {
   const handshake::Handle target = *connection->target;
   Peer* peer = peers_.find(target, connection->lanes, context_.guid);
+  // With another set of lanes each pinned port would be needed twice.
+  if (peer == nullptr && one_lane_per_port()) peer = peers_.find(target, 1, context_.guid);
   const bool fresh = peer == nullptr;
   if (fresh) peer = start_peer(*connection);
   if (peer == nullptr) return;
@@ -101,6 +103,11 @@ Peer* Connections::start_peer(Connection& connection) {
     random_bytes(fusion.token);
   }
   return &peer;
+}
+
+/// Whether lanes to one peer cannot share a source port, and cannot choose another.
+bool Connections::one_lane_per_port() const {
+  return context_.options.policy.kind == PolicyKind::kPinned && shard_.backend().transport() == Transport::kTcp;
 }
 
 /// Of all routes to the peer, from each member to its counterpart: lanes may go from one to another. What the user has

@@ -60,6 +60,7 @@ class Connections {
  private:
   [[nodiscard]] handshake::Endpoint endpoint(const Peer& peer) const PARALET_REQUIRES(progress_lock);
   Peer* start_peer(Connection& connection) PARALET_REQUIRES(progress_lock);
+  [[nodiscard]] bool one_lane_per_port() const PARALET_REQUIRES(progress_lock);
   [[nodiscard]] std::uint32_t path_mtu_to(std::span<const IpAddress> members) const PARALET_REQUIRES(progress_lock);
   void take_over(Peer& peer) PARALET_REQUIRES(progress_lock);
 

@@ -68,6 +68,27 @@ TEST_CASE("the error for a TCP port that another program holds names the port") 
   CHECK(connect_error(b, a.listen()->handle) == "127.0.0.1 refused: " + why);
 }
 
+TEST_CASE("a device with more pinned lanes uses those that its peer has set up") {
+  const auto with_ports = [](std::uint32_t own, std::uint32_t peer, std::uint16_t first_port, unsigned lanes) {
+    DeviceOptions out = over_tcp(own, lanes);
+    out.policy.kind = PolicyKind::kPinned;
+    for (unsigned i = 0; i < lanes; ++i) {
+      out.policy.ports[peer].push_back(static_cast<std::uint16_t>(first_port + i));
+    }
+    return out;
+  };
+  Device a(with_ports(kA, kB, 0xF600, 2));
+  Device b(with_ports(kB, kA, 0xF700, 3));
+  const Joined first(a, b);
+  const Joined second(b, a);
+  first.check(100'000);
+  second.check(100'000);
+  for (Device* device : {&a, &b}) {
+    CHECK(device->counters().peers == 1);
+    CHECK(device->counters().lanes.size() == 2);
+  }
+}
+
 TEST_CASE("devices with different lanes refuse each other, and both say why") {
   std::atomic<int> said{0};
   std::string sentence;
