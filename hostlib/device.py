@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 from hostlib import _engine
 
 Backend = Literal["soft", "tcp", "verbs"]
+BackendChoice = Literal[Backend, "auto"]
 Policy = Literal["ecmp", "pinned", "adaptive", "controller"]
 CongestionControl = Literal["delay", "fixed_window"]
 
@@ -174,7 +175,8 @@ class Device:
     ``backend``
         ``soft``: RoCEv2 over UDP sockets, without privilege. ``verbs``: an RDMA NIC or the kernel's SoftRoCE, through
         libibverbs; the NIC then controls congestion and pacing. Devices of both kinds talk to each other. ``tcp``: a
-        TCP connection per lane and direction, without privilege; such devices talk only to their own kind.
+        TCP connection per lane and direction, without privilege; such devices talk only to their own kind. ``auto``:
+        ``verbs`` where an address is that of an active RoCE port, else ``tcp``; the attribute ``backend`` says which.
     ``gid_index``
         For ``verbs``: another RoCEv2 GID of the same port, 0 to 255. None: the GID of the address.
     ``traffic_class``
@@ -226,7 +228,7 @@ class Device:
         revert_rtt: float = 4.0,
         revert_loss: float = 0.25,
         reconnect_s: tuple[float, float] = (0.05, 1.0),
-        backend: Backend = "soft",
+        backend: BackendChoice = "soft",
         gid_index: int | None = None,
         traffic_class: int = 0,
         service_level: int = 0,
@@ -245,7 +247,8 @@ class Device:
         self.address = address
         self.lanes = lanes
         self.policy: Policy = policy
-        self.backend: Backend = backend
+        self.backend: Backend = _engine.choose_backend(address)[0] if backend == "auto" else backend
+        options["backend"] = self.backend
         given = {name: value for name, value in options.items() if value is not None}
         self._engine = _engine.Device(address, given)
 

@@ -31,8 +31,8 @@ class Parameters:
     """What the variables say. `options` are keyword arguments of `hostlib.Device`."""
 
     options: dict[str, Any] = field(default_factory=dict)
-    automatic_backend: bool = False
-    """PARALET_BACKEND=auto: `device_options` chooses the back end, which `options` do not name."""
+    automatic_backend: bool = True
+    """PARALET_BACKEND=auto, the default: `device_options` chooses the back end, which `options` do not name."""
     addresses: tuple[str, ...] = ()
     """Local addresses to use, of PARALET_ADDRESSES."""
     interfaces: str = ""

@@ -41,7 +41,7 @@ def _port(addresses: list[str], nics: list[Path]) -> Finding:
     what = f"UDP port {ROCE_PORT}"
     if not details:
         return Finding(what, True, "free on every address", "")
-    return Finding(what, True, f"optional: {'; '.join(details)}", "PARALET_BACKEND=verbs uses the NIC's own RoCE")
+    return Finding(what, True, f"optional: {'; '.join(details)}", "PARALET_BACKEND=auto, the default, does not need it")
 
 
 def _roce_addresses(nic: Path) -> Iterator[str]:

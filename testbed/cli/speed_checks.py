@@ -156,6 +156,9 @@ BACK_ENDS = (
 )
 """The first that suits an interface, of those that this build has, is the one to take."""
 
+AUTOMATIC = "auto"
+"""The value of PARALET_BACKEND, and its default, with which the plugin follows the same rule."""
+
 
 def back_end(interface: Interface, built: Sequence[str]) -> BackEnd:
     """The back end to take. `soft` is in every build."""
@@ -177,7 +180,8 @@ def _interface(interface: Interface, host: Host, built: Sequence[str]) -> Findin
     taken = back_end(interface, built)
     states = "; ".join(f"{check.what} {check.state(interface, host)}" for check in CHECKS)
     remedy = "; ".join(settings(interface, host))
-    detail = f"{'optional: ' if remedy else ''}PARALET_BACKEND={taken.name}: {taken.why}. {states}"
+    value = f"auto takes {taken.name}" if AUTOMATIC in built else taken.name
+    detail = f"{'optional: ' if remedy else ''}PARALET_BACKEND={value}: {taken.why}. {states}"
     return Finding(f"speed of {interface.name}", True, detail, remedy)
 
 

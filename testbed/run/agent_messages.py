@@ -25,11 +25,12 @@ class _Message(BaseModel):
 class DeviceConfig(_Message):
     """Arguments of `hostlib.Device`. `ports` and `segments` are indexed by peer address.
 
-    The last five are for policy `controller`.
+    Experiments are about RoCE, so the back end is `soft` unless the spec or the fabric says otherwise. The last five
+    are for policy `controller`.
     """
 
     address: str
-    backend: Literal["soft", "tcp", "verbs"] | None = None
+    backend: Literal["soft", "tcp", "verbs"] = "soft"
     lanes: int
     policy: PortPolicy
     ports: dict[str, list[int]] | None = None

@@ -96,7 +96,7 @@ def _device(
     }
     return messages.DeviceConfig(
         address=instance.device_address(rank),
-        backend="verbs" if experiment.spec.fabric_kind.rdma else "tcp" if policy.transport == "tcp" else None,
+        backend="verbs" if experiment.spec.fabric_kind.rdma else "tcp" if policy.transport == "tcp" else "soft",
         lanes=policy.m,
         policy=_port_policy(policy, ports),
         ports={instance.address(peer): list(pinned) for peer, pinned in ports.table.items()} or None,

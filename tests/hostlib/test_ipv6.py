@@ -78,6 +78,7 @@ def test_parameters_take_ipv6_addresses() -> None:
     assert pinned.options["ports"] == {"fd00::2": [50000, 50001], "10.0.0.2": [50002]}
     along = read_parameters(
         {
+            "PARALET_BACKEND": "soft",
             "PARALET_POLICY": "pinned",
             "PARALET_PORTS": "fd00::2=50000,50001",
             "PARALET_SEGMENTS": "fd00::2=fd03::1,FD03::2 | fd03::3",

@@ -51,7 +51,8 @@ def test_the_variables_are_those_of_the_plugin() -> None:
 )
 def test_a_value_in_its_unit(variable: str, text: str, name: str, value: object) -> None:
     needed = {"PARALET_POLICY": "pinned"} if variable == "PARALET_PORTS" else {}
-    options = read_parameters({variable: text, **needed}).options
+    options = read_parameters({variable: text, "PARALET_BACKEND": "soft", **needed}).options
+    assert options.pop("backend") == "soft"
     assert {key: options[key] for key in options if key != "policy" or variable == "PARALET_POLICY"} == {
         name: pytest.approx(value) if isinstance(value, float) else value
     }
@@ -59,13 +60,22 @@ def test_a_value_in_its_unit(variable: str, text: str, name: str, value: object)
 
 def test_an_automatic_back_end_is_chosen_for_the_address(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "hostlib.parameters")
-    automatic = read_parameters({"PARALET_BACKEND": "auto", "PARALET_LANES": "2"})
-    assert automatic.options == {"lanes": 2}
-    # Loopback has no RoCE port, on any machine.
-    assert automatic.device_options("127.0.0.1") == {"lanes": 2, "backend": "tcp"}
-    (sentence,) = caplog.messages
-    assert sentence.startswith("PARALET_BACKEND=auto takes tcp: no interface has an active RoCE port, ")
-    assert read_parameters({"PARALET_LANES": "2"}).device_options("127.0.0.1") == {"lanes": 2}
+    for variables in ({}, {"PARALET_BACKEND": "auto"}):
+        automatic = read_parameters({"PARALET_LANES": "2", **variables})
+        assert automatic.options == {"lanes": 2}
+        # Loopback has no RoCE port, on any machine.
+        assert automatic.device_options("127.0.0.1") == {"lanes": 2, "backend": "tcp"}
+        (sentence,) = caplog.messages
+        assert sentence.startswith("PARALET_BACKEND=auto takes tcp: no interface has an active RoCE port, ")
+        caplog.clear()
+    named = read_parameters({"PARALET_BACKEND": "soft"})
+    assert named.device_options("127.0.0.1") == {"backend": "soft"}
+    assert caplog.messages == []
+
+
+def test_a_device_chooses_its_back_end_as_the_plugin_does() -> None:
+    with Device("127.0.0.1+127.0.0.2", backend="auto") as device:
+        assert device.backend == "tcp"
 
 
 def test_empty_variables_and_others_do_not_count() -> None:
@@ -217,6 +227,6 @@ def test_address_of_a_process() -> None:
 
 
 def test_options_open_a_device() -> None:
-    found = read_parameters({"PARALET_ADDRESSES": "127.0.0.1", "PARALET_LANES": "3", "PARALET_FAULTS": "drop=0.5"})
+    found = read_parameters({"PARALET_ADDRESSES": "127.0.0.1", "PARALET_LANES": "3", "PARALET_FAULTS": "dead=0.5"})
     with Device(found.address(), **found.options) as device:
         assert device.lanes == 3

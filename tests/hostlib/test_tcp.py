@@ -38,8 +38,11 @@ def test_messages_pass_over_tcp_both_ways_though_connections_are_cut() -> None:
 
 def test_a_peer_with_another_back_end_is_refused_with_the_reason() -> None:
     with Device(A, backend="tcp") as one, Device(B) as two:
-        sentence = "give both sides the same back end"
-        with pytest.raises(TransportError, match=sentence):
+        sentence = (
+            f"{B} refused: the lanes of {B} are RoCEv2 (back end soft or verbs), those of {A} TCP connections "
+            "(back end tcp): name one back end for both, with PARALET_BACKEND"
+        )
+        with pytest.raises(TransportError, match=f"^{re.escape(sentence)}$"):
             one.connect(two.listen().handle)
 
 

@@ -42,15 +42,17 @@ def test_the_program_lists_the_rules_that_are_tested_here(suite: Suite) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_rules_hold_over_tcp(suite: Suite) -> None:
-    done = suite.run(nccl_net_plugin.path(), 12, "all", PARALET_BACKEND="tcp")
+def test_the_rules_hold_over_roce(suite: Suite) -> None:
+    """The tests above have the default back end, which is tcp on loopback."""
+    done = suite.run(nccl_net_plugin.path(), 12, "all", PARALET_BACKEND="soft")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.timeout(600)
 def test_the_rules_hold_on_a_bad_network(suite: Suite) -> None:
     """Packets are dropped, duplicated, reordered and corrupted. A shorter minimum timeout keeps the test fast."""
-    done = suite.run(nccl_net_plugin.path(), 12, "all", PARALET_FAULTS=BAD_NETWORK, PARALET_MIN_TIMEOUT="5ms")
+    faults = {"PARALET_BACKEND": "soft", "PARALET_FAULTS": BAD_NETWORK, "PARALET_MIN_TIMEOUT": "5ms"}
+    done = suite.run(nccl_net_plugin.path(), 12, "all", **faults)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -4,7 +4,6 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -211,11 +210,13 @@ py::dict read_parameters(const settings::Environment& environment) {
   return out;
 }
 
-/// The name of the back end that suits a device at this address, and why.
+/// The name of the back end that suits a device at this address, or at several joined by '+', and why.
 std::pair<std::string, std::string> choose_backend(const std::string& address) {
-  const auto parsed = parse_address(address);
-  if (!parsed) raise_value_error("'" + address + "' is not an IP address");
-  const auto choice = settings::choose_backend(std::array{*parsed}, settings::known_verbs_ports());
+  DeviceOptions options;
+  set_addresses(options, address);
+  std::vector<IpAddress> addresses = options.fused_with;
+  addresses.push_back(options.address);
+  const auto choice = settings::choose_backend(addresses, settings::known_verbs_ports());
   return {to_string(choice.backend), choice.why};
 }
 

@@ -152,22 +152,24 @@ TEST_CASE("NCCL_SOCKET_FAMILY sets the family of the devices, and the log names 
   void* context = nullptr;
   REQUIRE(abi::init(&context, nullptr, &Log::write, nullptr) == ncclSuccess);
   const auto lines = Log::take(NCCL_LOG_INFO);
-  REQUIRE(lines.size() == 2);
+  REQUIRE(lines.size() == 3);
   CHECK(lines[0].find("lo is used with ::1, not with 127.0.0.1") != std::string::npos);
-  CHECK(lines[1].find("PARALET_IFNAME==lo, NCCL_SOCKET_FAMILY=AF_INET6: [0] lo ::1 ") != std::string::npos);
+  CHECK(lines[1].find("PARALET_BACKEND=auto takes tcp: ") != std::string::npos);
+  CHECK(lines[2].find("PARALET_IFNAME==lo, NCCL_SOCKET_FAMILY=AF_INET6: [0] lo ::1 ") != std::string::npos);
   CHECK(abi::finalize(context) == ncclSuccess);
 }
 
-TEST_CASE("one banner for all users, with the chosen options and devices") {
+TEST_CASE("one banner for all users, with the chosen back end, options and devices") {
   Log::take(NCCL_LOG_INFO);
   const Running running;
   const auto lines = Log::take(NCCL_LOG_INFO);
-  REQUIRE(lines.size() == 1);
-  CHECK(lines[0].find(std::string("paralet ") + build_version() + " (" + build_commit() + "), ") != std::string::npos);
-  for (const char* part : {"back end soft", "m = 4 lanes", "policy ecmp", "2 devices by PARALET_ADDRESSES",
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0].find("PARALET_BACKEND=auto takes tcp: ") != std::string::npos);
+  CHECK(lines[1].find(std::string("paralet ") + build_version() + " (" + build_commit() + "), ") != std::string::npos);
+  for (const char* part : {"back end tcp", "m = 4 lanes", "policy ecmp", "2 devices by PARALET_ADDRESSES",
                            "[0] lo 127.0.0.1", "[1] lo 127.0.0.2"}) {
     CAPTURE(part);
-    CHECK(lines[0].find(part) != std::string::npos);
+    CHECK(lines[1].find(part) != std::string::npos);
   }
   void* second = nullptr;
   CHECK(abi::init(&second, nullptr, &Log::write, nullptr) == ncclSuccess);

@@ -88,8 +88,14 @@ def test_the_back_end_to_take() -> None:
     assert "Socket" not in usual.why
 
 
+def test_the_back_end_is_what_the_plugin_takes_by_default() -> None:
+    details = [speed_checks.findings([GOOD], HOST, built)[0].detail for built in (["auto", "soft", "tcp"], ["soft"])]
+    assert details[0].startswith("PARALET_BACKEND=auto takes tcp: ")
+    assert details[1].startswith("PARALET_BACKEND=soft: ")
+
+
 def test_every_back_end_of_the_build_has_a_rule() -> None:
-    assert set(back_ends.beside(nccl_net_plugin.path())) - {"auto"} <= {
+    assert set(back_ends.beside(nccl_net_plugin.path())) - {speed_checks.AUTOMATIC} <= {
         back_end.name for back_end in speed_checks.BACK_ENDS
     }
 

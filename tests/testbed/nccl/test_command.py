@@ -189,12 +189,12 @@ def test_a_rank_that_stops_for_a_while_goes_on(nccl: str, tmp_path: Path) -> Non
 
 
 def test_collectives_are_right_where_packets_are_lost(nccl: str, tmp_path: Path) -> None:
-    options = ["--nccl", nccl, "--json", "--ranks", "3", "--sizes", "8,300K", "--transports", "paralet"]
+    options = ["--nccl", nccl, "--json", "--ranks", "3", "--sizes", "8,300K", "--transports", "soft"]
     done = run(small(tmp_path, *options), PARALET_FAULTS="drop=0.01,seed=3", PARALET_PATH_MTU="1024")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["complete"], found["nwrong"]) == (True, 0)
-    assert found["environment"]["paralet"]["PARALET_FAULTS"] == "drop=0.01,seed=3"
+    assert found["environment"]["soft"]["PARALET_FAULTS"] == "drop=0.01,seed=3"
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])

@@ -71,6 +71,11 @@ def test_path_service_variables_are_parameters_of_the_plugin() -> None:
     assert environment["PARALET_ASSIGN_WAIT"] == "2500us"
 
 
+def test_experiments_have_the_back_end_soft_unless_they_name_another() -> None:
+    assert plugin_environment(device())["PARALET_BACKEND"] == "soft"
+    assert plugin_environment(device(backend="tcp"))["PARALET_BACKEND"] == "tcp"
+
+
 def test_settings_missing_in_the_spec_get_the_engines_defaults() -> None:
     left_out = {"PARALET_PORTS", "PARALET_SEGMENTS", "PARALET_PATH_MTU", "PARALET_FLOWLET_BYTES", "PARALET_MICE_BYTES"}
     assert not plugin_environment(device()).keys() & left_out

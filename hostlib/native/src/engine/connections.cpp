@@ -18,13 +18,13 @@ bool takes_offers(const Ece& ece) { return ece.vendor_id == kSoftVendor || ece.v
 
 bool offers_eager(const Ece& ece) { return takes_offers(ece) && (ece.options & kEagerMessages) != 0; }
 
-/// Why a device with lanes of kind `own` cannot be the peer of a device with another kind.
-std::string other_lanes(Transport own) {
+/// Why a device with lanes of kind `kind` at one address cannot be the peer of a device with another kind.
+std::string other_lanes(const IpAddress& own, Transport kind, const IpAddress& peer) {
   constexpr const char* kTcp = "TCP connections (back end tcp)";
   constexpr const char* kRoce = "RoCEv2 (back end soft or verbs)";
-  const bool tcp = own == Transport::kTcp;
-  return std::string("its lanes are ") + (tcp ? kTcp : kRoce) + ", those of its peer " + (tcp ? kRoce : kTcp) +
-         ": give both sides the same back end";
+  const bool tcp = kind == Transport::kTcp;
+  return "the lanes of " + format_address(own) + " are " + (tcp ? kTcp : kRoce) + ", those of " + format_address(peer) +
+         " " + (tcp ? kRoce : kTcp) + ": name one back end for both, with PARALET_BACKEND";
 }
 
 }  // namespace
@@ -178,7 +178,7 @@ Peer* Connections::welcome(std::unique_ptr<Channel>& channel, const IpAddress& f
   }
   const Transport transport = shard_.backend().transport();
   if (transport_of(hello.endpoint.ece) != transport) {
-    const std::string why = other_lanes(transport);
+    const std::string why = other_lanes(context_.options.address, transport, from);
     context_.options.log(format_address(context_.options.address) + " refused " + format_address(from) + ": " + why);
     channel->send(handshake::Refuse{why});
     return nullptr;

@@ -20,9 +20,16 @@ BackendChoice choose_backend(std::span<const IpAddress> addresses, std::span<con
                                    " has an active RoCE port with the address " + format_address(found->address)};
 }
 
+std::vector<VerbsPort> of_nics(std::vector<VerbsPort> ports, const std::filesystem::path& sysfs) {
+  std::erase_if(ports, [&sysfs](const VerbsPort& port) {
+    return std::filesystem::exists(sysfs / "class/infiniband" / port.device / "parent");
+  });
+  return ports;
+}
+
 std::vector<VerbsPort> known_verbs_ports() {
   try {
-    return verbs_ports();
+    return of_nics(verbs_ports());
   } catch (const DeviceError&) {
     return {};
   }

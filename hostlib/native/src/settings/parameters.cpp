@@ -210,10 +210,9 @@ void set_backend(Settings& settings, const Option& option, const std::string& te
 }
 
 Parameter backend_parameter(const Option& option) {
-  return {option.variable, std::string(kAutomatic) + ", " + allowed_text(option), default_text(option),
+  return {option.variable, std::string(kAutomatic) + ", " + allowed_text(option), std::string(kAutomatic),
           std::string(option.meaning) +
-              " auto: verbs where an interface has an active RoCE port, else tcp; parameters of one back end need its "
-              "name.",
+              " auto: verbs where an interface has an active RoCE port, else tcp; parameters of soft need its name.",
           [&option](Settings& settings, const std::string& text) { set_backend(settings, option, text); }};
 }
 

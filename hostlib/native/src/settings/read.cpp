@@ -92,6 +92,18 @@ std::string variable_of(std::string_view name) {
   return found != options().end() && found->variable != nullptr ? found->variable : "";
 }
 
+/// Checks the options of a device whose back end is still to be chosen: what fits one of those that `auto` takes is
+/// allowed. Throws SettingsError.
+void check_undecided(DeviceOptions options) {
+  options.backend = BackendKind::kVerbs;
+  try {
+    return check_device(options);
+  } catch (const SettingsError&) {
+    options.backend = BackendKind::kTcp;
+  }
+  check_device(options);
+}
+
 }  // namespace
 
 Environment process_environment() {
@@ -134,7 +146,8 @@ void set(Settings& settings, std::string_view parameter, const std::string& valu
 }
 
 void check(const Settings& settings) {
-  check_device(settings.device);
+  const bool undecided = settings.automatic_backend && settings.backend_choice.empty();
+  undecided ? check_undecided(settings.device) : check_device(settings.device);
   if (settings.selection.names && !settings.selection.addresses.empty()) {
     refuse("PARALET_IFNAME and PARALET_ADDRESSES exclude each other: set one of them");
   }

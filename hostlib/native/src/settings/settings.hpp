@@ -19,7 +19,7 @@ struct Settings {
   Selection selection;
   std::string selected_by = "default";         ///< the variable that chose the interfaces, for messages
   DeviceOptions device;                        ///< all but its address
-  bool automatic_backend = false;              ///< choose_backend has the last word about `device.backend`
+  bool automatic_backend = true;               ///< choose_backend has the last word about `device.backend`
   std::string backend_choice;                  ///< what it said, once it was asked
   std::map<std::string, OptionValue> options;  ///< those that are set, by Option::name
   std::set<std::string> given;                 ///< parameters that are set, by name

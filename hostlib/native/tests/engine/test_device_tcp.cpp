@@ -104,13 +104,11 @@ TEST_CASE("devices with different lanes refuse each other, and both say why") {
   Device tcp(hears(over_tcp(kA)));
   Device soft(hears(udp));
   const std::string soft_says =
-      "its lanes are RoCEv2 (back end soft or verbs), those of its peer TCP connections (back end tcp): give both "
-      "sides "
-      "the same back end";
+      "the lanes of 127.0.0.2 are RoCEv2 (back end soft or verbs), those of 127.0.0.1 TCP connections (back end tcp): "
+      "name one back end for both, with PARALET_BACKEND";
   const std::string tcp_says =
-      "its lanes are TCP connections (back end tcp), those of its peer RoCEv2 (back end soft or verbs): give both "
-      "sides "
-      "the same back end";
+      "the lanes of 127.0.0.1 are TCP connections (back end tcp), those of 127.0.0.2 RoCEv2 (back end soft or verbs): "
+      "name one back end for both, with PARALET_BACKEND";
   CHECK(connect_error(tcp, soft.listen()->handle) == "127.0.0.2 refused: " + soft_says);
   REQUIRE(eventually([&] { return said == 1; }));
   CHECK(sentence == "127.0.0.2 refused 127.0.0.1: " + soft_says);

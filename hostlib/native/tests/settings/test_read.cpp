@@ -59,7 +59,7 @@ TEST_CASE("without settings the defaults are the engine's: eight lanes, random p
   CHECK_FALSE(settings.device.path_mtu.has_value());
   CHECK(settings.device.line_rate_bps == 0);
   CHECK(settings.device.retry_time == 10 * kSecond);
-  CHECK(settings.device.backend == BackendKind::kSoft);
+  CHECK(settings.automatic_backend);
   CHECK_FALSE(settings.selection.names.has_value());
   CHECK(settings.advice.empty());
 }
@@ -168,7 +168,8 @@ TEST_CASE("bounds and syntax of values") {
            {"PARALET_POLICY", "random", false},
            {"PARALET_BACKEND", "verbs", true},
            {"PARALET_BACKEND", "hard", false},
-           {"PARALET_GID_INDEX", "1", false},  // without verbs
+           {"PARALET_GID_INDEX", "1", true},  // `auto` may take verbs
+           {"PARALET_GID_INDEX", "256", false},
            {"PARALET_ADDRESSES", "127.0.0.1,127.0.0.1", false},
            {"PARALET_ADDRESSES", "localhost", false},
            {"PARALET_FAULTS", "drop=1.1", false},
@@ -217,9 +218,10 @@ TEST_CASE("interfaces and addresses exclude each other") {
 }
 
 TEST_CASE("what is set is known by parameter and, as a value, by option") {
-  const Settings settings = checked({{"PARALET_LANES", "2"}, {"PARALET_FAULTS", "drop=0.1"}, {"PARALET_SEED", ""}});
-  CHECK(settings.given == std::set<std::string>{"PARALET_FAULTS", "PARALET_LANES"});
-  CHECK(settings.options == std::map<std::string, OptionValue>{{"faults.drop", 0.1}, {"lanes", std::uint64_t{2}}});
+  const Settings settings = checked(
+      {{"PARALET_BACKEND", "auto"}, {"PARALET_LANES", "2"}, {"PARALET_FAULTS", "dead=0.1"}, {"PARALET_SEED", ""}});
+  CHECK(settings.given == std::set<std::string>{"PARALET_BACKEND", "PARALET_FAULTS", "PARALET_LANES"});
+  CHECK(settings.options == std::map<std::string, OptionValue>{{"faults.dead", 0.1}, {"lanes", std::uint64_t{2}}});
 }
 
 TEST_CASE("ports and policy are checked against each other") {

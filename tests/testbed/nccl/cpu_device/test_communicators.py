@@ -161,6 +161,7 @@ def test_an_all_reduce_survives_paths_that_die(tmp_path: Path) -> None:
         VERSIONS[0],
         "paralet",
         tmp_path,
+        PARALET_BACKEND="soft",
         PARALET_POLICY="adaptive",
         PARALET_MIN_TIMEOUT="20ms",
         PARALET_FAULTS="dead=1,dead_after=1000",
