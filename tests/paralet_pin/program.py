@@ -6,12 +6,14 @@ Runs as a process of its own: `program.py WHAT ADDRESS PORT [ARGUMENTS]`. Prints
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 Where = tuple[str, int]
@@ -84,6 +86,19 @@ def datagrams(where: Where) -> object:
     return [own.getsockname()[1] for own in kept]
 
 
+def refused(where: Where) -> object:
+    """The ports of two connections, one after the other, to a port at which nobody listens."""
+    with socket.socket() as nobody:
+        nobody.bind((where[0], 0))
+        ports = []
+        for _ in range(2):
+            with socket.socket() as own:
+                assert own.connect_ex(nobody.getsockname()) == errno.ECONNREFUSED
+                ports.append(own.getsockname()[1])
+            time.sleep(0.05)
+    return ports
+
+
 def binds(where: Where) -> object:
     """Ports of a socket that binds its address alone, of one that then asks for its port, and of one with a port."""
     address, asks, own = (socket.socket() for _ in range(3))
@@ -122,7 +137,7 @@ def checked(where: Where) -> object:
 
 PROGRAMS: dict[str, Callable[..., object]] = {
     each.__name__: each
-    for each in (several, threads, family, closes_all, own_children, datagrams, binds, listens, checked)
+    for each in (several, threads, family, closes_all, own_children, datagrams, refused, binds, listens, checked)
 }
 
 if __name__ == "__main__":

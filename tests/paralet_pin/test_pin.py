@@ -111,6 +111,10 @@ def test_datagrams_unconnected_and_connected(scene: Scene) -> None:
     assert scene.said("datagrams") == scene.planned[:3]
 
 
+def test_a_refused_connection_gives_its_port_to_the_next_one(scene: Scene) -> None:
+    assert scene.said("refused") == [scene.planned[0], scene.planned[0]]
+
+
 def test_what_a_program_binds(scene: Scene) -> None:
     ports = scene.said("binds")
     assert isinstance(ports, dict)

@@ -217,6 +217,7 @@ void Agent::ask(FileDescriptor program, const Request& request, pid_t pid, Nanos
   // What leaves by other interfaces, or not at all, is none of the fabric's.
   if (!is_own(course.local) || is_own(course.remote)) return reply(program, nullptr, false);
   process(pid);
+  end_closed(course, now);
   Flow* flow = flows_.begin(course, pid, what, request.bytes, now);
   if (flow == nullptr) {
     flows_.not_pinned({.pid = pid,
@@ -227,6 +228,15 @@ void Agent::ask(FileDescriptor program, const Request& request, pid_t pid, Nanos
   }
   tell_service();
   waiting_.push_back({.program = std::move(program), .flow = flow->id, .until = now + request.wait});
+}
+
+void Agent::end_closed(const Course& course, Nanos now) {
+  std::vector<std::uint64_t> closed;
+  for (const auto& [id, flow] : flows_.all()) {
+    const bool is_socket = flow.course == course && course.tcp && flow.declared == 0 && flow.port != 0;
+    if (is_socket && now >= flow.begun + kConnecting && free(flow, flow.port)) closed.push_back(id);
+  }
+  for (const std::uint64_t id : closed) flows_.end(id);
 }
 
 void Agent::reply(const FileDescriptor& program, const Flow* flow, bool away) const {

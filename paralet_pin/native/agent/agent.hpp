@@ -59,6 +59,9 @@ class Agent {
   void serve(Nanos now);
   void serve(FileDescriptor program);
   void ask(FileDescriptor program, const Request& request, pid_t pid, Nanos now);
+  /// Ends the flows of a course whose connections are gone, such as those that a peer has refused, before `sample`
+  /// does.
+  void end_closed(const Course& course, Nanos now);
   void reply(const FileDescriptor& program, const Flow* flow, bool away) const;
   /// Whether a flow has its answer: a port, or none. Takes it to the next slot when the port is in use.
   [[nodiscard]] std::optional<std::uint16_t> answer(std::uint64_t id, Nanos now);
@@ -74,6 +77,7 @@ class Agent {
   [[nodiscard]] Nanos deadline(Nanos now) const;
 
   static constexpr Nanos kSampleEvery = 500 * kMillisecond;
+  static constexpr Nanos kConnecting = 20 * kMillisecond;  ///< from the reply to the program's connect
   static constexpr std::size_t kMostProcesses = 4096;
   static constexpr std::size_t kMostMoves = 4096;
 

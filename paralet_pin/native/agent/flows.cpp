@@ -73,7 +73,8 @@ void Flows::counted(std::uint64_t id, std::optional<std::uint64_t> sent_bytes, N
     return;
   }
   if (*sent_bytes > flow->bytes) sent(id, *sent_bytes - flow->bytes, now);
-  if (flow->announced != 0 && flow->declared == 0 && now >= flow->active_at + kIdle) release(*flow);
+  const Nanos idle = flow->bytes < kElephant ? kIdle : kElephantIdle;
+  if (flow->announced != 0 && flow->declared == 0 && now >= flow->active_at + idle) release(*flow);
 }
 
 void Flows::sent(std::uint64_t id, std::uint64_t bytes, Nanos now) {

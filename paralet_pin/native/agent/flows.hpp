@@ -60,9 +60,12 @@ class Flows {
   static constexpr std::size_t kMost = 65536;
   static constexpr std::size_t kMostNotPinned = 256;    ///< the newest ones are kept
   static constexpr std::uint64_t kElephant = 1U << 20;  ///< bytes that are announced before any is counted
-  static constexpr Nanos kIdle = 5 * kSecond;           ///< without a byte, after which an elephant is released
   static constexpr Nanos kAbsent = 2 * kSecond;         ///< without a socket, after which a flow has ended
   static constexpr Nanos kTimeWait = 60 * kSecond;      ///< for which the kernel keeps a connection that has ended
+  /// Without a byte, after which a flow is released that was never an elephant, such as one for control.
+  static constexpr Nanos kIdle = 1 * kSecond;
+  /// The same of one that was: released sooner, its path would be planned for others, and it keeps its own.
+  static constexpr Nanos kElephantIdle = 60 * kSecond;
 
   /// What the path service has to be told of a flow.
   struct News {

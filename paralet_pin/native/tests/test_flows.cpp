@@ -69,12 +69,23 @@ TEST_CASE("an elephant is announced at once, when it has doubled, and when its f
   CHECK(flows.take_news().empty());
   flows.counted(id, 3 * Flows::kElephant, 2 * kSecond);
   CHECK(kinds_of(flows.take_news()) == std::vector{std::pair{kAnnounce, 3 * Flows::kElephant}});
-  flows.counted(id, 3 * Flows::kElephant, 2 * kSecond + Flows::kIdle - 1);
+  flows.counted(id, 3 * Flows::kElephant, 2 * kSecond + Flows::kElephantIdle - 1);
   CHECK(flows.take_news().empty());
-  flows.counted(id, 3 * Flows::kElephant, 2 * kSecond + Flows::kIdle);
+  flows.counted(id, 3 * Flows::kElephant, 2 * kSecond + Flows::kElephantIdle);
   CHECK(kinds_of(flows.take_news()) == std::vector{std::pair{kRelease, std::uint64_t{0}}});
-  flows.counted(id, 3 * Flows::kElephant + 1, 60 * kSecond);
+  flows.counted(id, 3 * Flows::kElephant + 1, 100 * kSecond);
   CHECK(kinds_of(flows.take_news()) == std::vector{std::pair{kAnnounce, Flows::kElephant}});
+}
+
+TEST_CASE("a flow that has never been an elephant does not stay in the plan for long") {
+  Flows flows;
+  const std::uint64_t id = flows.begin(kCourse, 7, "", 0, 0)->id;
+  flows.counted(id, 100, kSecond / 2);
+  flows.take_news();
+  flows.counted(id, 100, kSecond / 2 + Flows::kIdle - 1);
+  CHECK(flows.take_news().empty());
+  flows.counted(id, 100, kSecond / 2 + Flows::kIdle);
+  CHECK(kinds_of(flows.take_news()) == std::vector{std::pair{kRelease, std::uint64_t{0}}});
 }
 
 TEST_CASE("what a program has declared stays announced while nobody counts its bytes") {
