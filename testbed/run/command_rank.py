@@ -19,6 +19,7 @@ from netmodel.printable import printable
 from testbed.errors import TestbedError
 from testbed.run import agent_messages as messages
 from testbed.run.native_rank import plugin_environment
+from testbed.run.pinned_program import pinned
 from testbed.workloads.command import Commands
 
 _OUTPUT_TIMEOUT_S = 5.0
@@ -98,14 +99,17 @@ class CommandRun:
             self._reader.join(_OUTPUT_TIMEOUT_S)
 
     def _begin(self) -> None:
+        argv, environment = pinned(
+            ["sh", "-c", self._program.run], self._environment(), self._command, self._command.device
+        )
         self._process = subprocess.Popen(
-            ["sh", "-c", self._program.run],
+            argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            env=self._environment(),
+            env=environment,
             start_new_session=True,
         )
         self._reader.start()

@@ -32,6 +32,7 @@ from testbed.nccl.elements import COPY, TYPES
 from testbed.nccl.results import Setup
 from testbed.run import agent_messages as messages
 from testbed.run.native_rank import lane_counters, path_client_counters, plugin_environment, settled_counters
+from testbed.run.pinned_program import pinned
 from testbed.workloads.nccl import NcclCollective
 
 _JOIN_S = 120.0
@@ -134,12 +135,9 @@ class _Ring:
             folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="paralet-nccl-"))
             self._log = Path(folder, "nccl.log")
             libraries = devices.find("cpu", part.version, None)
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "testbed.nccl.rank", *libraries.words(), "0"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=self._environment(),
-            )
+            program = [sys.executable, "-m", "testbed.nccl.rank", *libraries.words(), "0"]
+            argv, variables = pinned(program, self._environment(), command, device)
+            self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables)
             undo.callback(self._end)
             self._undo = undo.pop_all()
 

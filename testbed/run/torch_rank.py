@@ -31,6 +31,7 @@ from testbed.errors import PeerLostError, TestbedError
 from testbed.run import agent_messages as messages
 from testbed.run.native_rank import lane_counters, path_client_counters, plugin_environment, settled_counters
 from testbed.run.nccl_rank import interface_of
+from testbed.run.pinned_program import pinned
 from testbed.workloads.torch_training import TorchTraining
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -78,6 +79,7 @@ class TorchRun:
         own, workload = self._command, self._workload
         argv = [sys.executable, workload.script, "--backend", self._backend, "--parallel", workload.parallel]
         argv += ["--steps", str(workload.steps), "--seed", str(own.seed), *workload.arguments]
+        argv, environment = pinned(argv, self._environment(self._store or command.handles[0]), own, own.device)
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 argv,
@@ -85,7 +87,7 @@ class TorchRun:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 bufsize=0,  # a reader's buffer would hide lines from the selector
-                env=self._environment(self._store or command.handles[0]),
+                env=environment,
             )
         self._undo.callback(self._end)
         self._next("ready", time.monotonic() + command.timeout_s)

@@ -45,13 +45,14 @@ class Policy(Section):
 
     With `transport: tcp` lanes are TCP connections, not RoCEv2. With `transport: socket` workload `nccl` uses NCCL's
     own TCP sockets instead of the plugin, workload `torch` uses Gloo, and `command` gets none of the plugin's
-    variables. `m` is the number of lanes. `flowlet_bytes` and `mice_bytes` override the engine's own choice.
-    `congestion_control` names the law of the engine's windows, and `window_packets` is for its law `fixed_window`.
-    `planner`, `elephant_bytes` and `assign_wait_s` are for policy `controller`. `uplinks` is for `source_routing`: the
-    spine port of each host port, by leaf, or `by_rank`, which halving-doubling needs where the hosts per leaf are no
-    power of two; without it the spine ports are given out in order. With `alone` the jobs run one after another,
-    without each other's traffic. With `paced` a lane sends at 1 / m of its host's rate at most, as ParaLet's lanes do
-    (section 5.1); otherwise it sends as fast as its path allows. `receiver` is for fabric packet.
+    variables; with policy `controller` each connection gets a planned port (`paralet pin`). `m` is the number of lanes.
+    `flowlet_bytes` and `mice_bytes` override the engine's own choice. `congestion_control` names the law of the
+    engine's windows, and `window_packets` is for its law `fixed_window`. `planner`, `elephant_bytes` and
+    `assign_wait_s` are for policy `controller`. `uplinks` is for `source_routing`: the spine port of each host port, by
+    leaf, or `by_rank`, which halving-doubling needs where the hosts per leaf are no power of two; without it the spine
+    ports are given out in order. With `alone` the jobs run one after another, without each other's traffic. With
+    `paced` a lane sends at 1 / m of its host's rate at most, as ParaLet's lanes do (section 5.1); otherwise it sends as
+    fast as its path allows. `receiver` is for fabric packet.
     """
 
     name: str = Field(pattern=NAME, max_length=40)
@@ -107,8 +108,8 @@ class Policy(Section):
                 found.append(Conflict(f"is for policy {owner} only; leave it out", name))
         if self.window_packets is not None and self.congestion_control != "fixed_window":
             found.append(Conflict("is for congestion_control fixed_window only; leave it out", "window_packets"))
-        if self.transport == "socket" and (self.kind.chooses or self.m != 1):
-            found.append(Conflict("socket has no lanes: take policy ecmp and m 1", "transport"))
+        if self.transport == "socket" and ((self.kind.chooses and not self.kind.service) or self.m != 1):
+            found.append(Conflict("socket has no lanes: take policy ecmp or controller, and m 1", "transport"))
         if self.paced and self.kind.division != "pulled":
             found.append(
                 Conflict(f"is for lanes that pull flowlets, which policy {self.policy} does not have", "paced")

@@ -169,6 +169,21 @@ def test_the_path_service_plans_on_paths_that_hosts_measure(tmp_path: Path) -> N
     assert 84 * service["counts"]["probes"] < 0.01 * 8 * THREE_TIERS["workload"]["bytes"]
 
 
+def test_programs_over_sockets_of_their_own_take_planned_paths(tmp_path: Path) -> None:
+    """Under `paralet pin` every link between routers carries the connection of one host."""
+    sender, size = Path(__file__).with_name("tcp_sender.py"), THREE_TIERS["workload"]["bytes"]
+    commands = [f"python3 {sender} $ADDRESS_{own} $ADDRESS_{(own + 4) % 8} {size}" for own in range(8)]
+    workload = {"kind": "command", "bytes": size, "pairs": [[own, (own + 4) % 8] for own in range(8)]}
+    policy = {"name": "pin", "policy": "controller", "transport": "socket", "assign_wait_s": 2}
+    workload = {**workload, "commands": commands}
+    run_with(tmp_path, **{**THREE_TIERS, "policies": [policy], "workload": workload})
+    observations = Observations.load(tmp_path / "results" / "routed-small" / "observations.json")
+    (observed,) = observations.runs
+    between = {str(port) for port in fabric_ports(load(tmp_path / "spec.yaml").topology)}
+    sent = [link.tx_bytes for link in observed.links if link.port in between]
+    assert max(sent) < 1.25 * min(sent)
+
+
 def test_plans_keep_to_the_paths_that_ports_reach_with_a_polarised_hash(tmp_path: Path) -> None:
     """Planned before the run, or by the path service, which says what is wrong with the fabric."""
     policies = [{"name": "controller", **CONTROLLER}, {"name": "pinned", "policy": "pinned"}]

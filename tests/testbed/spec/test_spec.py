@@ -184,7 +184,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
             "workload": {"kind": "nccl", "bytes": 800},
             "policies": [{"name": "a", "policy": "pinned", "transport": "socket"}],
         },
-        r"policies\[0\].transport: socket has no lanes: take policy ecmp and m 1",
+        r"policies\[0\].transport: socket has no lanes: take policy ecmp or controller, and m 1",
     ),
     (
         {"workload": {"kind": "nccl", "bytes": 404, "collective": "reduce_scatter"}},
