@@ -186,6 +186,7 @@ void Agent::serve(FileDescriptor program) {
                          .why = std::string(view(request.why))});
       return;
     case RequestKind::kMoves: {
+      if (flow != nullptr) flow->port = static_cast<std::uint16_t>(request.moved_to);
       Process* asking = process(who.pid);
       Reply moved;
       if (asking != nullptr && !asking->moves.empty()) {
@@ -331,8 +332,7 @@ void Agent::follow_plan() {
     if (flow.declared == 0) continue;  // a socket cannot move
     const auto owner = processes_.find(flow.pid);
     if (owner == processes_.end() || owner->second.moves.size() >= kMostMoves) continue;
-    owner->second.moves.emplace_back(id, *port);
-    flow.port = *port;
+    owner->second.moves.emplace_back(id, *port);  // its program says whether it has moved
   }
 }
 

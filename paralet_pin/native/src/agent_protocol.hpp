@@ -21,8 +21,8 @@ enum class RequestKind : std::uint8_t {
   kGiveBack,   ///< flow `id` has ended; no reply
   kSent,       ///< `bytes` of flow `id`; no reply
   kNotPinned,  ///< a flow keeps the kernel's port, because of `why`; no reply
-  kMoves,      ///< the first move of one of this process's flows that it was not told
-  kCheck,      ///< all that the agent knows, as JSON; text until the end in place of a reply
+  kMoves,  ///< the first move of one of this process's flows that it was not told; `id` has moved since, to `moved_to`
+  kCheck,  ///< all that the agent knows, as JSON; text until the end in place of a reply
 };
 
 /// Text that a NUL ends, or the end of the array.
@@ -40,12 +40,13 @@ struct Request {
   IpAddress remote;
   std::uint64_t id = 0;
   std::uint64_t bytes = 0;
-  Nanos wait = 0;  ///< how long the program waits for the reply
+  Nanos wait = 0;              ///< how long the program waits for the reply
+  std::uint64_t moved_to = 0;  ///< of kMoves: a port
   Text what{};
   Text why{};
 };
 static_assert(std::is_trivially_copyable_v<Request>);
-static_assert(sizeof(Request) == 160);  // paralet_pin/check.py
+static_assert(sizeof(Request) == 168);  // paralet_pin/check.py
 
 struct Reply {
   std::uint32_t magic = kMagic;

@@ -3,20 +3,15 @@
 #include <dlfcn.h>
 #include <sys/socket.h>
 
-#include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 
 #include "agent_link.hpp"
-#include "networks.hpp"
+#include "program_settings.hpp"
 #include "sockets.hpp"
 
 namespace paralet::pin {
 namespace {
-
-constexpr Nanos kDefaultWait = 200 * kMillisecond;
-constexpr Nanos kLongestWait = 60 * kSecond;
 
 template <typename Function>
 Function* next(const char* name, Function* /*its type*/) {
@@ -39,28 +34,15 @@ const Functions& real() {
   return functions;
 }
 
-std::string_view variable(const char* name) {
-  const char* value = ::getenv(name);
-  return value == nullptr ? std::string_view{} : std::string_view{value};
-}
-
-/// Whole microseconds, as `paralet pin` writes them.
-Nanos wait_time() {
-  const std::string_view text = variable("PARALET_PIN_WAIT_US");
-  Nanos microseconds = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), microseconds);
-  if (read.ec != std::errc() || microseconds < 0) return kDefaultWait;
-  return microseconds > kLongestWait / kMicrosecond ? kLongestWait : microseconds * kMicrosecond;
-}
-
 /// Those of the program; nullptr where nothing is pinned.
 Sockets* sockets() {
   alignas(Sockets) static std::byte room[sizeof(Sockets)];  // never destroyed: calls come until the process is gone
   static Sockets* const made = [&]() -> Sockets* {
     const AgentLink agent;
     if (!agent.on()) return nullptr;
-    return ::new (room) Sockets(agent, Networks(variable("PARALET_PIN_NETWORKS")),
-                                {.bind = real().bind, .getsockname = real().getsockname}, wait_time());
+    const ProgramSettings settings = program_settings();
+    return ::new (room)
+        Sockets(agent, settings.networks, {.bind = real().bind, .getsockname = real().getsockname}, settings.wait);
   }();
   return made;
 }

@@ -60,7 +60,7 @@ class AgentPorts final : public PlannedPorts {
     request.why = text_of(why);
     tell(request);
   }
-  void on_move(std::function<void(std::uint64_t, std::uint16_t)> moved) override {
+  void on_move(std::function<bool(std::uint64_t, std::uint16_t)> moved) override {
     const KeptErrno kept;
     const std::lock_guard lock(mutex_);
     const bool first = !moved_;
@@ -86,10 +86,14 @@ class AgentPorts final : public PlannedPorts {
     link_.tell(request);
   }
   [[noreturn]] void follow_moves() {
-    for (;;) {
-      const auto reply = link_.ask({.kind = RequestKind::kMoves, .wait = kMovesWait});
+    for (Request request{.kind = RequestKind::kMoves, .wait = kMovesWait};;) {
+      const auto reply = link_.ask(request);
+      request.id = 0;
       if (reply && reply->id != 0) {
-        moved_(reply->id, reply->port);
+        if (moved_(reply->id, reply->port)) {
+          request.id = reply->id;
+          request.moved_to = reply->port;
+        }
         continue;
       }
       const timespec pause{.tv_sec = 0, .tv_nsec = kMovesPause};
@@ -99,7 +103,7 @@ class AgentPorts final : public PlannedPorts {
 
   AgentLink link_;
   std::mutex mutex_;
-  std::function<void(std::uint64_t, std::uint16_t)> moved_;  ///< set before its thread begins
+  std::function<bool(std::uint64_t, std::uint16_t)> moved_;  ///< set before its thread begins
 };
 
 }  // namespace

@@ -50,9 +50,10 @@ class PlannedPorts {
   virtual void sent(std::uint64_t id, std::uint64_t bytes) = 0;
   /// Tells `paralet pin --check` that a flow has no planned port, and why: one short clause.
   virtual void not_pinned(const Flow& flow, std::string_view why) = 0;
-  /// `moved` is called with a flow's id and new port when the plan moves it. The caller is a thread of the library,
-  /// which starts with the first call of this function and never in a forked child. `moved` may call this object.
-  virtual void on_move(std::function<void(std::uint64_t id, std::uint16_t port)> moved) = 0;
+  /// `moved` is called with a flow's id and new port when the plan moves it, and says whether the flow has it. The
+  /// caller is a thread of the library, which starts with the first call of this function and never in a forked child.
+  /// `moved` may call this object.
+  virtual void on_move(std::function<bool(std::uint64_t id, std::uint16_t port)> moved) = 0;
 };
 
 /// That of this process; nullptr where nothing is to be pinned: a setuid program, or no agent is named.

@@ -24,8 +24,6 @@ namespace {
 
 constexpr std::uint16_t kRocePort = 4791;
 constexpr std::uint32_t kFlowLabelBits = 0xFFFFF;
-/// A program waits this long for a port at most, once for each queue pair.
-constexpr Nanos kAskTime = 200 * kMillisecond;
 /// What a queue pair is announced with, since nobody counts its bytes: enough to be an elephant.
 constexpr std::uint64_t kDeclaredBytes = std::uint64_t{1} << 30;
 /// The attributes that ibv_modify_qp has had since ABI version 1.1. Later ones enlarge ibv_qp_attr.
@@ -59,11 +57,8 @@ class KeptErrno {
 
 }  // namespace
 
-PinnedQueuePairs::PinnedQueuePairs(PlannedPorts& ports, const VerbsCalls& calls)
-    : ports_(ports), calls_(calls), process_(::getpid()) {
-  if (calls_.set_port == nullptr) return;  // nothing could follow a move
-  ports_.on_move([this](std::uint64_t id, std::uint16_t port) { move(id, port); });
-}
+PinnedQueuePairs::PinnedQueuePairs(PlannedPorts& ports, const VerbsCalls& calls, const ProgramSettings& settings)
+    : ports_(ports), calls_(calls), settings_(settings), process_(::getpid()) {}
 
 int PinnedQueuePairs::modify(ibv_qp* qp, ibv_qp_attr* attributes, int mask, std::uint32_t given_label) {
   if ((mask & IBV_QP_STATE) == 0 || ::getpid() != process_) return calls_.modify_qp(qp, attributes, mask);
@@ -111,7 +106,8 @@ std::optional<Flow> PinnedQueuePairs::flow_of(const ibv_qp& qp, const ibv_qp_att
   };
   if (address.is_global == 0) return refuse("it has no GID: InfiniBand has no source ports");
   flow.remote = pin_address_of(address.grh.dgid);
-  if (calls_.query_gid == nullptr) return refuse("its libibverbs is older than that of rdma-core 32");
+  if (!settings_.networks.has(flow.remote)) return std::nullopt;
+  if (calls_.query_gid == nullptr) return refuse("its libibverbs is older than rdma-core 32");
   ibv_gid_entry own{};
   if (calls_.query_gid(qp.context, address.port_num, address.grh.sgid_index, &own, 0, sizeof own) != 0) {
     return refuse("its own GID cannot be read");
@@ -120,7 +116,7 @@ std::optional<Flow> PinnedQueuePairs::flow_of(const ibv_qp& qp, const ibv_qp_att
   if (own.gid_type != IBV_GID_TYPE_ROCE_V2) return refuse("its GID is not of RoCEv2");
   const std::uint32_t label = address.grh.flow_label & kFlowLabelBits;
   if (label != 0 && label != given_label) return refuse("its program sets a flow label of its own");
-  if ((mask & ~kKnownAttributes) != 0) return refuse("its program sets attributes that paralet does not know");
+  if ((mask & ~kKnownAttributes) != 0) return refuse("its program sets unknown attributes");
   if (paralet::verbs::ignores_flow_label(qp.context->device->name)) return refuse("its driver ignores flow labels");
   return flow;
 }
@@ -130,7 +126,7 @@ std::optional<std::uint16_t> PinnedQueuePairs::port_for(const ibv_qp* qp, const 
     const MutexLock lock(mutex_);
     ++asking_;
   }
-  const std::optional<Planned> planned = ports_.ask(flow, now() + kAskTime);
+  const std::optional<Planned> planned = ports_.ask(flow, now() + settings_.wait);
   const bool in_range = planned && planned->port >= kFirstRocePort;
   std::optional<std::uint16_t> port;
   {
@@ -150,29 +146,33 @@ std::optional<std::uint16_t> PinnedQueuePairs::port_for(const ibv_qp* qp, const 
 }
 
 void PinnedQueuePairs::start(ibv_qp* qp) {
-  const MutexLock lock(mutex_);
-  const auto found = pins_.find(qp);
-  if (found == pins_.end()) return;
-  found->second.sends = true;
-  // Sets the port exactly, where a flow label is a request. An error: no mlx5 device, and the label has set the port.
-  if (calls_.set_port != nullptr) calls_.set_port(qp, found->second.port);
+  {
+    const MutexLock lock(mutex_);
+    const auto found = pins_.find(qp);
+    if (found == pins_.end()) return;
+    found->second.sends = true;
+    // Sets the port exactly, where a flow label is a request. An error: no mlx5 device, and the label has set the port.
+    if (calls_.set_port == nullptr || calls_.set_port(qp, found->second.port) != 0) return;
+  }
+  // Moves cost a thread, which only a program with such a device gets.
+  if (follows_.exchange(true)) return;
+  ports_.on_move([this](std::uint64_t id, std::uint16_t port) { return move(id, port); });
 }
 
-void PinnedQueuePairs::move(std::uint64_t id, std::uint16_t port) {
-  if (port < kFirstRocePort) return;
+bool PinnedQueuePairs::move(std::uint64_t id, std::uint16_t port) {
+  if (port < kFirstRocePort) return false;
+  const KeptErrno kept;
   const MutexLock lock(mutex_);
   const auto found = std::ranges::find(pins_, id, [](const auto& each) { return each.second.id; });
   if (found == pins_.end()) {
     if (asking_ > 0) early_moves_[id] = port;
-    return;
+    return asking_ > 0;
   }
   Pin& pin = found->second;
-  if (!pin.sends) {
-    pin.port = port;
-    return;
-  }
   // The program may destroy the queue pair only after this, since that needs the mutex.
-  if (calls_.set_port(const_cast<ibv_qp*>(found->first), port) == 0) pin.port = port;
+  if (pin.sends && calls_.set_port(const_cast<ibv_qp*>(found->first), port) != 0) return false;
+  pin.port = port;
+  return true;
 }
 
 int PinnedQueuePairs::destroy(ibv_qp* qp) {

@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -13,6 +14,7 @@
 
 #include "base/mutex.hpp"
 #include "planned_ports.hpp"
+#include "program_settings.hpp"
 
 namespace paralet::pin {
 
@@ -31,7 +33,7 @@ struct VerbsCalls {
 /// on.
 class PinnedQueuePairs {
  public:
-  PinnedQueuePairs(PlannedPorts& ports, const VerbsCalls& calls);
+  PinnedQueuePairs(PlannedPorts& ports, const VerbsCalls& calls, const ProgramSettings& settings);
   PinnedQueuePairs(const PinnedQueuePairs&) = delete;
   PinnedQueuePairs& operator=(const PinnedQueuePairs&) = delete;
 
@@ -54,14 +56,16 @@ class PinnedQueuePairs {
                                             std::uint32_t given_label) const;
   std::optional<std::uint16_t> port_for(const ibv_qp* qp, const Flow& flow);
   void start(ibv_qp* qp);
-  void move(std::uint64_t id, std::uint16_t port);
+  bool move(std::uint64_t id, std::uint16_t port);
   std::optional<Pin> take(const ibv_qp* qp);
   void give_back(const ibv_qp* qp);
 
   PlannedPorts& ports_;
   const VerbsCalls calls_;
+  const ProgramSettings settings_;
   const pid_t process_;
-  Mutex mutex_;  ///< not held while ports_ is called, which may wait for `move`
+  std::atomic<bool> follows_{false};  ///< the plan's moves
+  Mutex mutex_;                       ///< not held while ports_ is called, which may wait for `move`
   std::unordered_map<const ibv_qp*, Pin> pins_ PARALET_GUARDED_BY(mutex_);
   /// Moves of flows whose `ask` has not returned yet, while there are any such.
   std::map<std::uint64_t, std::uint16_t> early_moves_ PARALET_GUARDED_BY(mutex_);

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "planned_ports.hpp"
+#include "program_settings.hpp"
 #include "verbs/loaded_function.hpp"
 #include "verbs/pinned_queue_pairs.hpp"
 
@@ -66,7 +67,8 @@ PinnedQueuePairs* queue_pairs() {
     if (calls.modify_qp == nullptr || calls.destroy_qp == nullptr) return nullptr;
     calls.query_gid = reinterpret_cast<decltype(calls.query_gid)>(loaded_function("_ibv_query_gid_ex"));
     calls.set_port = reinterpret_cast<decltype(calls.set_port)>(loaded_function("mlx5dv_modify_qp_udp_sport"));
-    return new PinnedQueuePairs(*ports, calls);  // NOLINT(cppcoreguidelines-owning-memory): outlives all threads
+    // NOLINTNEXTLINE(cppcoreguidelines-owning-memory): outlives all threads
+    return new PinnedQueuePairs(*ports, calls, program_settings());
   }();
   return one;
 }

@@ -2,6 +2,8 @@
 #include "given_ports.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <sstream>
 
 namespace paralet::pin {
 
@@ -26,7 +28,7 @@ void GivenPorts::not_pinned(const Flow& flow, std::string_view why) {
   const std::lock_guard lock(mutex);
   refused.emplace_back(flow.what, why);
 }
-void GivenPorts::on_move(std::function<void(std::uint64_t, std::uint16_t)> what) { moved = std::move(what); }
+void GivenPorts::on_move(std::function<bool(std::uint64_t, std::uint16_t)> what) { moved = std::move(what); }
 
 void GivenPorts::move(std::uint16_t from, std::uint16_t to) {
   std::uint64_t id = 0;
@@ -40,7 +42,13 @@ void GivenPorts::move(std::uint16_t from, std::uint16_t to) {
 }
 
 GivenPorts& given_ports() {
-  static auto& one = *new GivenPorts;  // NOLINT(cppcoreguidelines-owning-memory): outlives all users
+  static auto& one = *[] {
+    auto* made = new GivenPorts;  // NOLINT(cppcoreguidelines-owning-memory): outlives all users
+    const char* given = std::getenv("PARALET_TEST_PORTS");
+    std::istringstream text(given != nullptr ? given : "");
+    for (std::uint16_t port = 0; text >> port;) made->ports.push_back(port);
+    return made;
+  }();
   return one;
 }
 

@@ -21,7 +21,7 @@ class __attribute__((visibility("default"))) GivenPorts : public PlannedPorts {
   void give_back(std::uint64_t id) override;
   void sent(std::uint64_t id, std::uint64_t bytes) override;
   void not_pinned(const Flow& flow, std::string_view why) override;
-  void on_move(std::function<void(std::uint64_t id, std::uint16_t port)> moved) override;
+  void on_move(std::function<bool(std::uint64_t id, std::uint16_t port)> moved) override;
 
   /// The plan moves the flow that has this port.
   void move(std::uint16_t from, std::uint16_t to);
@@ -32,13 +32,13 @@ class __attribute__((visibility("default"))) GivenPorts : public PlannedPorts {
   std::map<std::uint64_t, std::uint16_t> held;
   std::vector<std::pair<std::string, std::string>> refused;  ///< what and why
   std::function<void(std::uint64_t)> while_asking;           ///< called with the flow's id
-  std::function<void(std::uint64_t, std::uint16_t)> moved;
+  std::function<bool(std::uint64_t, std::uint16_t)> moved;
 
  private:
   std::uint64_t next_id_ = 1;
 };
 
-/// That of the process.
+/// That of the process. It begins with the ports of the variable PARALET_TEST_PORTS.
 __attribute__((visibility("default"))) GivenPorts& given_ports();
 
 }  // namespace paralet::pin

@@ -71,7 +71,7 @@ VerbsCalls without_mlx5() {
 /// A program with queue pairs, of which the plan has ports.
 struct Program {
   explicit Program(const VerbsCalls& calls, std::vector<std::uint16_t> planned = {50001, 50002, 50003})
-      : pairs(ports, calls) {
+      : pairs(ports, calls, {.networks = Networks("10.0.0.0/8"), .wait = kSecond}) {
     driver = {};
     ports.ports = std::move(planned);
     std::strcpy(device.name, "mlx5_0");
@@ -185,13 +185,33 @@ TEST_CASE("without a plan queue pairs connect as if nothing were loaded") {
   CHECK(program.pairs.destroy(program.qps.data()) == 0);
 }
 
+TEST_CASE("peers that are not of the fabric's networks are not asked for") {
+  Program program(without_mlx5());
+  ibv_qp_attr attributes = Program::ready();
+  attributes.ah_attr.grh.dgid.raw[12] = 11;
+  CHECK(program.connect(program.qps[0], attributes) == 0);
+  CHECK(Program::label() == 0);
+  CHECK(program.ports.asked.empty());
+  CHECK(program.why().empty());
+}
+
+TEST_CASE("where mlx5's call fails once, queue pairs stay where they are") {
+  Program program(mlx5());
+  CHECK(program.connect(program.qps[0]) == 0);
+  CHECK(program.change(program.qps[0], IBV_QPS_RTS) == 0);
+  driver.set_port_error = EIO;
+  program.ports.move(50001, 60000);
+  driver.set_port_error = 0;
+  CHECK(driver.ports_set == std::vector<std::uint16_t>{50001});
+}
+
 TEST_CASE("before rdma-core 32 nothing is pinned") {
   VerbsCalls calls = mlx5();
   calls.query_gid = nullptr;
   Program program(calls);
   CHECK(program.connect(program.qps[0]) == 0);
   CHECK(Program::label() == 0);
-  CHECK(program.why() == "its libibverbs is older than that of rdma-core 32");
+  CHECK(program.why() == "its libibverbs is older than rdma-core 32");
 }
 
 TEST_CASE("a label that rdma_cm has given is not the program's own") {
@@ -213,7 +233,7 @@ TEST_CASE("changes without a state, without an address or with attributes to com
     CHECK(Program::label() == 0);
   }
   CHECK(program.ports.held.empty());
-  CHECK(program.why() == "its program sets attributes that paralet does not know");
+  CHECK(program.why() == "its program sets unknown attributes");
 }
 
 TEST_CASE("errors of the library are the program's, with errno, and the port goes back") {
@@ -260,19 +280,21 @@ TEST_CASE("mlx5's call sets the port when the queue pair is ready to send, and f
   program.ports.move(60000, 1024);  // RoCEv2 has no such port
   CHECK(driver.ports_set.back() == 60000);
   CHECK(program.pairs.destroy(&qp) == 0);
-  program.ports.moved(1, 61000);
+  CHECK_FALSE(program.ports.moved(1, 61000));
   CHECK(driver.ports_set.size() == 2);
 }
 
 TEST_CASE("a move before a queue pair is ready to send counts then") {
   Program program(mlx5());
   CHECK(program.connect(program.qps[0]) == 0);
-  program.ports.move(50001, 60000);
-  CHECK(driver.ports_set.empty());
   CHECK(program.change(program.qps[0], IBV_QPS_RTS) == 0);
-  CHECK(driver.ports_set == std::vector<std::uint16_t>{60000});
-  program.ports.while_asking = [&](std::uint64_t id) { program.ports.moved(id, 61000); };
   CHECK(program.connect(program.qps[1]) == 0);
+  program.ports.move(50002, 60000);
+  CHECK(driver.ports_set == std::vector<std::uint16_t>{50001});
+  CHECK(program.change(program.qps[1], IBV_QPS_RTS) == 0);
+  CHECK(driver.ports_set == std::vector<std::uint16_t>{50001, 60000});
+  program.ports.while_asking = [&](std::uint64_t id) { CHECK(program.ports.moved(id, 61000)); };
+  CHECK(program.connect(program.qps[2]) == 0);
   CHECK(port_of_flow_label(Program::label()) == 61000);
 }
 
@@ -282,9 +304,9 @@ TEST_CASE("where mlx5's call fails queue pairs go on with the port of their labe
   errno = ERANGE;
   CHECK(program.connect(program.qps[0]) == 0);
   CHECK(program.change(program.qps[0], IBV_QPS_RTS) == 0);
-  program.ports.move(50001, 60000);
   CHECK(errno == ERANGE);
   CHECK(driver.ports_set.empty());
+  CHECK_FALSE(program.ports.moved);  // no thread where nothing could follow
   CHECK(port_of_flow_label(driver.modified.front().ah_attr.grh.flow_label) == 50001);
 }
 

@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #include "fake_verbs.hpp"
@@ -29,6 +30,7 @@ struct Functions {
 class Opened {
  public:
   explicit Opened(const Functions& functions) : functions_(functions) {
+    ::setenv("PARALET_PIN_NETWORKS", "127.0.0.0/8", 1);  // the fake NIC is on loopback
     int count = 0;
     context_ = functions_.open_device(*functions_.get_device_list(&count));
     pd_ = functions_.alloc_pd(context_);
@@ -52,9 +54,9 @@ class Opened {
     functions_.modify_qp(qp, &attributes, IBV_QP_STATE);
     return qp;
   }
-  /// To the peer 127.0.0.1, up to RTS.
-  [[nodiscard]] int connect(ibv_qp* qp) const {
-    ibv_qp_attr attributes = ready();
+  /// Up to RTS.
+  [[nodiscard]] int connect(ibv_qp* qp, std::uint32_t peer = fake_verbs::kAddress) const {
+    ibv_qp_attr attributes = ready(peer);
     const int error = functions_.modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_DEST_QPN);
     if (error != 0) return error;
     attributes = {};
@@ -63,14 +65,14 @@ class Opened {
   }
   [[nodiscard]] int destroy(ibv_qp* qp) const { return functions_.destroy_qp(qp); }
 
-  static ibv_qp_attr ready() {
+  static ibv_qp_attr ready(std::uint32_t peer = fake_verbs::kAddress) {
     ibv_qp_attr out{};
     out.qp_state = IBV_QPS_RTR;
     out.ah_attr.is_global = 1;
     out.ah_attr.port_num = 1;
     out.ah_attr.grh.sgid_index = 3;
     out.ah_attr.grh.dgid.raw[10] = out.ah_attr.grh.dgid.raw[11] = 0xFF;
-    const std::uint32_t address = htonl(fake_verbs::kAddress);
+    const std::uint32_t address = htonl(peer);
     std::memcpy(&out.ah_attr.grh.dgid.raw[12], &address, sizeof address);
     return out;
   }

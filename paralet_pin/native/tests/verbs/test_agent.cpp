@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program's queue pair, the agent beside it, and a path service that the test plays.
+#include <doctest/doctest.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "agent.hpp"
+#include "agent_protocol.hpp"
+#include "base/file_descriptor.hpp"
+#include "fake_path_service.hpp"
+#include "verbs_program.hpp"
+
+namespace paralet::pin {
+namespace {
+
+constexpr std::uint32_t kPeer = 0x7F000002;
+
+constexpr test::Functions kFunctions{.get_device_list = &ibv_get_device_list,
+                                     .open_device = &ibv_open_device,
+                                     .close_device = &ibv_close_device,
+                                     .alloc_pd = &ibv_alloc_pd,
+                                     .dealloc_pd = &ibv_dealloc_pd,
+                                     .create_cq = &ibv_create_cq,
+                                     .destroy_cq = &ibv_destroy_cq,
+                                     .create_qp = &ibv_create_qp,
+                                     .modify_qp = &ibv_modify_qp,
+                                     .destroy_qp = &ibv_destroy_qp};
+
+/// An agent that runs in a thread. The library finds it by its variable, which is read once.
+class RunningAgent {
+ public:
+  explicit RunningAgent(const std::string& service)
+      : socket_(folder() + "/agent"),
+        agent_({.socket_path = socket_,
+                .addresses = {IpAddress(fake_verbs::kAddress)},
+                .path_service = {.service = service,
+                                 .token = "t",
+                                 .reconnect_least = kMillisecond,
+                                 .reconnect_most = kMillisecond,
+                                 .log = [](const std::string&) {}}}) {
+    ::setenv("PARALET_PIN_AGENT", socket_.c_str(), 1);
+    ::setenv("PARALET_PIN_WAIT_US", "20000000", 1);
+  }
+  RunningAgent(const RunningAgent&) = delete;
+  RunningAgent& operator=(const RunningAgent&) = delete;
+  ~RunningAgent() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
+    thread_.join();
+    std::filesystem::remove_all(std::filesystem::path(socket_).parent_path());
+  }
+
+  /// What `paralet pin --check` gets.
+  [[nodiscard]] nlohmann::json check() const {
+    const FileDescriptor asking(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un to{};
+    to.sun_family = AF_UNIX;
+    socket_.copy(to.sun_path, sizeof to.sun_path - 1);
+    REQUIRE(::connect(asking.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+    const Request request{.kind = RequestKind::kCheck};
+    REQUIRE(::send(asking.get(), &request, sizeof request, MSG_NOSIGNAL) == sizeof request);
+    std::string text;
+    std::array<char, 4096> chunk;
+    for (ssize_t got = 0; (got = ::recv(asking.get(), chunk.data(), chunk.size(), 0)) > 0;) {
+      text.append(chunk.data(), static_cast<std::size_t>(got));
+    }
+    return nlohmann::json::parse(text);
+  }
+
+ private:
+  static std::string folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "paralet-pin-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    return name;
+  }
+
+  std::string socket_;
+  FileDescriptor stop_{::eventfd(0, EFD_CLOEXEC)};
+  Agent agent_;
+  std::thread thread_{[this] { agent_.run(stop_.get()); }};
+};
+
+std::size_t calls_of(const std::string& call) {
+  const auto calls = fake_verbs::record().calls;
+  return static_cast<std::size_t>(std::ranges::count(calls, call));
+}
+
+template <typename Condition>
+bool eventually(Condition condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+TEST_CASE("a queue pair gets the path service's port as an elephant, follows the plan, and is released at its end") {
+  fake_verbs::reset();
+  fake_verbs::nic().sport_error = 0;  // mlx5
+  paralet::test::FakePathService service;
+  const RunningAgent agent(service.address());
+  const test::Opened device(kFunctions);
+  ibv_qp* qp = device.create();
+  int result = -1;
+  std::thread program([&] { result = device.connect(qp, kPeer); });
+  service.welcome();
+  const nlohmann::json announced = service.receive();
+  CHECK(announced["type"] == "announce");
+  CHECK(announced["peer"] == "127.0.0.2");
+  CHECK(announced["bytes"] >= 1 << 20);
+  const auto plan = [&](std::uint16_t port) {
+    service.assign({IpAddress(kPeer), 4791}, {port}, {{"id", announced["id"]}});
+  };
+  plan(50001);
+  program.join();
+  CHECK(result == 0);
+  CHECK(fake_verbs_port(qp->qp_num) == 50001);
+  nlohmann::json flow = agent.check()["pinned"].at(0);
+  CHECK(flow["what"] == "queue pair 0x11 of fake0");
+  CHECK(flow["protocol"] == "udp");
+  CHECK(flow["remote_port"] == 4791);
+  CHECK(flow["port"] == 50001);
+  CHECK(flow["elephant"] == true);
+
+  plan(60000);
+  CHECK(eventually([&] { return fake_verbs_port(qp->qp_num) == 60000; }));
+  flow = agent.check()["pinned"].at(0);
+  CHECK(flow["port"] == 60000);
+  CHECK(flow["planned_port"] == 60000);
+
+  fake_verbs::nic().sport_error = EIO;
+  plan(61000);
+  CHECK(eventually([&] { return agent.check()["pinned"].at(0)["planned_port"] == 61000; }));
+  CHECK(eventually([&] { return calls_of("sport 17 61000") == 1; }));
+  CHECK(agent.check()["pinned"].at(0)["port"] == 60000);
+
+  const std::uint32_t own_choice = 0x123;
+  ibv_qp* other = device.create();
+  ibv_qp_attr attributes = test::Opened::ready(kPeer);
+  attributes.ah_attr.grh.flow_label = own_choice;
+  CHECK(ibv_modify_qp(other, &attributes, IBV_QP_STATE | IBV_QP_AV) == 0);
+  CHECK(agent.check()["not_pinned"].at(0)["why"] == "its program sets a flow label of its own");
+
+  CHECK(device.destroy(other) == 0);
+  CHECK(device.destroy(qp) == 0);
+  CHECK(service.receive()["type"] == "release");
+  CHECK(agent.check()["pinned"].empty());
+}
+
+}  // namespace
+}  // namespace paralet::pin
