@@ -17,6 +17,8 @@ RECENT_S = 3.0
 """Reports of lanes that are at most this old count together."""
 LEAST_HOSTS = 2
 """Hosts that must have lost packets over a link before it is named, so that none can name one by itself."""
+SURE_HOSTS = 3
+"""With fewer hosts, each has to lose packets again when it has come back to the link: a host may have been held up."""
 _LEAST_PART = 1 / 3  # of the lanes that lose packets anywhere: the way back of some may be lossy, which is not known
 _GATHERING_S = 0.3  # from the first report until one judges: other lanes on the same link need as long to notice
 _FIRST_S = 10.0  # for which a link is avoided at first
@@ -38,6 +40,7 @@ class _Report(Generic[Link]):
     at_s: float
     host: Hashable
     links: tuple[Link, ...]
+    again: bool  # the lane has lost packets of the same path shortly before
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,9 @@ class LossyLinks(Generic[Link]):
 
     def report(self, now_s: float, lane: Hashable, host: Hashable, links: Iterable[Link]) -> None:
         """A lane of a host, whose path has these links, has lost packets."""
-        self._reports[lane] = _Report(now_s, host, tuple(links))
+        path, before = tuple(links), self._reports.get(lane)
+        again = before is not None and before.links == path and now_s - before.at_s <= RECENT_S
+        self._reports[lane] = _Report(now_s, host, path, again)
         if self._judge_s is None:
             self._judge_s = now_s + _GATHERING_S
 
@@ -107,15 +112,18 @@ class LossyLinks(Generic[Link]):
 
 def _named(reports: Iterable[_Report[Link]], lanes: Mapping[Link, int], least: float) -> Lossy[Link] | None:
     """The links that explain most of the reports, and `least` of them; None where no link has enough evidence."""
-    counted, hosts = Counter[Link](), dict[Link, set[Hashable]]()
+    counted, hosts, again = Counter[Link](), dict[Link, set[Hashable]](), dict[Link, set[Hashable]]()
     for report in reports:
         for link in report.links:
             counted[link] += 1
             hosts.setdefault(link, set()).add(report.host)
+            again.setdefault(link, set()).update([report.host] if report.again else [])
     enough = {
         link: (count, count / lanes[link])
         for link, count in counted.items()
-        if count >= least and len(hosts[link]) >= LEAST_HOSTS and 2 * count > lanes.get(link, 0) > 0
+        if count >= least
+        and (len(hosts[link]) >= SURE_HOSTS or len(again[link]) >= LEAST_HOSTS)
+        and 2 * count > lanes.get(link, 0) > 0
     }
     if not enough:
         return None

@@ -25,10 +25,12 @@ def test_the_link_that_explains_most_losses_is_named() -> None:
 
 def test_links_with_the_same_evidence_are_named_together() -> None:
     links: LossyLinks[str] = LossyLinks()
-    for host in ("h1", "h2"):
-        links.report(1.0, host, host, ("up1", "edge"))
-    links.report(1.0, "other", "h3", ("up2", "down"))
-    (named,) = links.judge(1.5, {**LANES, "edge": 2})
+    for at_s in (1.0, 1.4):  # two hosts have to be sure
+        assert links.judge(at_s, {**LANES, "edge": 2}) == []
+        for host in ("h1", "h2"):
+            links.report(at_s, host, host, ("up1", "edge"))
+    links.report(1.4, "other", "h3", ("up2", "down"))
+    (named,) = links.judge(1.7, {**LANES, "edge": 2})
     assert set(named.links) == set(links.avoided) == {"up1", "edge"}
 
 
@@ -55,7 +57,7 @@ def test_a_link_that_goes_on_losing_packets_is_avoided_for_longer() -> None:
     links: LossyLinks[str] = LossyLinks()
     now_s, times = 0.0, []
     for _ in range(3):
-        for host in ("h1", "h2"):
+        for host in ("h1", "h2", "h3"):
             links.report(now_s, host, host, ("up1",))
         assert judged(links, now_s + 0.5)
         began_s = now_s = now_s + 0.5
@@ -65,7 +67,7 @@ def test_a_link_that_goes_on_losing_packets_is_avoided_for_longer() -> None:
         assert not links.avoided
     assert times == [10.0, 20.0, 40.0]
     links.forget(["up1"])
-    for host in ("h1", "h2"):
+    for host in ("h1", "h2", "h3"):
         links.report(now_s, host, host, ("up1",))
     assert judged(links, now_s + 0.5)
     assert links.over(now_s + 10.5) == ["up1"]
