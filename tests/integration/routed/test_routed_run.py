@@ -13,6 +13,7 @@ import yaml
 from emul.routed.requirements import lack
 from testbed.analysis.link_history import fabric_ports
 from testbed.analysis.observations import Observations, RunRecord
+from testbed.bench.measured import compared, said_paths
 from testbed.cli.validation import as_routed
 from testbed.progress import Silent
 from testbed.simulate import fluid
@@ -176,12 +177,31 @@ def test_programs_over_sockets_of_their_own_take_planned_paths(tmp_path: Path) -
     workload = {"kind": "command", "bytes": size, "pairs": [[own, (own + 4) % 8] for own in range(8)]}
     policy = {"name": "pin", "policy": "controller", "transport": "socket", "assign_wait_s": 2}
     workload = {**workload, "commands": commands}
-    run_with(tmp_path, **{**THREE_TIERS, "policies": [policy], "workload": workload})
+    run_with(tmp_path, **{**THREE_TIERS, "pinning": "hash", "policies": [policy], "workload": workload})
     observations = Observations.load(tmp_path / "results" / "routed-small" / "observations.json")
     (observed,) = observations.runs
     between = {str(port) for port in fabric_ports(load(tmp_path / "spec.yaml").topology)}
     sent = [link.tx_bytes for link in observed.links if link.port in between]
     assert max(sent) < 1.25 * min(sent)
+
+
+def test_lanes_are_pinned_anew_when_a_core_dies(tmp_path: Path) -> None:
+    """Nobody tells the path service. Afterwards it says of every port the path that routers have noted."""
+    written = yaml.safe_load((ROOT / "experiments" / "routed" / "router_death.yaml").read_text())
+    policies = [policy for policy in written["policies"] if policy["policy"] == "controller"]
+    changed = {**THREE_TIERS, "workload": {**written["workload"], "bytes": "4 MB"}, "policies": policies}
+    file, results = tmp_path / "spec.yaml", tmp_path / "results"
+    file.write_text(yaml.safe_dump(written | changed | {"events": [{"at_s": 1.0, "kill": "core1"}]}))
+    (policy,) = run(file, results)["policies"]
+    assert policy["verified"]
+    ((repinned_s,),) = policy["repinned_s"]
+    assert repinned_s is not None
+    assert policy["probing"][0]["part_of_bytes"] < 0.01
+    folder = results / written["name"]
+    (record,) = Observations.load(folder / "observations.json").runs
+    said = said_paths(folder / "logs" / "path-service-measured-1.jsonl")
+    found = compared(load(file).topology, record, said)
+    assert found.same == found.planned == found.flows > 8
 
 
 def test_plans_keep_to_the_paths_that_ports_reach_with_a_polarised_hash(tmp_path: Path) -> None:
