@@ -8,7 +8,8 @@ from when the announcement was due, and from when it was sent. The peer is an ec
 and answers with a line of the same length. It shows the cost of sockets and event loop alone.
 
 Two more measurements have one host that announces, beside a faulty one whose announcements are as much work as one
-host's can be; the peer is the same host alone.
+host's can be; the peer is the same host alone. The last ones have an operator who changes something all the time: each
+change is written to the disk before it is answered, or, as the peer, forgotten.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ from typing import TypeAlias, cast
 import uvloop
 
 from netmodel import Topology, leaf_spine
-from sdn.path_service import messages
+from sdn.path_service import admin, messages
 from sdn.path_service.limits import Limits
 from sdn.path_service.run import Place, raise_file_limit, serve
 from sdn.path_service.service import Options
@@ -49,6 +50,8 @@ _BATCH = 32  # announcements sent before answers are read
 _FAULTY_LANES = 1024
 _FAULTY_PER_S = 500  # announcements of the faulty host: all that the service reads from one
 _FAULTY_EVERY_S = 0.05
+_SOCKET = "admin.sock"
+_CHANGE_EVERY_S = 0.5  # of an operator
 _HOST_EVERY_S = 0.005  # between an answer to the host beside it and its next announcement
 
 
@@ -89,7 +92,7 @@ class Outcome:
 def measure() -> Result:
     """Run the benchmark. Raises InputError with too few file descriptors, TestbedError when an answer is missing."""
     load = Load()
-    with Steps(3 * REPETITIONS, every_s=3.0) as steps:
+    with Steps(4 * REPETITIONS, every_s=3.0) as steps:
         measurements: list[Measurement] = []
         for measurement in run(load, REPETITIONS, steps.now):
             steps.advance()
@@ -97,6 +100,10 @@ def measure() -> Result:
         for _ in range(REPETITIONS):
             steps.now("beside a faulty host")
             measurements += beside_faulty()
+            steps.advance()
+        for repetition in range(REPETITIONS):
+            steps.now("with changes of an operator")
+            measurements += beside_operator(load, seed=repetition)
             steps.advance()
     return result("path-service", measurements)
 
@@ -137,6 +144,44 @@ def beside_faulty(seconds: float = 5.0) -> list[Measurement]:
         Measurement(f"answer, {name}", case, "ms", 1e3 * _quantile(beside, part), 1e3 * _quantile(alone, part), "alone")
         for name, part in (("median", 0.5), ("99th", 0.99))
     ]
+
+
+def beside_operator(load: Load, seed: int = 0) -> list[Measurement]:
+    """Answer times while an operator's changes are written to a store, and while they are not."""
+    if raise_file_limit() < load.hosts + 100:
+        raise InputError(f"{load.hosts} hosts need one file descriptor each: ulimit -Hn {load.hosts + 100}")
+    cores = sorted(os.sched_getaffinity(0))
+    topology = load.topology()
+    outcomes = []
+    for is_stored in (True, False):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            service = partial(_service, folder=folder, state=folder / "state" if is_stored else None)
+            with _started(service, topology, cores[0]) as (port, pid):
+                hosts = _Hosts(load, topology, port, seed)
+                try:
+                    with _started(partial(_operator, folder / _SOCKET), topology, cores[-1]):
+                        outcomes.append(hosts.play(pid))
+                finally:
+                    hosts.close()
+    case = f"{load.case}, {1 / _CHANGE_EVERY_S:g} changes/s"
+    found = []
+    for name, part in (("median", 0.5), ("99th", 0.99)):
+        stored, unstored = (1e3 * outcome.quantile(part) for outcome in outcomes)
+        found.append(Measurement(f"answer, {name}", case, "ms", stored, unstored, "unstored"))
+    return found
+
+
+def _operator(path: Path, ready: Connection, topology: Topology, core: int) -> None:
+    """Pins a pair of hosts and ends that again, until it is ended."""
+    os.sched_setaffinity(0, {core})
+    src, dst = topology.hosts[0].name, topology.hosts[-1].name
+    upper = next(switch.name for switch in reversed(topology.switches) if not topology.has_host(switch.name))
+    ready.send(0)
+    while True:
+        for request in (admin.Pin(TOKEN, src, dst, (upper,)), admin.Unpin(TOKEN, src, dst)):
+            admin.ask(path, request)
+            time.sleep(_CHANGE_EVERY_S)
 
 
 def _quantile(ordered: list[float], part: float) -> float:
@@ -330,12 +375,19 @@ def _started(server: "_Server", topology: Topology, core: int) -> Iterator[tuple
 _Server: TypeAlias = Callable[[Connection, Topology, int], None]
 
 
-def _service(ready: Connection, topology: Topology, core: int) -> None:
+def _service(
+    ready: Connection, topology: Topology, core: int, folder: Path | None = None, state: Path | None = None
+) -> None:
     os.sched_setaffinity(0, {core})
-    with tempfile.TemporaryDirectory() as folder:
-        place = Place("127.0.0.1", 0, Path(folder) / "admin.sock")
+    with tempfile.TemporaryDirectory() as own:
+        place = Place("127.0.0.1", 0, (folder or Path(own)) / _SOCKET)
         limits = Limits(silent_s=2 * _TIMEOUT_S)  # hosts do not ping during the warm-up
-        serve(topology, Options(), TOKEN, place, limits=limits, ready=lambda address, port: ready.send(port))
+        told = partial(_told, ready)
+        serve(topology, Options(), TOKEN, place, limits=limits, state=state, ready=told)
+
+
+def _told(ready: Connection, address: str, port: int) -> None:
+    ready.send(port)
 
 
 def _echo(ready: Connection, topology: Topology, core: int) -> None:

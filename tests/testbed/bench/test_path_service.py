@@ -29,6 +29,14 @@ def test_a_host_is_answered_beside_a_faulty_one() -> None:
     assert 0 < median.peer <= worst.peer
 
 
+def test_an_operators_changes_are_stored_or_not() -> None:
+    load = path_service.Load(hosts=8, per_host_s=20, seconds=0.3, leaves=4, spines=3)
+    median, worst = path_service.beside_operator(load)
+    assert (median.case, worst.peer_name) == ("8 hosts, 20/s each, 2 changes/s", "unstored")
+    assert 0 < median.ours <= worst.ours
+    assert 0 < median.peer <= worst.peer
+
+
 def test_the_id_of_an_answer_is_found_at_any_position() -> None:
     assert path_service.answered(b'{"type":"assign","peer":"10.0.0.2","ports":[50000],"id":17}') == 17
     assert path_service.answered(b'{"type":"assign","id":3,"peer_port":4791}') == 3

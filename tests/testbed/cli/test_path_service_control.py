@@ -25,7 +25,8 @@ from tests.docs.markdown import commands
 from tests.testbed.cli.test_path_service import ROOT, TIMEOUT_S, paralet
 
 TOPOLOGY = "leaf_spine: {leaves: 2, spines: 3, hosts_per_leaf: 2, host_rate: 20 Mbit/s}\n"
-KILLS = 4
+KILLS = int(os.environ.get("PARALET_KILLS", "4"))
+"""How often the service is killed; `PARALET_KILLS=200` for a longer look (docs/path-service.md)."""
 
 
 @pytest.fixture

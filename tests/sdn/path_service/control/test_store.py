@@ -104,6 +104,43 @@ def test_a_full_disk_refuses_and_changes_nothing(path: Path) -> None:
     store.close()
 
 
+def test_a_full_file_system_refuses_and_changes_nothing(path: Path) -> None:
+    """On a file system of its own, of 200 KB."""
+    code = f"""
+import pathlib, sqlite3
+from tests.sdn.path_service.control.test_store import DRAIN, ENTRIES, PIN, Store, StoreError
+path = pathlib.Path({str(path)!r})
+store = Store(path)
+store.write([DRAIN])
+filler = path.with_name("filler").open("wb", buffering=0)
+try:
+    while True:
+        filler.write(bytes(4096))
+except OSError:
+    pass
+refused = 0
+while not refused:  # a page may still have room
+    try:
+        store.write([PIN, type(PIN)("me", "unpin", (PIN.edits[0].inverse,))])
+    except StoreError as error:
+        assert "cannot be written, so nothing was changed" in str(error), error
+        refused += 1
+assert list(store.entries) == [("drain", "spine2")], store.entries
+path.with_name("filler").unlink()
+filler.close()
+store.write([PIN])
+store.close()
+assert Store(path).entries == ENTRIES
+print("done")
+"""
+    script = 'mount -t tmpfs -o size=200k none "$1" && exec "$2" -c "$3"'
+    argv = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", path.parent, sys.executable, code]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if "unshare failed" in done.stderr or "mount: " in done.stderr:
+        pytest.skip(f"no file system of one's own: {done.stderr.strip()}")
+    assert done.stdout == "done\n", done.stderr
+
+
 @pytest.mark.parametrize("kept", [0, 1, 100, 4096, 4097, 12_000])
 def test_a_truncated_file_is_refused_and_can_be_repaired(path: Path, kept: int) -> None:
     filled(path)
