@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from netmodel import LinuxL4Hash, Topology
@@ -19,8 +17,6 @@ FABRICS = [(TWO_TIERS, "spine2"), (THREE_TIERS, THREE_TIERS.switches[-1].name)]
 def running(topology: Topology, **options: object) -> Probers:
     probers = measured(topology, LinuxL4Hash(), router_answers=0.0, **options)
     probers.answer = lambda host, peer, port, ttl, peer_port=4791: unlimited(probers, host, peer, port, ttl, peer_port)  # type: ignore[method-assign]
-    order = list(range(HOSTS))
-    random.Random(1).shuffle(order)
     for host in range(HOSTS):
         probers.connect(host)
     for host in range(HOSTS):
