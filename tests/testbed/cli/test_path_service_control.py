@@ -221,6 +221,7 @@ def test_a_damaged_store_is_refused_and_repaired(tmp_path: Path, topology: Path)
     assert "is not a store of a path service" in foreign.stderr
 
 
+@pytest.mark.timeout(300 + 30 * KILLS)
 def test_a_kill_at_any_moment_loses_nothing_that_was_answered(tmp_path: Path, topology: Path) -> None:
     """Each round an operator drains and pins as fast as answers come, and the service is killed meanwhile."""
     rng = random.Random(1)
