@@ -107,6 +107,14 @@ site: setup ## Build the documentation site into build/site; a broken link is an
 wheel: setup ## Build a manylinux wheel into dist/
 	@scripts/wheel.sh
 
+.PHONY: deb
+deb: setup ## Build a Debian package of the plugin, the command, units and dashboards into dist/ (docs/packages.md)
+	@$(PY) scripts/deb.py
+
+.PHONY: test-deb
+test-deb: deb ## Check the Debian package with lintian, and run what it has without a compiler (root)
+	@scripts/test-deb.sh
+
 .PHONY: test-start
 test-start: setup ## The README's start without root as written, in a copy of the checkout (minutes)
 	@mkdir -p build && mkdir -p -m 1777 build/pytest

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files for Slurm, Kubernetes and torchrun: scripts run with stand-ins for the programs of clusters.
+
+Kubernetes' own objects, and the pods of Kubeflow's jobs, are checked with the schemas of the package
+kubernetes-validate, where that is installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import nccl_net_plugin
+from tests.deploy.commands import check
+
+ROOT = Path(__file__).resolve().parents[2]
+JOBS = ROOT / "deploy" / "jobs"
+KUBERNETES = "1.29"
+RANK = "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if k.startswith(('NCCL', 'PARALET'))}))"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> dict[str, str]:
+    """An environment whose srun and torchrun note their options and run the program once, and which has paralet."""
+    programs = {
+        "paralet": f'[[ "$1" != doctor ]] || exit "${{DOCTOR:-0}}"\nexec {sys.executable} -m testbed "$@"',
+        "srun": 'while [[ "$1" == --* ]]; do echo "$1" >>"$CALLS"; shift; done\necho "$1" >>"$CALLS"\nexec "$@"',
+        "torchrun": f'echo "$*" >>"$CALLS"\nexec {sys.executable} "${{@: -2}}"',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    slurm = {"SLURM_JOB_NAME": "train", "SLURM_JOB_ID": "77", "IMAGE": "nvcr.io#nvidia/pytorch:25.01-py3"}
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    return {**os.environ, **slurm, "PATH": path, "PYTHONPATH": str(ROOT), "CALLS": str(tmp_path / "calls")}
+
+
+def run(script: str, environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([JOBS / script, *arguments], env=environment, capture_output=True, text=True, cwd=JOBS)
+
+
+def test_a_job_of_slurm_checks_its_hosts_and_loads_the_plugin(cluster: dict[str, str]) -> None:
+    done = run("train.sbatch", cluster, sys.executable, "-c", RANK)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen.items() >= {**nccl_net_plugin.environment(), "PARALET_JOB": "train-77"}.items()
+    calls = Path(cluster["CALLS"]).read_text().splitlines()
+    assert calls == ["--ntasks-per-node=1", "paralet", sys.executable]
+    done = run("train.sbatch", {**cluster, "DOCTOR": "1"}, sys.executable, "-c", RANK)
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_a_container_of_pyxis_has_the_plugin_and_its_library(cluster: dict[str, str]) -> None:
+    done = run("train-container.sbatch", cluster, sys.executable, "-c", RANK)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["NCCL_NET_PLUGIN"] == "/paralet/libnccl-net-paralet.so"
+    options = dict(line.split("=", 1) for line in Path(cluster["CALLS"]).read_text().splitlines() if "=" in line)
+    assert options["--container-image"] == cluster["IMAGE"]
+    mounts = {inside: host for host, inside, _ in (m.split(":") for m in options["--container-mounts"].split(","))}
+    assert Path(mounts["/paralet/libnccl-net-paralet.so"]) == nccl_net_plugin.path().resolve()
+    assert Path(mounts["/paralet/libisal.so.2"]).is_file()
+
+
+def test_torchrun_gives_its_ranks_the_plugin(cluster: dict[str, str]) -> None:
+    told = {"NNODES": "2", "RENDEZVOUS": "host1:29400", "JOB": "bert"}
+    done = run("torchrun.sh", {**cluster, **told}, "-c", RANK)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout).items() >= {"NCCL_NET": "paralet", "PARALET_JOB": "bert"}.items()
+    assert "--nnodes 2" in Path(cluster["CALLS"]).read_text()
+
+
+def test_the_prolog_has_the_status_of_doctor(cluster: dict[str, str], tmp_path: Path) -> None:
+    for status in (0, 1):
+        environment = {**cluster, "PARALET": str(tmp_path / "paralet"), "DOCTOR": str(status)}
+        assert run("slurm-prolog.sh", environment).returncode == status
+
+
+def objects() -> Iterator[tuple[str, dict[str, Any]]]:
+    for file in sorted((JOBS / "kubernetes").glob("*.yaml")):
+        for number, each in enumerate(yaml.safe_load_all(file.read_text())):
+            yield f"{file.stem}-{number}", each
+
+
+def templates(value: Any) -> Iterator[dict[str, Any]]:
+    """The templates of pods in an object."""
+    if isinstance(value, dict):
+        for key, inside in value.items():
+            if key == "template":
+                yield inside
+            else:
+                yield from templates(inside)
+
+
+OBJECTS = dict(objects())
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_commands_in_pods_exist(name: str) -> None:
+    for template in templates(OBJECTS[name]):
+        for container in (*template["spec"].get("initContainers", ()), *template["spec"]["containers"]):
+            words = [*container.get("command", ()), *container.get("args", ())]
+            if words[:1] == ["paralet"]:
+                check(words)
+            for line in "\n".join(words).splitlines():
+                if line.startswith("paralet "):
+                    check(line.split())
+
+
+@pytest.mark.skipif(find_spec("kubernetes_validate") is None, reason="pip install kubernetes-validate has the schemas")
+@pytest.mark.parametrize("name", OBJECTS)
+def test_objects_fit_kubernetes_schemas(name: str) -> None:
+    validate = importlib.import_module("kubernetes_validate").validate
+    each = OBJECTS[name]
+    if "kubeflow" not in each["apiVersion"]:
+        validate(each, KUBERNETES, strict=True)
+    for template in templates(each):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": template["spec"]}
+        validate(pod, KUBERNETES, strict=True)
