@@ -78,7 +78,7 @@ TEST_CASE("when the route becomes narrower, lanes get queue pairs with shorter p
     pair.check(100'000);
     CHECK(route.heard().empty());
     route.become_narrower();
-    const Bytes out = random_fill(1, 300'000);
+    const Bytes out = test::random_fill(1, 300'000);
     Bytes in(out.size());
     Bytes from = out;
     const auto receive = VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = in});
