@@ -7,9 +7,9 @@ from itertools import pairwise, product
 import numpy as np
 from pydantic import BaseModel
 
-from netmodel import LocatedError, Location
+from netmodel import IPPROTO_TCP, IPPROTO_UDP, LocatedError, Location
 from testbed.analysis.observations import LinkHistory, Observations, RunRecord, Sample
-from testbed.spec import Experiment
+from testbed.spec import Experiment, Instance
 
 _LARGEST = float(1 << 62)
 
@@ -52,6 +52,7 @@ class _Known:
             if not any(topology.has_host(port.node) for port in (link.a, link.b))
         }
         self._addresses = {str(nic.address) for host in topology.hosts for nic in host.nics}
+        self._members = range(max(1, len(Instance(experiment, experiment.seeds[0]).fused)))
         self._events = {event.what for event in experiment.spec.events}
 
     def check(self, run: RunRecord, where: Location) -> None:
@@ -73,6 +74,7 @@ class _Known:
             ends = [entry.lane.peer] if entry.lane.local is None else [entry.lane.peer, entry.lane.local]
             _known(ends, self._addresses, (*at, "lane"), "address")
             _known([entry.lane.port], range(1 << 16), (*at, "lane", "port"), "port")
+            _known([entry.lane.member], self._members, (*at, "lane", "member"), "fused NIC")
         _known((load.port for load in run.links), self._ports, (*where, "links"), "port")
         self._check_samples(run.samples, (*where, "samples"))
         if run.history is not None:
@@ -81,6 +83,7 @@ class _Known:
             at = (*where, "seen", place)
             _known((seen.src, seen.dst), self._addresses, at, "address")
             _known((seen.src_port, seen.dst_port), range(1 << 16), at, "port")
+            _known([seen.protocol], (IPPROTO_TCP, IPPROTO_UDP), (*at, "protocol"), "flow of protocol")
             _known(seen.ports, self._switch_ports, at, "port")
         for place, event in enumerate(run.events):  # a run may end before some
             _known([event.what], self._events, (*where, "events", place, "what"), "event")

@@ -221,6 +221,7 @@ def _print(checks: Sequence[Check], lacks: Mapping[Use, Sequence[str]]) -> None:
     from testbed.cli.tables import console, table
 
     listing = table("", ["", "what", "for", "found", "command"], [])
+    listing.columns[-1].no_wrap = True  # so that it can be pasted
     for check in checks:
         finding = check.finding
         mark = Text("ok", style="green") if finding.ok else Text("no", style="bold red")

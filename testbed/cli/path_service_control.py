@@ -182,7 +182,7 @@ def reload(token_file: Path, as_json: bool) -> None:
         click.echo(json.dumps(msgspec.to_builtins(done), indent=2))
         return
     what = [name for name, changed in (("topology", done.topology), ("token", done.token)) if changed]
-    click.echo(f"{' and '.join(what) or 'nothing'} has changed; {done.hosts:d} hosts may connect")
+    click.echo(printable(f"{' and '.join(what) or 'nothing'} has changed; {done.hosts:d} hosts may connect"))
     for sentence in done.without_effect:
         click.echo(printable(f"without effect: {sentence}"))
 

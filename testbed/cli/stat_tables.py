@@ -12,6 +12,7 @@ from heapq import nlargest
 from pathlib import PurePath
 from typing import Generic, TypeVar
 
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
@@ -19,7 +20,6 @@ from rich.text import Text
 
 from hostlib.stats import DeviceSnapshot, LaneSnapshot, Member, PathClient, Process, Survey, address_order
 from netmodel.printable import printable
-from testbed.cli.tables import table
 from testbed.live.lane_rates import device_rates
 
 _COMMAND_CHARACTERS = 24
@@ -225,8 +225,7 @@ class Picture:
         """The rows, with as many columns as fit the console's width."""
         kept = list(columns)
         while True:
-            drawn = table("", [], [])
-            drawn.padding = (0, 1, 0, 0)
+            drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
             for column in kept:
                 drawn.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
             for row in rows:

@@ -50,14 +50,15 @@ class WholeTable(Table):
             [Measurement.get(console, unlimited, cell) for cell in (column.header, *column.cells)]
             for column in self.columns
         ]
-        least = [max((size.minimum for size in column), default=0) for column in sizes]
-        spare = options.max_width - sum(least) - (3 * len(least) - 1)  # three between columns, one at each edge
-        if spare >= 0:
-            for column, width, measured in zip(self.columns, least, sizes, strict=True):
-                longest = max((size.maximum for size in measured), default=0)
-                more = longest - width if column.no_wrap else min(spare, longest - width)
-                column.width, spare = width + more, spare - more
-        if spare >= 0:
+        most = [max((size.maximum for size in column), default=0) for column in sizes]
+        least = [
+            longest if column.no_wrap else max((size.minimum for size in measured), default=0)
+            for column, measured, longest in zip(self.columns, sizes, most, strict=True)
+        ]
+        room = options.max_width - 2 * len(least)  # two between columns, one at each edge
+        if sum(least) <= room:
+            for column, width in zip(self.columns, _widths(least, most, room), strict=True):
+                column.width = width
             yield from super().__rich_console__(console, options)
             return
         if self.title is not None:
@@ -74,6 +75,15 @@ _UNLIMITED = 10_000
 """A width that no table has."""
 
 
+def _widths(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
+    """A width for each column, between its least and its most. The widest ones give way where the room is short."""
+    for limit in range(max(most, default=0), 0, -1):
+        widths = [max(low, min(high, limit)) for low, high in zip(least, most, strict=True)]
+        if sum(widths) <= room:
+            return widths
+    return list(least)
+
+
 def _text(cell: RenderableType) -> Text:
     return cell if isinstance(cell, Text) else Text(printable(str(cell)))
 
@@ -81,7 +91,12 @@ def _text(cell: RenderableType) -> Text:
 def table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
     """An empty table. The first column names the rows and is never wrapped; the columns `right` are right-aligned."""
     fresh = WholeTable(
-        title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
     for index, name in enumerate(left):
         fresh.add_column(name, no_wrap=index == 0)

@@ -68,7 +68,10 @@ ALLOWED = {
     ("testbed/bench/lossy_link_main.py", "lossy_link.receive(kind, int(seed))"): "a number, for the parent process",
     ("testbed/cli/export.py", "text"): "a file in another program's format, which escapes would damage",
     ("testbed/cli/tables.py", "workload.RIGHT"): "a constant of the workload's class",
-    ("testbed/cli/stat.py", "exposition(first)"): "Prometheus' text format, which has escapes of its own",
+    (
+        "testbed/cli/stat.py",
+        "exposition(first, detail or 'device')",
+    ): "Prometheus' text format, which has escapes of its own",
     ("testbed/cli/top_screen.py", "map(_text, _port_cells(port))"): "_text makes them printable",
     ("testbed/cli/top_screen.py", "map(_text, _cells(moment.lanes[index], moment.history[index], top))"): (
         "_text makes them printable"

@@ -5,30 +5,18 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "agent_link.hpp"
+#include "kept_errno.hpp"
 
 namespace paralet::pin {
 namespace {
 
 constexpr Nanos kMovesWait = 1 * kSecond;
 constexpr Nanos kMovesPause = 50 * kMillisecond;
-
-/// Restores errno, which belongs to the program.
-class KeptErrno {
- public:
-  KeptErrno() : was_(errno) {}
-  KeptErrno(const KeptErrno&) = delete;
-  KeptErrno& operator=(const KeptErrno&) = delete;
-  ~KeptErrno() { errno = was_; }
-
- private:
-  int was_;
-};
 
 Request request_of(RequestKind kind, const Flow& flow) {
   return {.kind = kind,

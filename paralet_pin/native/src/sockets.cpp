@@ -4,12 +4,12 @@
 #include <netinet/in.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <optional>
 
 #include "base/socket_address.hpp"
+#include "kept_errno.hpp"
 
 namespace paralet::pin {
 namespace {
@@ -17,18 +17,6 @@ namespace {
 constexpr int kTries = 4;                 // ports that another socket of this host has, for one connection
 constexpr socklen_t kShortestInet6 = 24;  // without the scope, as in RFC 2133; Linux takes it
 constexpr std::string_view kBound = "the program has bound its source port";
-
-/// errno is the program's.
-class Unchanged {
- public:
-  Unchanged() : was_(errno) {}
-  Unchanged(const Unchanged&) = delete;
-  Unchanged& operator=(const Unchanged&) = delete;
-  ~Unchanged() { errno = was_; }
-
- private:
-  int was_;
-};
 
 /// A copy of what the program gave, if it is an address of IP with a port.
 std::optional<SocketAddress> inet_address(const sockaddr* given, socklen_t length) {
@@ -79,7 +67,7 @@ void Sockets::mark(int fd, std::uint8_t mark, bool on) {
 }
 
 void Sockets::connecting(int fd, const sockaddr* to, socklen_t length) {
-  const Unchanged kept;
+  const KeptErrno kept;
   const auto remote = inet_address(to, length);
   if (!remote || remote->port() == 0 || !networks_.has(remote->address())) return;
   const int protocol = option(fd, SOL_SOCKET, SO_PROTOCOL);
@@ -87,7 +75,7 @@ void Sockets::connecting(int fd, const sockaddr* to, socklen_t length) {
 }
 
 void Sockets::first_send(int fd, const sockaddr* to, socklen_t length) {
-  const Unchanged kept;
+  const KeptErrno kept;
   mark(fd, kUnsent, false);
   const auto remote = inet_address(to, length);
   if (!remote || remote->port() == 0 || !networks_.has(remote->address())) return;
@@ -132,7 +120,7 @@ void Sockets::pin(int fd, bool tcp, const sockaddr* to, socklen_t length) {
 
 int Sockets::bind(int fd, const sockaddr* to, socklen_t length) {
   {
-    const Unchanged kept;
+    const KeptErrno kept;
     const auto local = inet_address(to, length);
     const int on = 1;
     if (local && local->port() == 0 && !is_wildcard(local->address()) && networks_.has(local->address()) &&
@@ -143,7 +131,7 @@ int Sockets::bind(int fd, const sockaddr* to, socklen_t length) {
   }
   const int result = calls_.bind(fd, to, length);
   if (result != 0 && marked(fd, kPortless)) {
-    const Unchanged kept;
+    const KeptErrno kept;
     const int off = 0;
     ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &off, sizeof off);
     mark(fd, kPortless, false);
@@ -152,7 +140,7 @@ int Sockets::bind(int fd, const sockaddr* to, socklen_t length) {
 }
 
 void Sockets::choose_port(int fd) {
-  const Unchanged kept;
+  const KeptErrno kept;
   mark(fd, kPortless, false);
   SocketAddress name;
   if (calls_.getsockname(fd, name.get(), name.length_place()) != 0) return;

@@ -40,7 +40,7 @@ def test_every_number_is_whole_at_any_width(width: int, rows: list[tuple[str, li
 
 def test_a_narrow_terminal_gets_a_line_for_each_cell() -> None:
     rows = [("first", [1.0, 2.0, 3.0, 4.0, 5.0])]
-    assert "fastest step   tensor parallel" in drawn(120, rows)
+    assert "fastest step  tensor parallel" in drawn(120, rows)
     assert [line.strip() for line in drawn(40, rows).splitlines()] == [
         "a table",
         "",

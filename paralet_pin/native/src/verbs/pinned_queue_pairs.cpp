@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
@@ -16,6 +15,7 @@
 
 #include "base/clock.hpp"
 #include "base/ip_address.hpp"
+#include "kept_errno.hpp"
 #include "verbs/driver.hpp"
 #include "wire/flow_label.hpp"
 
@@ -42,18 +42,6 @@ std::string name_of(const ibv_qp& qp) {
   std::snprintf(text.data(), text.size(), "queue pair %#x of %s", qp.qp_num, qp.context->device->name);
   return std::string(text.data()).substr(0, kLongest);
 }
-
-/// Puts errno back: a program may look at it after calls that do not set it.
-class KeptErrno {
- public:
-  KeptErrno() : error_(errno) {}
-  KeptErrno(const KeptErrno&) = delete;
-  KeptErrno& operator=(const KeptErrno&) = delete;
-  ~KeptErrno() { errno = error_; }
-
- private:
-  int error_;
-};
 
 }  // namespace
 
