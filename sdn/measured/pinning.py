@@ -110,6 +110,7 @@ class MeasuredPinning:
             }
         )
         self._pairs: dict[PairKey, _Pinned] = {}
+        self._fixed: set[PairKey] = set()  # pairs that cannot move
         self._steering = _Steering()
         self._trusted_s: dict[int, float] = {}  # by source: since when its news count for others
         self._cut: set[PortRef] = set()
@@ -122,14 +123,22 @@ class MeasuredPinning:
         """Pairs on the worst link, over its rate in bit/s."""
         return self._plan.congestion
 
-    def announce(self, now_s: float, pair: PairKey, lanes: int) -> list[PairKey] | None:
-        """A pair sends over so many lanes. Returns the pairs whose ports may have changed.
+    @property
+    def _most_moves(self) -> int:
+        """Others that make room for one. None do while there is one that cannot move, as in `Routing`."""
+        return 0 if self._fixed else MOST_MOVES
 
+    def announce(self, now_s: float, pair: PairKey, lanes: int, fixed: bool = False) -> list[PairKey] | None:
+        """A pair sends over so many lanes, which are `fixed` if they cannot change their ports.
+
+        Returns the pairs whose ports may have changed.
         None where it cannot be pinned; then its ports do not matter, or answers do not tell its path.
         """
         sight = self._fabric.sight(pair.src, pair.dst)
         if sight is None:
             return None
+        if fixed:
+            self._fixed.add(pair)
         shares = _shares(lanes, min(self._spread, sight.ways))
         pinned = self._pairs.get(pair)
         moved: list[PairKey] = []
@@ -138,13 +147,14 @@ class MeasuredPinning:
                 moved += self._leave(pair, pinned)
             self._pairs[pair] = _Pinned(shares)
             for number, own in enumerate(shares):
-                self._plan.arrive((pair, number), own / lanes, [], MOST_MOVES)
+                self._plan.arrive((pair, number), own / lanes, [], self._most_moves)
         self._discovery.announce(now_s, pair, sight)
         return _distinct((*self._aim(now_s, moved), *self._update(now_s, pair)))
 
     def release(self, now_s: float, pair: PairKey) -> list[PairKey]:
         """A pair sends no more. Returns the others whose ports may have changed."""
         pinned = self._pairs.pop(pair, None)
+        self._fixed.discard(pair)
         if pinned is None:
             return []
         self._discovery.release(now_s, pair)
@@ -179,7 +189,7 @@ class MeasuredPinning:
             left = {before[port] for port, way in ways.items() if before.get(port, way) != way}
             links = {link for way in left for link in self._fabric.links(src, dst, way)}
             others += self._doubt_over(now_s, links.union(map(self._fabric.topology.peer, links)), others)
-        most_moves = MOST_MOVES if trusted else 0
+        most_moves = self._most_moves if trusted else 0
         return _distinct((ask.pair, *others, *self._update(now_s, ask.pair, most_moves)))
 
     def doubt(self, now_s: float, pair: PairKey) -> None:
@@ -201,13 +211,13 @@ class MeasuredPinning:
         Returns them, and the pairs whose ports may have changed.
         """
         over = set(self._lossy.over(now_s))
-        moved = self._plan.mend(over - self._cut, MOST_MOVES)
+        moved = self._plan.mend(over - self._cut, self._most_moves)
         found: list[Lossy[PortRef]] = []
         if self._lossy.is_due(now_s):
             lanes = Counter(link for pair in self._pairs for path in self.paths(pair) for link in path)
             found = self._lossy.judge(now_s, lanes)
             over.update(link for each in found for link in each.links)
-            moved += self._plan.cut({link for each in found for link in each.links}, MOST_MOVES)
+            moved += self._plan.cut({link for each in found for link in each.links}, self._most_moves)
         changed = self._replanned(now_s, over, moved) if over else []
         for pair in changed if found else ():
             self._discovery.hurry(now_s, pair)
@@ -230,14 +240,14 @@ class MeasuredPinning:
         """
         dead = set(links)
         self._cut |= dead
-        return self._rerouted(now_s, dead, self._plan.cut(dead, MOST_MOVES))
+        return self._rerouted(now_s, dead, self._plan.cut(dead, self._most_moves))
 
     def mend(self, now_s: float, links: Iterable[PortRef]) -> list[PairKey]:
         """Links are back. Returns the pairs whose ports may change; the ports of these are probed again."""
         back = set(links)
         self._cut -= back
         self._lossy.forget(back)
-        return self._rerouted(now_s, back, self._plan.mend(back, MOST_MOVES))
+        return self._rerouted(now_s, back, self._plan.mend(back, self._most_moves))
 
     def steer(self, now_s: float, drained: Iterable[PortRef], pins: Mapping[tuple[int, int], Via]) -> list[PairKey]:
         """Plans over these drained links no more, and the pairs of these NICs over paths with the wanted links.
@@ -377,7 +387,7 @@ class MeasuredPinning:
         return hit
 
     def _leave(self, pair: PairKey, pinned: _Pinned) -> list[PairKey]:
-        moved = [self._plan.depart((pair, number), MOST_MOVES) for number in range(len(pinned.shares))]
+        moved = [self._plan.depart((pair, number), self._most_moves) for number in range(len(pinned.shares))]
         return _distinct(other for each in moved for other, _ in each if other != pair)
 
     def _rerouted(self, now_s: float, links: set[PortRef], moved: Iterable[_Share]) -> list[PairKey]:
@@ -413,12 +423,13 @@ class MeasuredPinning:
     def _crosses(self, pair: PairKey, links: Set[PortRef]) -> bool:
         return any(not links.isdisjoint(path) for path in self._fabric.paths(pair.src, pair.dst))
 
-    def _update(self, now_s: float, pair: PairKey, most_moves: int = MOST_MOVES) -> list[PairKey]:
+    def _update(self, now_s: float, pair: PairKey, most_moves: int | None = None) -> list[PairKey]:
         """Gives the plan what is known of a pair now, for which at most so many others make room.
 
         Returns the pairs whose paths may have changed.
         """
-        return self._aim(now_s, (*self._replan(self._plan, pair, self._steering, most_moves), pair))
+        moves = self._most_moves if most_moves is None else most_moves
+        return self._aim(now_s, (*self._replan(self._plan, pair, self._steering, moves), pair))
 
     def _replan(
         self, plan: KnownPaths[_Share, PortRef], pair: PairKey, steering: "_Steering", most_moves: int

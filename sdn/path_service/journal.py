@@ -40,7 +40,7 @@ from sdn.path_service.pinning import Sends
 from sdn.path_service.service import Options
 
 VERSION = 3
-HELLO = ("version", "device", "instance", "lanes", "udp_port", "protocol")
+HELLO = ("version", "device", "instance", "lanes", "udp_port", "protocol", "fixed")
 """The fields of hello that are logged."""
 
 

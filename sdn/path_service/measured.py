@@ -132,7 +132,8 @@ class Measured:
             return []
         key = PairKey(self._nic[client.nic], self._nic[peer.nic], *peer.at[1:])
         users = {**self._users.get(key, {}), pair: None}
-        changed = self._pinning.announce(now_s, key, max(user.client.lanes for user in users))
+        lanes, fixed = max(user.client.lanes for user in users), any(user.client.fixed for user in users)
+        changed = self._pinning.announce(now_s, key, lanes, fixed)
         if changed is None:
             return []
         self._users[key], self._keys[pair] = users, key

@@ -48,6 +48,8 @@ class Hello(Struct, tag="hello", tag_field="type", frozen=True, gc=False):
     """Where the device receives packets, of either protocol: switches hash the destination port too."""
     protocol: Literal["udp", "tcp"] = "udp"
     """Of the device's lanes and of their peers': RoCEv2, or TCP. Switches hash it too."""
+    fixed: bool = False
+    """Its elephants cannot change their ports, so plans leave them on the paths that they begin with."""
 
     @property
     def ip_protocol(self) -> int:

@@ -37,7 +37,19 @@ class Endpoint:
 class Client:
     """A connection that has said hello."""
 
-    __slots__ = ("conn", "endpoint", "generation", "key", "lanes", "most_open", "most_pairs", "nic", "open", "pairs")
+    __slots__ = (
+        "conn",
+        "endpoint",
+        "fixed",
+        "generation",
+        "key",
+        "lanes",
+        "most_open",
+        "most_pairs",
+        "nic",
+        "open",
+        "pairs",
+    )
 
     def __init__(self, conn: int, hello: Hello, endpoint: Endpoint) -> None:
         self.conn = conn
@@ -46,6 +58,8 @@ class Client:
         """The address and port at which it receives."""
         self.nic = endpoint.nic
         self.lanes = hello.lanes
+        self.fixed = hello.fixed
+        """Its elephants cannot change their ports."""
         self.most_pairs = min(MOST_PAIRS, MOST_PORTS // hello.lanes)
         self.most_open = min(MOST_OPEN, MOST_PORTS // hello.lanes)
         self.generation = 0

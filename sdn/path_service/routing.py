@@ -2,7 +2,8 @@
 """The routes of all commodities, kept up by a planner, and the source ports that take them. Pure.
 
 An arrival or departure may reroute other commodities. How many is limited, because every reroute holds up a running
-elephant for a moment.
+elephant for a moment. None is rerouted while there are commodities that cannot move (`Hello.fixed`): a chain of moves
+that ends at one of them would leave the plan worse than no moves.
 """
 
 from collections import Counter
@@ -48,6 +49,7 @@ class Routing:
         self._pins = ManualPins(cables)
         self._snapshot: AnyPlan | None = None
         self._counts = counts
+        self._fixed = 0  # commodities that cannot move
         self._reroutes = REROUTES_PER_S  # allowed now; at most those of one second
         self._reroutes_s = 0.0  # when `_reroutes` was computed
 
@@ -59,7 +61,7 @@ class Routing:
     @property
     def is_incremental(self) -> bool:
         """Whether the planner can go on from a plan that was made in advance."""
-        return isinstance(self._live, Incremental | IncrementalPods)
+        return isinstance(self._live, Incremental | IncrementalPods) and not self._fixed
 
     def plan(self) -> AnyPlan:
         """The routes as they are, in the order of `numbers`."""
@@ -83,7 +85,8 @@ class Routing:
 
     def arrive(self, now_s: float, pair: Pair) -> list[Pair]:
         """Adds the commodity of a pair. Returns the other pairs that were rerouted."""
-        self._live.max_reroutes = self._allowed(now_s, reserve=0.0)
+        self._fixed += pair.client.fixed
+        self._live.max_reroutes = 0 if self._fixed else self._allowed(now_s, reserve=0.0)
         route, moved = self._live.arrive(pair.client.nic, pair.peer.nic)
         pair.commodity, pair.way, pair.since_s = route.commodity, route[1:], now_s
         self.pairs[route.commodity] = pair
@@ -94,9 +97,9 @@ class Routing:
 
     def depart(self, now_s: float, number: int) -> list[Pair]:
         """Removes a commodity. Returns the other pairs that were rerouted."""
-        del self.pairs[number]
         # Half of the reroutes are reserved for arrivals: after a departure there is room, and balance can wait.
-        self._live.max_reroutes = self._allowed(now_s, reserve=REROUTES_PER_S / 2)
+        self._live.max_reroutes = 0 if self._fixed else self._allowed(now_s, reserve=REROUTES_PER_S / 2)
+        self._fixed -= self.pairs.pop(number).client.fixed
         moved = self._live.depart(number)
         self._snapshot = None
         return self._rerouted(moved) if moved else []
@@ -113,7 +116,7 @@ class Routing:
         """
         self.tables = self.tables.around(hashed)
         self.hashed = hashed
-        self._live.max_reroutes = most_moves
+        self._live.max_reroutes = 0 if self._fixed else most_moves
         routes = self._live.refit(fabric)
         self._snapshot = None
         self._pins.forget()
@@ -166,12 +169,15 @@ class Routing:
         return distinct((*moved, *self._repinned()))
 
     def _rerouted(self, routes: Iterable[AnyRoute]) -> list[Pair]:
-        """Takes over new routes, except of pinned pairs, which are put back. Returns the pairs whose routes changed."""
+        """Takes over new routes, except of pinned pairs and of those that cannot move, which are put back.
+
+        Returns the pairs whose routes changed.
+        """
         moved = []
         for route in routes:
             pair = self.pairs[route.commodity]
             before = pair.way
-            if not (self._pins and pair in self._pins and self._keep_pinned(pair)):
+            if not ((self._pins and pair in self._pins and self._keep_pinned(pair)) or self._keep_fixed(pair)):
                 pair.way = route[1:]
             if pair.way != before:
                 moved.append(pair)
@@ -195,6 +201,17 @@ class Routing:
             return False
         self._live.put(pair.commodity, *way)
         pair.way = way
+        self._snapshot = None
+        return True
+
+    def _keep_fixed(self, pair: Pair) -> bool:
+        """Puts a pair that cannot move back on its way. Returns whether that is one, and its way is alive."""
+        if not pair.client.fixed or pair.commodity is None:
+            return False
+        taken = links.on_way(self.fabric, pair.client.nic, pair.peer.nic, pair.way)
+        if not taken or not all(links.rates(self.fabric)[[*taken]] > 0):
+            return False
+        self._live.put(pair.commodity, *pair.way)
         self._snapshot = None
         return True
 

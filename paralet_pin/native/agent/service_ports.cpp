@@ -22,7 +22,8 @@ ServicePorts::Client& ServicePorts::client(const Flow& flow) {
                                              .device = {flow.course.local, kNowhere},
                                              .instance = instance,
                                              .lanes = flow.slot + 1,
-                                             .tcp = flow.course.tcp},
+                                             .tcp = flow.course.tcp,
+                                             .fixed = flow.course.tcp},  // queue pairs of some NICs can move
                           client.mailbox, wake_);
   }
   return client;

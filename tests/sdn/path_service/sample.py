@@ -42,8 +42,8 @@ def address(topology: Topology, host: int) -> str:
     return str(topology.hosts[host].nics[0].address)
 
 
-def hello(topology: Topology, host: int, instance: int = 0, lanes: int = LANES) -> Hello:
-    return Hello(1, TOKEN, address(topology, host), f"{instance:016x}", lanes)
+def hello(topology: Topology, host: int, instance: int = 0, lanes: int = LANES, fixed: bool = False) -> Hello:
+    return Hello(1, TOKEN, address(topology, host), f"{instance:016x}", lanes, fixed=fixed)
 
 
 class Hosts:
@@ -62,10 +62,10 @@ class Hosts:
         self.answered: dict[tuple[int, int], Assign] = {}
         self.dead: set[Link] = set()
 
-    def connect(self, host: int, instance: int = 0, lanes: int = LANES) -> int:
+    def connect(self, host: int, instance: int = 0, lanes: int = LANES, fixed: bool = False) -> int:
         self.connections += 1
         conn = self.connections
-        sends, replaced = self.service.connect(self.now_s, conn, hello(self.topology, host, instance, lanes))
+        sends, replaced = self.service.connect(self.now_s, conn, hello(self.topology, host, instance, lanes, fixed))
         if replaced is not None:
             self._forget(replaced)
         self.device[conn], self.generation[conn] = address(self.topology, host), 0

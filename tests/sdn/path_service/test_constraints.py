@@ -57,7 +57,7 @@ def load(service: PathService, name: str) -> float:
     return sum(link["up"] + link["down"] for link in service.paths() if link["lower"] in ends)
 
 
-@pytest.mark.parametrize("topology", FABRICS, ids=str)
+@pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
 @pytest.mark.parametrize("planner", ["optimal", "ecmp", "greedy"])
 def test_a_drain_moves_the_elephants_on_it_and_no_others(topology: Topology, planner: str) -> None:
     service = PathService(topology, Options(planner))
@@ -113,7 +113,7 @@ def test_elephants_without_another_path_get_random_ports() -> None:
     hosts.check()
 
 
-@pytest.mark.parametrize("topology", FABRICS, ids=str)
+@pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
 @pytest.mark.parametrize("planner", ["optimal", "ecmp", "greedy"])
 def test_a_pinned_pair_takes_its_path_whatever_others_do(topology: Topology, planner: str) -> None:
     service = PathService(topology, Options(planner))
@@ -167,7 +167,7 @@ def test_drains_and_pins_on_a_polarised_fabric(ecmp_hash: EcmpHash) -> None:
     assert load(service, other) == 0
 
 
-@pytest.mark.parametrize("topology", FABRICS, ids=str)
+@pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
 @pytest.mark.parametrize("planner", ["optimal", "ecmp", "greedy"])
 def test_a_preview_is_what_then_happens_and_changes_nothing(topology: Topology, planner: str) -> None:
     service = PathService(topology, Options(planner))

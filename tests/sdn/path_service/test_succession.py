@@ -32,7 +32,7 @@ def follow(hosts: Hosts, topology: Topology, constraints: Constraints | None = N
 
 
 @pytest.mark.parametrize("planner", ["optimal", "ecmp", "greedy"])
-@pytest.mark.parametrize("topology", [BEFORE, three_tiers()], ids=str)
+@pytest.mark.parametrize("topology", [BEFORE, three_tiers()], ids=lambda topology: topology.name)
 def test_the_same_topology_moves_nothing_and_tells_nobody(topology: Topology, planner: str) -> None:
     hosts, _ = busy(PathService(topology, Options(planner)))
     before = ways(hosts.service)

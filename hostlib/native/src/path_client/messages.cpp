@@ -244,6 +244,7 @@ std::string encode(const Hello& hello) {
            {"lanes", hello.lanes}};
   if (hello.device.port != wire::kRocePort) out["udp_port"] = hello.device.port;
   if (hello.tcp) out["protocol"] = "tcp";
+  if (hello.fixed) out["fixed"] = true;
   return line(out);
 }
 

@@ -31,7 +31,8 @@ struct Hello {
   PeerName device;  ///< this one
   std::uint64_t instance = 0;
   unsigned lanes = 0;
-  bool tcp = false;  ///< lanes are TCP connections, whose protocol number switches hash
+  bool tcp = false;    ///< lanes are TCP connections, whose protocol number switches hash
+  bool fixed = false;  ///< its elephants cannot change their ports
   unsigned version = kVersion;
 };
 /// An elephant to `peer` has begun, or has grown.

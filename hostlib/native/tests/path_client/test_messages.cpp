@@ -49,6 +49,7 @@ TEST_CASE("messages of a host match docs/path-service.md") {
                         "lanes":8})"));
   CHECK(object(encode(Hello{.device = 0x0A000001, .lanes = 8, .version = kOldestVersion}))["version"] == 1);
   CHECK(object(encode(Hello{.device = 0x0A000001, .lanes = 8, .tcp = true}))["protocol"] == "tcp");
+  CHECK(object(encode(Hello{.device = 0x0A000001, .lanes = 8, .fixed = true}))["fixed"] == true);
   CHECK(object(encode(Announce{.id = 17, .peer = kWirePeer, .bytes = 104857600, .repeat = kSecond / 2}, "bert")) ==
         json::parse(R"({"type":"announce","id":17,"peer":"10.0.1.2","bytes":104857600,"job":"bert","repeat_s":0.5})"));
   CHECK(object(encode(Announce{.id = 1, .peer = kWirePeer, .bytes = 2}, "")) ==

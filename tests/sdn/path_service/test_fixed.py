@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elephants that cannot change their ports keep the paths that they begin with."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from netmodel import Topology
+from sdn.path_service.service import Options, PathService
+from tests.sdn.path_service.sample import Hosts, fabric, three_tiers
+
+FABRICS = [fabric(), fabric(parallel=2), three_tiers(aggs=3)]
+
+
+def ways(service: PathService) -> dict[tuple[str, str], list[str]]:
+    return {(flow["device"], flow["peer"]): flow["path"] for flow in service.flows(1000)}
+
+
+def churned(service: PathService, seed: int, fixed: bool) -> tuple[Hosts, int]:
+    """Elephants come and go: the hosts, and how often the path of an open one changed."""
+    hosts, draw = Hosts(service), random.Random(seed)
+    count = len(service.topology.hosts)
+    conns = [hosts.connect(host, fixed=fixed) for host in range(count)]
+    open_: dict[tuple[int, ...], int] = {}
+    changes = 0
+    for number in range(150):
+        before = ways(service)
+        hosts.now_s += 0.1
+        if open_ and draw.random() < 0.4:
+            ends = draw.choice(list(open_))
+            hosts.release(conns[ends[0]], open_.pop(ends))
+        else:
+            host, peer = ends = tuple(draw.sample(range(count), 2))
+            if ends in open_:
+                continue
+            open_[ends] = number
+            hosts.announce(conns[host], number, peer)
+        after = ways(service)
+        changes += sum(after[ends] != path for ends, path in before.items() if ends in after)
+    return hosts, changes
+
+
+@pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
+@pytest.mark.parametrize("planner", ["optimal", "ecmp", "greedy", "annealing"])
+def test_no_change_moves_an_elephant_that_cannot_move(topology: Topology, planner: str) -> None:
+    hosts, changes = churned(PathService(topology, Options(planner)), 1, fixed=True)
+    hosts.check()
+    assert changes == 0
+    assert not hosts.service.counts["moved"]
+
+
+def test_others_are_moved_by_the_same_changes() -> None:
+    assert churned(PathService(fabric(), Options("optimal")), 1, fixed=False)[1] > 0
+
+
+@pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
+def test_a_dead_link_moves_those_on_it_and_no_others(topology: Topology) -> None:
+    service = PathService(topology)
+    hosts, _ = churned(service, 2, fixed=True)
+    before = ways(service)
+    between = [link for link in topology.links if not topology.has_host(link.a.node)]
+    link = next(link for link in between if any(str(link.a) in path for path in before.values()))
+    hosts.link([link], up=False)
+    hosts.check()
+    on_it = {ends for ends, path in before.items() if {str(link.a), str(link.b)} & set(path)}
+    after = ways(service)
+    assert {ends for ends, path in before.items() if after[ends] != path} == on_it != set()
+
+
+def test_plans_move_again_when_all_that_cannot_have_ended() -> None:
+    service = PathService(fabric(leaves=2, spines=2, hosts=2))
+    hosts = Hosts(service)
+    fixed, free = hosts.connect(0, fixed=True), [hosts.connect(host, instance=1) for host in range(4)]
+    hosts.announce(fixed, 1, 2)
+    hosts.announce(free[1], 1, 3)
+    before = ways(service)
+    hosts.release(fixed, 1)
+    hosts.now_s += 1.0
+    for number, (host, peer) in enumerate([(0, 3), (2, 0), (3, 1), (0, 2)], start=10):
+        hosts.announce(free[host], number, peer)
+    hosts.check()
+    assert max(link["up"] for link in service.paths()) <= 2
+    assert len(before) == 2
