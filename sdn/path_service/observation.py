@@ -36,6 +36,10 @@ class Figures:
     elephants: int
     commodities: int
     dead_links: int
+    drained_links: int
+    """Links between switches that elephants avoid, because an operator drains them."""
+    pinned_pairs: int
+    """Pairs of devices whose path an operator has pinned."""
     counts: Mapping[str, int]
     """By kind of event, such as "announced"; a few dozen kinds."""
     refused: Mapping[str, int]
@@ -62,6 +66,8 @@ async def figures(server: Server) -> Figures:
         elephants=service.elephants,
         commodities=service.commodities,
         dead_links=len(service.dead),
+        drained_links=len(service.constraints.drained),
+        pinned_pairs=len(service.constraints.pins),
         counts=dict(service.counts),
         refused=dict(server.counts),
         latency=tuple(below),

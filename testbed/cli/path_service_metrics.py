@@ -45,6 +45,8 @@ class PathServiceCollector(Collector):
         yield _gauge("elephants", "Open elephants.", figures.elephants)
         yield _gauge("commodities", "Pairs of devices that have a path.", figures.commodities)
         yield _gauge("dead_links", "Links between switches that are down.", figures.dead_links)
+        yield _gauge("drained_links", "Links between switches that an operator drains.", figures.drained_links)
+        yield _gauge("pinned_pairs", "Pairs of devices whose path an operator has pinned.", figures.pinned_pairs)
         worst = figures.worst
         yield _gauge(
             "worst_link_commodities", "Most commodities that one link has in one direction.", worst.planned_commodities

@@ -39,15 +39,18 @@ def test_figures_of_a_server_with_hosts_elephants_and_a_dead_link() -> None:
             wrong.say(Hello(1, "wrong", address(TOPOLOGY, 1), "0" * 16, 1))
             assert await wrong.refused() == "token"
             dead = [link for link in TOPOLOGY.links if link.a.node == "leaf3"][:1]
-            server.constrain(Constraints(frozenset(dead)))
+            drained = frozenset(link for link in TOPOLOGY.links if link.b.node == "spine2")
+            pins = {(address(TOPOLOGY, 0), address(TOPOLOGY, 2)): (drained,)}
+            server.constrain(Constraints(frozenset(dead), drained, pins))
             now = await figures(server)
             assert (now.topology, now.planner) == (TOPOLOGY.name, "optimal")
             assert (now.hosts, now.elephants, now.commodities, now.dead_links) == (1, 7, 3, 1)
+            assert (now.drained_links, now.pinned_pairs) == (len(drained), 1)
             assert (now.counts["announced"], now.refused) == (7, {"token": 1})
             assert now.latency[-1] == (float("inf"), 7)
             assert [count for _, count in now.latency] == sorted(count for _, count in now.latency)
             assert now.latency_sum_s > 0
-            assert now.worst.planned_commodities == 1
+            assert now.worst.planned_commodities == 2  # of three elephants to the two links that are left
             assert now.worst.measured_ratio == 0.5
 
     run(body)
