@@ -15,6 +15,7 @@ constexpr Course kCourse{
 
 std::vector<std::pair<Flows::News::Kind, std::uint64_t>> kinds_of(const std::vector<Flows::News>& news) {
   std::vector<std::pair<Flows::News::Kind, std::uint64_t>> found;
+  found.reserve(news.size());
   for (const auto& one : news) found.emplace_back(one.kind, one.flow.announced);
   return found;
 }

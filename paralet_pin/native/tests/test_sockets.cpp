@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <memory>
 #include <set>
@@ -237,13 +239,14 @@ TEST_CASE("a descriptor that is used again for something else is left alone") {
 }
 
 TEST_CASE("1,024 sockets of eight threads, each with a port of its own or the kernel's") {
-  std::vector<std::uint16_t> planned;
-  for (int i = 0; i < 512; ++i) planned.push_back(some_port());
+  std::vector<std::uint16_t> planned(512);
+  std::generate(planned.begin(), planned.end(), some_port);
   Program program(planned);
   std::vector<std::vector<FileDescriptor>> made(8);
   std::atomic<int> failed{0};
   {
     std::vector<std::jthread> threads;
+    threads.reserve(made.size());
     for (auto& own : made) {
       threads.emplace_back([&] {
         for (int i = 0; i < 128; ++i) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/build.hpp"
 
+#include <algorithm>
+
 // CMake gives the macros to this file alone, so that a new commit compiles nothing else.
 namespace paralet {
 
-static_assert(PARALET_MAJOR < 256 && PARALET_MINOR < 256 && PARALET_PATCH < 256);
+static_assert(std::max({PARALET_MAJOR, PARALET_MINOR, PARALET_PATCH}) < 256);
 
 const char* build_version() { return PARALET_VERSION; }
 
