@@ -159,7 +159,7 @@ void Agent::serve(FileDescriptor program) {
     return;
   const Nanos t = now();
   const std::string what(view(request.what));
-  Flow* flow = flows_.find(request.id);
+  KnownFlow* flow = flows_.find(request.id);
   if (flow != nullptr && flow->pid != who.pid) flow = nullptr;
   switch (request.kind) {
     case RequestKind::kAsk:
@@ -219,7 +219,7 @@ void Agent::ask(FileDescriptor program, const Request& request, pid_t pid, Nanos
   if (!is_own(course.local) || is_own(course.remote)) return reply(program, nullptr, false);
   process(pid);
   end_closed(course, now);
-  Flow* flow = flows_.begin(course, pid, what, request.bytes, now);
+  KnownFlow* flow = flows_.begin(course, pid, what, request.bytes, now);
   if (flow == nullptr) {
     flows_.not_pinned({.pid = pid,
                        .course = course,
@@ -240,7 +240,7 @@ void Agent::end_closed(const Course& course, Nanos now) {
   for (const std::uint64_t id : closed) flows_.end(id);
 }
 
-void Agent::reply(const FileDescriptor& program, const Flow* flow, bool away) const {
+void Agent::reply(const FileDescriptor& program, const KnownFlow* flow, bool away) const {
   Reply said;
   said.away = static_cast<std::uint8_t>(away);
   if (flow != nullptr) {
@@ -264,7 +264,7 @@ std::optional<IpAddress> Agent::local_address(const IpAddress& remote) const {
 
 // -- answers --------------------------------------------------------------------------------------------------------
 
-bool Agent::free(const Flow& flow, std::uint16_t port) {
+bool Agent::free(const KnownFlow& flow, std::uint16_t port) {
   const Course& course = flow.course;
   const auto taken = [&](const auto& other) {
     return other.second.port == port && other.second.course == course && other.second.id != flow.id;
@@ -277,7 +277,7 @@ bool Agent::free(const Flow& flow, std::uint16_t port) {
 
 std::optional<std::uint16_t> Agent::answer(std::uint64_t id, Nanos now) {
   for (;;) {
-    const Flow* flow = flows_.find(id);
+    const KnownFlow* flow = flows_.find(id);
     if (flow == nullptr) return 0;
     std::optional<std::uint16_t> port;
     if (service_) {
@@ -298,7 +298,7 @@ void Agent::settle(Nanos now) {
   std::vector<Waiting> still;
   for (Waiting& waiting : waiting_) {
     const auto port = answer(waiting.flow, now);
-    Flow* flow = flows_.find(waiting.flow);
+    KnownFlow* flow = flows_.find(waiting.flow);
     const bool away = service_away && flow != nullptr && !port;
     if (!port && flow != nullptr && !away && now < waiting.until) {
       still.push_back(std::move(waiting));

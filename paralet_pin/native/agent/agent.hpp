@@ -62,10 +62,10 @@ class Agent {
   /// Ends the flows of a course whose connections are gone, such as those that a peer has refused, before `sample`
   /// does.
   void end_closed(const Course& course, Nanos now);
-  void reply(const FileDescriptor& program, const Flow* flow, bool away) const;
+  void reply(const FileDescriptor& program, const KnownFlow* flow, bool away) const;
   /// Whether a flow has its answer: a port, or none. Takes it to the next slot when the port is in use.
   [[nodiscard]] std::optional<std::uint16_t> answer(std::uint64_t id, Nanos now);
-  [[nodiscard]] bool free(const Flow& flow, std::uint16_t port);
+  [[nodiscard]] bool free(const KnownFlow& flow, std::uint16_t port);
   void settle(Nanos now);
   void sample(Nanos now);
   void tell_service();

@@ -13,11 +13,11 @@ std::optional<Slot> Flows::free_slot(const Course& course, Nanos now) {
   return static_cast<Slot>(found - free_at.begin());
 }
 
-Flow* Flows::begin(const Course& course, int pid, std::string what, std::uint64_t declared, Nanos now) {
+KnownFlow* Flows::begin(const Course& course, int pid, std::string what, std::uint64_t declared, Nanos now) {
   if (flows_.size() >= kMost) return nullptr;
   const auto slot = free_slot(course, now);
   if (!slot) return nullptr;
-  Flow& flow = flows_[next_id_];
+  KnownFlow& flow = flows_[next_id_];
   flow = {.id = next_id_++,
           .course = course,
           .slot = *slot,
@@ -31,7 +31,7 @@ Flow* Flows::begin(const Course& course, int pid, std::string what, std::uint64_
 }
 
 bool Flows::next_slot(std::uint64_t id, Nanos now) {
-  Flow* flow = find(id);
+  KnownFlow* flow = find(id);
   if (flow == nullptr) return false;
   release(*flow);
   const auto slot = free_slot(flow->course, now);
@@ -50,7 +50,7 @@ bool Flows::next_slot(std::uint64_t id, Nanos now) {
 void Flows::end(std::uint64_t id) {
   const auto found = flows_.find(id);
   if (found == flows_.end()) return;
-  Flow& flow = found->second;
+  KnownFlow& flow = found->second;
   release(flow);
   // A connection of the kernel may outlive its socket; who gives out the port again looks for it.
   const auto slots = slots_.find(flow.course);
@@ -60,13 +60,13 @@ void Flows::end(std::uint64_t id) {
   flows_.erase(found);
 }
 
-Flow* Flows::find(std::uint64_t id) {
+KnownFlow* Flows::find(std::uint64_t id) {
   const auto found = flows_.find(id);
   return found == flows_.end() ? nullptr : &found->second;
 }
 
 void Flows::counted(std::uint64_t id, std::optional<std::uint64_t> sent_bytes, Nanos now) {
-  Flow* flow = find(id);
+  KnownFlow* flow = find(id);
   if (flow == nullptr) return;
   if (!sent_bytes) {
     if (now >= flow->begun + kAbsent) end(id);
@@ -78,7 +78,7 @@ void Flows::counted(std::uint64_t id, std::optional<std::uint64_t> sent_bytes, N
 }
 
 void Flows::sent(std::uint64_t id, std::uint64_t bytes, Nanos now) {
-  Flow* flow = find(id);
+  KnownFlow* flow = find(id);
   if (flow == nullptr) return;
   flow->bytes += bytes;
   flow->active_at = now;
@@ -102,12 +102,12 @@ void Flows::not_pinned(NotPinned flow) {
   not_pinned_.push_back(std::move(flow));
 }
 
-void Flows::announce(Flow& flow, std::uint64_t bytes) {
+void Flows::announce(KnownFlow& flow, std::uint64_t bytes) {
   flow.announced = bytes;
   news_.push_back({.kind = News::Kind::kAnnounce, .flow = flow});
 }
 
-void Flows::release(Flow& flow) {
+void Flows::release(KnownFlow& flow) {
   if (flow.announced == 0) return;
   flow.announced = 0;
   news_.push_back({.kind = News::Kind::kRelease, .flow = flow});

@@ -33,7 +33,9 @@ struct Course {
 using Slot = unsigned;
 inline constexpr Slot kSlots = 16;
 
-struct Flow {
+/// A flow that the agent knows. The program's side of it is `Flow` in planned_ports.hpp: tests link both, so the two
+/// need different names.
+struct KnownFlow {
   std::uint64_t id = 0;
   Course course;
   Slot slot = 0;
@@ -71,17 +73,17 @@ class Flows {
   struct News {
     enum class Kind : std::uint8_t { kAnnounce, kRelease };
     Kind kind = Kind::kAnnounce;
-    Flow flow;
+    KnownFlow flow;
   };
 
   /// A flow begins, in the first slot of its course that is free. nullptr where none is, or there are kMost flows.
-  Flow* begin(const Course& course, int pid, std::string what, std::uint64_t declared, Nanos now);
+  KnownFlow* begin(const Course& course, int pid, std::string what, std::uint64_t declared, Nanos now);
   /// The port of a flow's slot is not free: it goes on to the next slot. False where none is left; the flow then ends.
   bool next_slot(std::uint64_t id, Nanos now);
   void end(std::uint64_t id);
-  Flow* find(std::uint64_t id);
-  [[nodiscard]] const std::map<std::uint64_t, Flow>& all() const { return flows_; }
-  std::map<std::uint64_t, Flow>& all() { return flows_; }
+  KnownFlow* find(std::uint64_t id);
+  [[nodiscard]] const std::map<std::uint64_t, KnownFlow>& all() const { return flows_; }
+  std::map<std::uint64_t, KnownFlow>& all() { return flows_; }
 
   /// `sent` bytes in all were counted of a flow; nothing: its socket is gone.
   void counted(std::uint64_t id, std::optional<std::uint64_t> sent, Nanos now);
@@ -98,10 +100,10 @@ class Flows {
 
  private:
   std::optional<Slot> free_slot(const Course& course, Nanos now);
-  void announce(Flow& flow, std::uint64_t bytes);
-  void release(Flow& flow);
+  void announce(KnownFlow& flow, std::uint64_t bytes);
+  void release(KnownFlow& flow);
 
-  std::map<std::uint64_t, Flow> flows_;
+  std::map<std::uint64_t, KnownFlow> flows_;
   /// When each slot of a course is free again; kNever while a flow has it.
   std::map<Course, std::array<Nanos, kSlots>> slots_;
   std::deque<NotPinned> not_pinned_;

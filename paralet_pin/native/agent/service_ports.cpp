@@ -9,11 +9,11 @@ namespace {
 /// Where a client receives. Nothing does here: planned ports of connections have no acknowledgements to plan.
 constexpr std::uint16_t kNowhere = 1;
 
-PeerName peer_of(const Flow& flow) { return {flow.course.remote, flow.course.remote_port}; }
+PeerName peer_of(const KnownFlow& flow) { return {flow.course.remote, flow.course.remote_port}; }
 
 }  // namespace
 
-ServicePorts::Client& ServicePorts::client(const Flow& flow) {
+ServicePorts::Client& ServicePorts::client(const KnownFlow& flow) {
   Client& client = clients_[key(flow)];
   if (!client.client) {
     const std::uint64_t instance = (std::uint64_t{random_u32()} << 32) | random_u32();
@@ -46,7 +46,7 @@ void ServicePorts::take() {
   }
 }
 
-std::optional<std::uint16_t> ServicePorts::port(const Flow& flow) const {
+std::optional<std::uint16_t> ServicePorts::port(const KnownFlow& flow) const {
   const auto found = clients_.find(key(flow));
   if (found == clients_.end() || found->second.now == nullptr) return std::nullopt;
   const auto paths = found->second.now->peers.find(peer_of(flow));

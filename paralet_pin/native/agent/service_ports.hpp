@@ -32,7 +32,7 @@ class ServicePorts {
   void take();
 
   /// What the service says of a flow that was announced: nothing yet, no port (0), or a port.
-  [[nodiscard]] std::optional<std::uint16_t> port(const Flow& flow) const;
+  [[nodiscard]] std::optional<std::uint16_t> port(const KnownFlow& flow) const;
   /// Whether no client is connected, and one of them has tried in vain for `kPatience`.
   [[nodiscard]] bool away(Nanos now) const;
   [[nodiscard]] std::size_t clients() const { return clients_.size(); }
@@ -46,8 +46,8 @@ class ServicePorts {
   };
   using Key = std::tuple<bool, IpAddress, Slot>;
 
-  [[nodiscard]] static Key key(const Flow& flow) { return {flow.course.tcp, flow.course.local, flow.slot}; }
-  Client& client(const Flow& flow);
+  [[nodiscard]] static Key key(const KnownFlow& flow) { return {flow.course.tcp, flow.course.local, flow.slot}; }
+  Client& client(const KnownFlow& flow);
 
   path_client::Options options_;
   std::function<void()> wake_;
