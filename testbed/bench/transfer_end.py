@@ -94,16 +94,18 @@ class Progress:
 
 
 def send(configuration: Configuration, handle: bytes) -> Sent:
-    """Send messages until standard input says `end`."""
+    """Send messages until standard input says `end`, which is read when every lane has made progress."""
     told = threading.Event()
     message = _message()
     with _device(configuration) as device:
         connection = device.connect(handle, _TIMEOUT_S)
-        _serve(device, told)
         with Progress(device) as progress:
             under_way: list[Request] = []
-            count = 0
+            count, served = 0, False
             while not told.is_set():
+                if not served and all(progress.times):
+                    _serve(device, told)
+                    served = True
                 under_way.append(connection.send(message))
                 count += 1
                 if len(under_way) == _UNDER_WAY:
