@@ -21,23 +21,13 @@
 #include "agent_protocol.hpp"
 #include "base/file_descriptor.hpp"
 #include "fake_path_service.hpp"
+#include "linked_functions.hpp"
 #include "verbs_program.hpp"
 
 namespace paralet::pin {
 namespace {
 
 constexpr std::uint32_t kPeer = 0x7F000002;
-
-constexpr test::Functions kFunctions{.get_device_list = &ibv_get_device_list,
-                                     .open_device = &ibv_open_device,
-                                     .close_device = &ibv_close_device,
-                                     .alloc_pd = &ibv_alloc_pd,
-                                     .dealloc_pd = &ibv_dealloc_pd,
-                                     .create_cq = &ibv_create_cq,
-                                     .destroy_cq = &ibv_destroy_cq,
-                                     .create_qp = &ibv_create_qp,
-                                     .modify_qp = &ibv_modify_qp,
-                                     .destroy_qp = &ibv_destroy_qp};
 
 /// An agent that runs in a thread. The library finds it by its variable, which is read once.
 class RunningAgent {
@@ -113,7 +103,7 @@ TEST_CASE("a queue pair gets the path service's port as an elephant, follows the
   fake_verbs::nic().sport_error = 0;  // mlx5
   paralet::test::FakePathService service;
   const RunningAgent agent(service.address());
-  const test::Opened device(kFunctions);
+  const test::Opened device(test::kLinked);
   ibv_qp* qp = device.create();
   int result = -1;
   std::thread program([&] { result = device.connect(qp, kPeer); });

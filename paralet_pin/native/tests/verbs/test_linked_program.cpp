@@ -11,22 +11,12 @@
 
 #include "fake_rdmacm.hpp"
 #include "given_ports.hpp"
+#include "linked_functions.hpp"
 #include "verbs_program.hpp"
 #include "wire/flow_label.hpp"
 
 namespace paralet::pin {
 namespace {
-
-constexpr test::Functions kLinked{.get_device_list = &ibv_get_device_list,
-                                  .open_device = &ibv_open_device,
-                                  .close_device = &ibv_close_device,
-                                  .alloc_pd = &ibv_alloc_pd,
-                                  .dealloc_pd = &ibv_dealloc_pd,
-                                  .create_cq = &ibv_create_cq,
-                                  .destroy_cq = &ibv_destroy_cq,
-                                  .create_qp = &ibv_create_qp,
-                                  .modify_qp = &ibv_modify_qp,
-                                  .destroy_qp = &ibv_destroy_qp};
 
 std::vector<std::uint16_t> ports_of_labels() {
   std::vector<std::uint16_t> out;
@@ -43,7 +33,7 @@ TEST_CASE("queue pairs of a linked program have planned ports, and follow the pl
   fake_verbs::reset();
   fake_verbs::nic().sport_error = 0;
   given_ports().ports = {50001, 50002};
-  const test::Opened device(kLinked);
+  const test::Opened device(test::kLinked);
   ibv_qp* one = device.create();
   ibv_qp* two = device.create();
   REQUIRE(device.connect(one) == 0);
@@ -60,7 +50,7 @@ TEST_CASE("queue pairs of a linked program have planned ports, and follow the pl
 TEST_CASE("a queue pair that librdmacm connects has a planned port, though the kernel gives it a label") {
   fake_verbs::reset();
   given_ports().ports = {50001};
-  const test::Opened device(kLinked);
+  const test::Opened device(test::kLinked);
   ibv_qp* qp = device.create();
   FakeConnection connection{.ready = test::Opened::ready()};
   connection.ready.ah_attr.grh.flow_label = 0x456;
@@ -73,7 +63,7 @@ TEST_CASE("errors of the library are the program's") {
   fake_verbs::reset();
   given_ports().ports = {50001};
   fake_verbs::refuse_routes(3, 0, 1);
-  const test::Opened device(kLinked);
+  const test::Opened device(test::kLinked);
   ibv_qp* qp = device.create();
   CHECK(device.connect(qp) == EHOSTUNREACH);
   CHECK(given_ports().held.empty());
@@ -86,7 +76,7 @@ TEST_CASE("threads connect and destroy queue pairs while the plan moves them") {
   constexpr unsigned kThreads = 4;
   constexpr unsigned kRounds = 50;
   given_ports().ports.assign(kThreads * kRounds, 50001);
-  const test::Opened device(kLinked);
+  const test::Opened device(test::kLinked);
   std::atomic<bool> done{false};
   std::thread plan([&] {
     for (std::uint16_t port = 51000; !done; ++port) {
