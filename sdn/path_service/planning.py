@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterable
 from copy import copy
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 from sdn.planners import LOCAL, PLANNERS, Clos, Commodities, Incremental, Route, links
 from sdn.planners.links import AnyClos, AnyPlan, Way
@@ -87,15 +87,11 @@ class _Commodities:
 _PlannerOf: TypeAlias = Callable[[Any, Commodities], AnyPlan]
 
 
-class FullReplan:
-    """Plans all commodities again at every change, in order of arrival: greedy, annealing, ilp.
+class _Routed:
+    """A fabric, its commodities, and the route of each: what planners keep that are not kept up by themselves."""
 
-    A change takes time linear in the number of commodities, or more: use it for hundreds, not for thousands.
-    """
-
-    def __init__(self, planner: _PlannerOf, fabric: AnyClos) -> None:
+    def __init__(self, fabric: AnyClos) -> None:
         self.max_reroutes: int | None = None
-        self._planner = planner
         self._fabric = fabric
         self._book = _Commodities()
         self._routes: dict[int, AnyRoute] = {}
@@ -103,6 +99,28 @@ class FullReplan:
     @property
     def fabric(self) -> AnyClos:
         return self._fabric
+
+    def numbers(self) -> list[int]:
+        return list(self._book.ends)
+
+    def put(self, commodity: int, *way: int) -> None:
+        self._routes[commodity] = route_of(commodity, way)
+
+    def copied(self) -> Self:
+        made = copy(self)
+        made._book, made._routes = self._book.copied(), dict(self._routes)
+        return made
+
+
+class FullReplan(_Routed):
+    """Plans all commodities again at every change, in order of arrival: greedy, annealing, ilp.
+
+    A change takes time linear in the number of commodities, or more: use it for hundreds, not for thousands.
+    """
+
+    def __init__(self, planner: _PlannerOf, fabric: AnyClos) -> None:
+        super().__init__(fabric)
+        self._planner = planner
 
     def arrive(self, src: int, dst: int) -> tuple[AnyRoute, tuple[AnyRoute, ...]]:
         number = self._book.enter(src, dst)
@@ -121,20 +139,9 @@ class FullReplan:
         numbers = [self._book.enter(src, dst) for src, dst in arriving]
         return numbers, self._replan()
 
-    def put(self, commodity: int, *way: int) -> None:
-        self._routes[commodity] = route_of(commodity, way)
-
-    def copied(self) -> LivePlan:
-        made = copy(self)
-        made._book, made._routes = self._book.copied(), dict(self._routes)
-        return made
-
     def refit(self, fabric: Any) -> tuple[AnyRoute, ...]:
         self._fabric = fabric
         return self._replan()
-
-    def numbers(self) -> list[int]:
-        return list(self._book.ends)
 
     def plan(self) -> AnyPlan:
         ways: list[Way] = [self._routes[number][1:] for number in self._book.ends]
@@ -151,19 +158,12 @@ class FullReplan:
         return changed
 
 
-class AtRandom:
+class AtRandom(_Routed):
     """ECMP: a random equal-cost path for every commodity. Only a commodity whose path has died is rerouted."""
 
     def __init__(self, planner: Callable[..., AnyPlan], fabric: AnyClos) -> None:
-        self.max_reroutes: int | None = None
+        super().__init__(fabric)
         self._planner = planner
-        self._fabric = fabric
-        self._book = _Commodities()
-        self._routes: dict[int, AnyRoute] = {}
-
-    @property
-    def fabric(self) -> AnyClos:
-        return self._fabric
 
     def arrive(self, src: int, dst: int) -> tuple[AnyRoute, tuple[AnyRoute, ...]]:
         return self._place(self._book.enter(src, dst)), ()
@@ -172,20 +172,9 @@ class AtRandom:
         del self._book.ends[commodity], self._routes[commodity]
         return ()
 
-    def put(self, commodity: int, *way: int) -> None:
-        self._routes[commodity] = route_of(commodity, way)
-
-    def copied(self) -> LivePlan:
-        made = copy(self)
-        made._book, made._routes = self._book.copied(), dict(self._routes)
-        return made
-
     def refit(self, fabric: Any) -> tuple[AnyRoute, ...]:
         self._fabric = fabric
         return tuple(self._place(number) for number, route in self._routes.items() if not self._works(number, route))
-
-    def numbers(self) -> list[int]:
-        return list(self._book.ends)
 
     def plan(self) -> AnyPlan:
         bounded = self._planner(self._fabric, self._book.commodities())
