@@ -38,8 +38,8 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoutedFabric]:
     with RoutedFabric(TOPOLOGY, log_dir=log_dir, ecmp_hash=LinuxCrcHash()) as running:
         for switch in TOPOLOGY.switches:
             enter = ["nsenter", "--target", str(running._nodes.pid(switch.name)), "--net"]
-            settings = ["net.ipv4.icmp_ratelimit=0", "net.ipv4.icmp_msgs_per_sec=100000"]
-            subprocess.run([*enter, "sysctl", "-qw", *settings], check=True)
+            of_all = ["net.ipv4.icmp_msgs_per_sec=100000", "net.ipv4.icmp_msgs_burst=100000"]
+            subprocess.run([*enter, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", *of_all], check=True)
         yield running
 
 
