@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts what the documentation site is made of into a folder: pages, the files they link to, the API reference.
 
-Files keep their places relative to each other, so that links which work in the repository work on the site.
+Files keep their places relative to each other, so that links which work in the repository work on the site. Pages with
+diagrams load the site's own copy of Mermaid (scripts/mermaid.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+DIAGRAM = "```mermaid"
 LINK = re.compile(r"!?\[[^\]]*\]\((?P<path>[^)\s#]+)[^)\s]*\)")
 API = {
     "netmodel": ("netmodel", "netmodel.relative"),
@@ -39,7 +41,7 @@ API = {
 }
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, mermaid: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
     linked = {(page.parent / path).resolve() for page in pages for path in LINK.findall(page.read_text())}
@@ -47,6 +49,13 @@ def main(folder: Path) -> None:
         place = folder / file.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, place)
+    shutil.copytree(mermaid, folder / "mermaid")
+    (program,) = mermaid.glob("*.js")
+    for page in pages:
+        if DIAGRAM in page.read_text():
+            up = "../" * (len(page.relative_to(ROOT).parts) - 1)
+            with (folder / page.relative_to(ROOT)).open("a") as staged:
+                staged.write(f'\n<script src="{up}mermaid/{program.name}"></script>\n')
     (folder / "api").mkdir()
     for name, modules in API.items():
         (folder / "api" / f"{name}.md").write_text(
@@ -55,4 +64,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
