@@ -2,11 +2,13 @@
 """Recovery time after links end, computed from samples of the hosts' counters around the event. No I/O."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from math import inf
 
+from netmodel import PortRef
 from testbed.analysis.observations import HappenedEvent, RunRecord, Sample
+from testbed.spec import Experiment
 
 WINDOW_S = 0.02
 """Interval over which a rate is computed, in seconds: six packets of 4 KiB at 10 Mbit/s."""
@@ -16,8 +18,22 @@ _SOON_S = 0.06  # a later stall has another cause; senders need a few packets un
 _QUIET = 0.25  # part of the usual rate; two flows that share one link after the event still have half each
 
 
-def stalls_s(run: RunRecord, event: HappenedEvent) -> dict[str, float]:
+def fused_ports(experiment: Experiment) -> list[tuple[str, ...]]:
+    """For each host whose NICs act as one: the switch ports of these NICs. Empty where none do."""
+    topology = experiment.topology
+    members = [nic for arrangement in experiment.arrangements for nic in arrangement.fused_nics()]
+    return [
+        tuple(str(topology.peer(PortRef(host.name, nic + 1))) for nic in members) for host in topology.hosts if members
+    ]
+
+
+def stalls_s(
+    run: RunRecord, event: HappenedEvent, fused: Iterable[tuple[str, ...]] = ()
+) -> dict[tuple[str, ...], float]:
     """Seconds from an event until data arrived again, for each host port that it concerned.
+
+    Ports of NICs that act as one (`fused`, as by `fused_ports`) have one rate, their sum, because data that one of them
+    does not get goes to another. They are one entry, if the event concerned any of them.
 
     A port is quiet while its rate over `WINDOW_S` is less than a quarter of its usual rate. A port that falls quiet at
     the event or within 60 ms of it has recovered at the start of the first window that is not quiet. Other ports have
@@ -32,33 +48,35 @@ def stalls_s(run: RunRecord, event: HappenedEvent) -> dict[str, float]:
     if not start < here < len(samples):
         return {}
 
-    def rate_bps(port: str, first: int, last: int) -> float:
-        return (samples[last].tx_bytes[port] - samples[first].tx_bytes[port]) / (times[last] - times[first])
+    def rate_bps(ports: Iterable[str], first: int, last: int) -> float:
+        moved = sum(samples[last].tx_bytes[port] - samples[first].tx_bytes[port] for port in ports)
+        return moved / (times[last] - times[first])
 
+    together = {port: ports for ports in fused for port in ports}
     found = {}
-    for port in event.concerned:
-        usual_bps = rate_bps(port, start, here)
+    for ports in dict.fromkeys(together.get(port, (port,)) for port in event.concerned):
+        usual_bps = rate_bps(ports, start, here)
         stalled = False
         for index in range(here, len(samples)):
             later = bisect_left(times, times[index] + WINDOW_S)
             if later >= len(samples):
                 break
-            quiet = rate_bps(port, index, later) < _QUIET * usual_bps
+            quiet = rate_bps(ports, index, later) < _QUIET * usual_bps
             if stalled and not quiet:
-                found[port] = times[index] - at_s
+                found[ports] = times[index] - at_s
                 break
             stalled = stalled or quiet
             if not stalled and times[index] > at_s + _SOON_S:
-                found[port] = 0.0
+                found[ports] = 0.0
                 break
     return found
 
 
-def recovery_s(run: RunRecord) -> list[float]:
+def recovery_s(run: RunRecord, fused: Collection[tuple[str, ...]] = ()) -> list[float]:
     """For every cut of the run, every switch that died and every silent loss that concerned a host: seconds until the
-    last such host received data again."""
+    last such host received data again. `fused` is that of `stalls_s`."""
     return [
-        max(stalls_s(run, event).values(), default=0.0)
+        max(stalls_s(run, event, fused).values(), default=0.0)
         for event in run.events
         if event.concerned or event.what.startswith(("cut ", "kill "))
     ]

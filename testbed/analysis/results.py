@@ -19,7 +19,7 @@ from testbed.analysis.flows import FlowCheck, RunFlows
 from testbed.analysis.jobs import fairness
 from testbed.analysis.metrics import PolicyResult, Uplink
 from testbed.analysis.probing_cost import probing_cost
-from testbed.analysis.recovery import paces_bps, recovery_s, repinned_s
+from testbed.analysis.recovery import fused_ports, paces_bps, recovery_s, repinned_s
 from testbed.analysis.training_steps import StepTimes, step_times
 from testbed.provenance import Provenance
 from testbed.spec import Experiment, Instance
@@ -90,7 +90,7 @@ def _of_events(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
         return {}
     return {
         "events": [[event.model_dump() for event in run.events] for run in result.runs],
-        "recovery_s": [recovery_s(run) for run in result.runs],
+        "recovery_s": [recovery_s(run, fused_ports(experiment)) for run in result.runs],
         "paces_bps": [paces_bps(run) for run in result.runs],
         **({"repinned_s": [repinned_s(run) for run in result.runs]} if _measures(result) else {}),
     }

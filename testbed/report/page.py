@@ -28,7 +28,7 @@ from testbed.analysis.jobs import fairness, speeds
 from testbed.analysis.link_sharing import sharing
 from testbed.analysis.metrics import PolicyResult
 from testbed.analysis.probing_cost import probing_cost
-from testbed.analysis.recovery import paces_bps, recovery_s, repinned_s
+from testbed.analysis.recovery import fused_ports, paces_bps, recovery_s, repinned_s
 from testbed.analysis.training_steps import step_times
 from testbed.arrangements import Section
 from testbed.provenance import Provenance
@@ -60,7 +60,7 @@ def write(
         provenance=provenance,
         policies=[_policy_row(experiment, result, ideal_s) for result in results],
         jobs=[_jobs_row(experiment, result) for result in results] if len(experiment.jobs) > 1 else [],
-        recoveries=[_recovery_row(result) for result in results] if experiment.spec.events else [],
+        recoveries=[_recovery_row(experiment, result) for result in results] if experiment.spec.events else [],
         sharings=[_sharing_row(result) for result in results] if len(experiment.jobs) > 1 else [],
         spines=top_switches(experiment.topology),
         placement=list(zip(first.hosts, first.leaves, strict=True)),
@@ -165,10 +165,11 @@ def _sharing_row(result: PolicyResult) -> dict[str, Any]:
     }
 
 
-def _recovery_row(result: PolicyResult) -> dict[str, Any]:
+def _recovery_row(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
+    fused = fused_ports(experiment)
     return {
         "name": result.name,
-        "recovery_ms": [1000 * moment for run in result.runs for moment in recovery_s(run)],
+        "recovery_ms": [1000 * moment for run in result.runs for moment in recovery_s(run, fused)],
         "cuts_ms": [
             (1000 * (event.done_s - event.at_s), None if event.sent_s is None else 1000 * (event.sent_s - event.at_s))
             for run in result.runs

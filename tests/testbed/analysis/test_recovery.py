@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from testbed.analysis.observations import HappenedEvent, JobRecord, Repinned, RunRecord, Sample
 from testbed.analysis.probing_cost import probing_cost
-from testbed.analysis.recovery import WINDOW_S, paces_bps, recovery_s, repinned_s, stalls_s
+from testbed.analysis.recovery import WINDOW_S, fused_ports, paces_bps, recovery_s, repinned_s, stalls_s
 from testbed.run.run_record import found_by_service
+from testbed.spec import load
 from tests.testbed.experiments import experiment
 from tests.testbed.run.fake_fabric import made_up
 
+ROOT, DATA = Path(__file__).parents[3], Path(__file__).parent / "data"
 CUT_S = 1.0
 STEP_S = 0.005
 
@@ -36,7 +38,7 @@ def sampled(run: RunRecord, *sent: Callable[[float], float]) -> RunRecord:
 
 
 def stalls_of(run: RunRecord) -> dict[str, float]:
-    return stalls_s(run, run.events[0])
+    return {port: stall_s for (port,), stall_s in stalls_s(run, run.events[0]).items()}
 
 
 def halting(stall_s: float, after: float = 1.0) -> Callable[[float], float]:
@@ -80,6 +82,27 @@ def test_without_events_or_samples_there_are_no_stalls(some_run: RunRecord, tmp_
 
 def test_a_port_that_stays_silent_is_not_called_recovered(some_run: RunRecord) -> None:
     assert stalls_of(sampled(some_run, halting(5.0))) == {}
+
+
+def test_a_host_with_fused_nics_goes_on_by_the_one_that_is_left(some_run: RunRecord) -> None:
+    """Two hosts of experiments/routed/dead_plane.yaml, recorded on 2026-11-27: the second plane dies after 1.132 s.
+
+    Its NICs get data again 10 s later, when it has returned. One host had nothing for half a second, the other went on.
+    """
+    fused = fused_ports(load(ROOT / "experiments" / "routed" / "dead_plane.yaml"))
+    names, *rows = (DATA / "dead_plane.txt").read_text().splitlines()
+    ports = names.split()[1:]
+    samples = [
+        Sample(at_s=float(at_s), tx_bytes=dict(zip(ports, map(int, sent), strict=True)))
+        for at_s, *sent in map(str.split, rows)
+    ]
+    event = HappenedEvent(what="kill p2leaf1", at_s=1.132, done_s=1.277, concerned=["p2leaf1:1", "p2leaf2:4"])
+    run = some_run.model_copy(update={"samples": samples, "events": [event]})
+    assert all(stall_s > 10.0 for stall_s in stalls_of(run).values())  # what each NIC says
+    assert set(stalls_s(run, event, fused)) == {("p1leaf1:1", "p2leaf1:1"), ("p1leaf2:4", "p2leaf2:4")}
+    assert list(stalls_s(run, event, fused).values()) == [0.0, pytest.approx(0.52, abs=0.01)]
+    assert recovery_s(run, fused) == [pytest.approx(0.52, abs=0.01)]
+    assert fused_ports(load(ROOT / "experiments" / "routed.yaml")) == []
 
 
 def test_paces_are_means_between_events(some_run: RunRecord) -> None:
