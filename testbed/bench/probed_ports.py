@@ -49,12 +49,14 @@ class Scene:
 @dataclass(frozen=True, slots=True)
 class Found:
     """Source ports that were probed; those that a router answered; and those whose data came into the router that
-    answered, by the port that it named. rate: answers a second."""
+    answered, by the port that it named. rate: answers a second. processor_us: microseconds of one core for a port, with
+    the work of the routers that the kernel did at once."""
 
     ports: int
     answered: int
     agree: int
     rate: float
+    processor_us: float
 
 
 def scenes() -> Iterator[Scene]:
@@ -88,7 +90,8 @@ def measure(fabric: RoutedFabric, ttl: int, ports: range = ALL_PORTS) -> Found:
                 entered[flow.src_port] = str(addresses[into])
     routers = {int(port): str(router) for port, router in told["routers"].items()}
     agree = sum(entered.get(port) == router for port, router in routers.items())
-    return Found(len(ports), len(routers), agree, len(routers) / told["took_s"])
+    answered = len(routers)
+    return Found(len(ports), answered, agree, answered / told["took_s"], told["used_s"] * 1e6 / max(1, answered))
 
 
 def _of_host(fabric: RoutedFabric, host: str, source: str, destination: str, ttl: int, ports: range) -> Any:
@@ -109,22 +112,24 @@ def _of_host(fabric: RoutedFabric, host: str, source: str, destination: str, ttl
 
 
 def as_host(source: str, destination: str, ttl: int, ports: range) -> dict[str, Any]:
-    """The part of the host, without privilege: by port the router that answered, and how long all took."""
+    """The part of the host, without privilege: by port the router that answered; the seconds that all took, and those
+    of processor time."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setuid(_NOBODY)
     prober = Prober(ProbeLimits(rate=0, router_rate=0))
     prober.ask(Target(source, destination), ttl, ports)
-    begin_s = time.monotonic()
+    begin_s, idle_s = time.monotonic(), time.process_time()
     prober.run(_TIMEOUT_S)
-    took_s = time.monotonic() - begin_s
+    took_s, used_s = time.monotonic() - begin_s, time.process_time() - idle_s
     seen = prober.take_observations()
     family = socket.AF_INET6 if ":" in source else socket.AF_INET
     for port in ports:
         with socket.socket(family, socket.SOCK_DGRAM) as one:
             one.bind((source, port))
             one.sendto(b"data", (destination, ROCE_PORT))
-    return {"routers": {one.source_port: one.router for one in seen if one.answer == "hop"}, "took_s": took_s}
+    routers = {one.source_port: one.router for one in seen if one.answer == "hop"}
+    return {"routers": routers, "took_s": took_s, "used_s": used_s}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -162,11 +167,12 @@ def main(argv: Sequence[str]) -> int:
         print(json.dumps({"machine": machine, "load": load, "scenes": rows}))
     else:
         lines = [
-            "| tiers | IP | hash | ports | answered | as data go | ports a second |",
-            "|---|---|---|---|---|---|---|",
+            "| tiers | IP | hash | ports | answered | as data go | ports a second | us of a core for a port |",
+            "|---|---|---|---|---|---|---|---|",
         ]
         for name, one in found.items():
-            lines.append(f"| {name} | {one.ports:,} | {one.answered:,} | {one.agree:,} | {one.rate:,.0f} |")
+            counts = f"{one.ports:,} | {one.answered:,} | {one.agree:,} | {one.rate:,.0f}"
+            lines.append(f"| {name} | {counts} | {one.processor_us:.0f} |")
         print(printable_lines("\n".join(lines)))
         print(printable(f"{machine}; load average {load:.0f}"))
     return 0 if all(one.agree == one.ports for one in found.values()) else 1
