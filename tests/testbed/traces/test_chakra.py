@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from testbed.training.ideal import run
 from tests.testbed.traces import chakra_files as files
 from tests.testbed.traces.chakra_files import COLLECTIVE, COMPUTE, MEMORY, RECEIVE, SEND, Node
 
+Entry = dict[str, object]
 DATA = Path(__file__).parent / "data"
 RATE_BPS = 8e9
 """One byte takes a nanosecond."""
@@ -209,6 +212,11 @@ def test_what_a_task_graph_cannot_say_is_one_sentence_with_its_byte(
         (b"\x00\x03\x12\x01\xff", "byte 4: field 2 is not UTF-8 text"),
         (b"\x00\x05\x0d\x00\x00\x00\x00", "byte 3: field 1 is a FIXED32, and must be a VARINT"),
         (b"\x00\x04\x2a\x02\x01\x80", "byte 5: a number of variable length does not end"),
+        # id 1, type 7, parent 3, input_types "int" (a string, where the present schema has a number), attribute "a" 9
+        (
+            b"\x00\x14\x08\x01\x18\x07\x20\x03\x3a\x03int\x5a\x07\x0a\x01a\x10\x02\x30\x09",
+            "byte 2: is of Chakra's schema before October 2023; convert the trace anew",
+        ),
     ],
 )
 def test_bytes_that_are_no_trace_are_one_sentence(tmp_path: Path, content: bytes, expected: str) -> None:
@@ -216,6 +224,85 @@ def test_bytes_that_are_no_trace_are_one_sentence(tmp_path: Path, content: bytes
     with pytest.raises(ValueError, match="byte") as refusal:
         read_chakra(tmp_path / "t")
     assert str(refusal.value).startswith(f"{tmp_path}/t.0.et: {expected}")
+
+
+def in_json(folder: Path, *ranks: list[Entry]) -> Path:
+    for rank, entries in enumerate(ranks):
+        (folder / f"t.{rank}.json").write_text(json.dumps({"workload_graph": entries, "ngpus": len(ranks)}))
+    return folder / "t"
+
+
+def entry(number: int, kind: int, after: list[int], **more: object) -> Entry:
+    return {"Id": number, "Name": f"n{number}", "NodeType": kind, "data_deps": after, "is_cpu_op": False, **more}
+
+
+def test_json_is_read_as_the_other_form(tmp_path: Path) -> None:
+    ranks = []
+    for rank in range(4):
+        nodes = [
+            entry(1, files.METADATA, []),
+            entry(2, COMPUTE, [1], runtime=10),
+            entry(3, COLLECTIVE, [2], comm_type=files.ALL_REDUCE, comm_size=40_000),
+            entry(4, COMPUTE, [3, 2], runtime=5, ctrlDeps=[3]),
+        ]
+        if rank == 0:
+            nodes.append(entry(5, SEND, [4], comm_dst=1, comm_tag=7, comm_size=3_000))
+        if rank == 1:
+            nodes.append(entry(5, RECEIVE, [4], comm_src=0, comm_tag=7, comm_size=3_000))
+        if rank < 2:
+            nodes.append(entry(6, COLLECTIVE, [5], comm_type=files.ALL_GATHER, comm_size=1_000, pg_name="tp"))
+        ranks.append(nodes)
+    graph, other = read_chakra(in_json(tmp_path, *ranks)), read_chakra(DATA / "chakra")
+    assert run(graph, RATE_BPS).seconds == run(other, RATE_BPS).seconds
+    assert list(graph.sent_bytes()) == list(other.sent_bytes())
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([entry(-1, COMPUTE, [])], "t.0.json: entry 0 of workload_graph: Id must be a whole number of 0 or more"),
+        ([entry(1, COMPUTE, []), 7], "t.0.json: entry 1 of workload_graph: must be a JSON object"),
+        ([entry(1, COMPUTE, [], runtime=0.5)], "t.0.json: entry 0 of workload_graph: runtime must be a whole number"),
+        ([{"Id": 1}], "t.0.json: entry 0 of workload_graph: NodeType must be a whole number"),
+        ([entry(1, COMPUTE, [], data_deps=7)], "t.0.json: entry 0 of workload_graph: data_deps and involved_dim must"),
+        ([entry(1, COMPUTE, [True])], "t.0.json: entry 0 of workload_graph: data_deps must be a whole number"),
+        ([entry(1, SEND, [], comm_dst=[1])], "t.0.json: entry 0 of workload_graph: comm_dst must be a whole number"),
+        ([entry(1, COMPUTE, [9])], "t.0.json: entry 0 of workload_graph: node 1 waits for node 9, which the file"),
+        ([entry(1, COLLECTIVE, [], comm_type=0)], "t.0.json: entry 0 of workload_graph: node 1 needs an attribute"),
+        (
+            [entry(1, COLLECTIVE, [], comm_type=0, comm_size=8, involved_dim=[True, False])],
+            "t.0.json: entry 0 of workload_graph: node 1 leaves out dimensions",
+        ),
+    ],
+)
+def test_bad_json_is_one_sentence_with_its_entry(tmp_path: Path, entries: list[Any], expected: str) -> None:
+    with pytest.raises(ValueError, match="entry") as refusal:
+        read_chakra(in_json(tmp_path, entries))
+    text = str(refusal.value).replace(f"{tmp_path}/", "")
+    assert text.startswith(expected)
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{\n", "t.0.json:2: is not JSON"),
+        ("[]", "t.0.json:1: must be a JSON object with a list workload_graph"),
+        ("[" * 100_000, "t.0.json:1: is not JSON"),
+        ("9" * 5_000, "t.0.json:1: is not JSON"),
+    ],
+)
+def test_what_is_no_json_trace_is_one_sentence(tmp_path: Path, text: str, expected: str) -> None:
+    (tmp_path / "t.0.json").write_text(text)
+    with pytest.raises(ValueError, match="JSON") as refusal:
+        read_chakra(tmp_path / "t")
+    assert str(refusal.value).replace(f"{tmp_path}/", "").startswith(expected)
+
+
+def test_a_prefix_with_traces_of_both_forms_is_refused(tmp_path: Path) -> None:
+    files.write(in_json(tmp_path, [entry(1, COMPUTE, [])]), [[Node(1, COMPUTE)]])
+    with pytest.raises(ValueError, match=r"t\.0\.et: t\.0\.json is there too; remove one of the two"):
+        read_chakra(tmp_path / "t")
 
 
 def test_a_missing_prefix_says_what_to_give(tmp_path: Path) -> None:
