@@ -10,8 +10,9 @@ an uplink. No two flows share any link if
 - it is a step of halving-doubling, and the hosts per leaf are a power of two: then Lemma 5.1 holds again. The paper
   leaves this condition out. Without it a leaf exchanges with two others in one step; `by_rank` is a mapping that serves
   any number of hosts per leaf; or
-- every host sends to the host at a fixed distance (pairwise all-to-all, pipelines), and all f_m are equal. The paper
-  proves this for f_m(i) = i. With different mappings a leaf can receive two flows from one spine.
+- every host sends to the host at a fixed distance, all f_m are equal, and the ranks fill whole leaves or none wraps
+  around (pairwise all-to-all, pipelines). The paper proves this for f_m(i) = i and a job that has the whole cluster.
+  With different mappings, or in an all-to-all whose last leaf is not full, a leaf can receive two flows from one spine.
 
 A spine with parallel links acts as several spines: packets that enter by the k-th link of one leaf leave by the k-th
 link of another.
@@ -94,7 +95,8 @@ def by_rank(topology: Topology) -> SourceRouting:
     uses spine port r mod p of its leaf, from 0. Ranks are hosts in order. Why no link has two flows of a step: ranks a
     and b that use one spine are equal mod p. Their partners at distance d, a xor d and b xor d, are equal mod p too,
     because p and d are powers of two. The hosts of a leaf all differ mod p, so the partners are on two leaves, and so
-    are a and b.
+    are a and b. The same holds for partners a + t and b + t, and mod the number of ranks where p divides it. So rings
+    and pipelines are free of collisions as well, and the pairwise all-to-all where p divides the number of ranks.
 
     Raises ValueError for a leaf with fewer than p uplinks.
     """

@@ -108,27 +108,72 @@ def test_by_rank_needs_a_power_of_two_of_uplinks() -> None:
         by_rank(leaf_spine(3, 3, 3, RATE))
 
 
-@pytest.mark.parametrize(("ranks", "exists"), [(8, True), (16, False)])
-def test_whether_three_uplinks_serve_halving_doubling_on_leaves_of_three_hosts(ranks: int, exists: bool) -> None:
-    """Every mapping is tried: leaf by leaf, and no further than the first collision."""
-    leaves = -(-ranks // 3)
-    topology = leaf_spine(leaves, 3, 3, RATE)
-    steps = patterns.halving_doubling(ranks)
+def mapping_found(hosts: int, ranks: int, uplinks: int) -> list[int] | None:
+    """By rank: an uplink, so that no link has two flows of a step of halving-doubling; None if no mapping has this.
 
-    def found(chosen: dict[str, dict[int, int]]) -> bool:
-        known = 3 * len(chosen)
-        routing = SourceRouting(chosen)
-        mapped = [[(src, dst) for src, dst in step if src < known] for step in steps]
-        if any(most_loaded(topology, routing, step) > 1 for step in mapped):
-            return False
-        if len(chosen) == leaves:
+    All mappings are tried, rank by rank: the next is always one that has the fewest uplinks left.
+    """
+    apart: list[set[int]] = [set() for _ in range(ranks)]
+    for distance in [0, *(1 << bit for bit in range(ranks.bit_length() - 1))]:
+        for one, other in permutations(range(ranks), 2):
+            leaves = [(rank ^ distance) // hosts for rank in (one, other)]
+            stays = distance > 0 and leaves[0] in (one // hosts, other // hosts)
+            if leaves[0] == leaves[1] and not stays:
+                apart[one].add(other)
+    chosen: dict[int, int] = {}
+
+    def complete() -> bool:
+        taken = {rank: {chosen[near] for near in apart[rank] & chosen.keys()} for rank in {*range(ranks)} - {*chosen}}
+        if not taken:
             return True
-        leaf = f"leaf{len(chosen) + 1}"
-        return any(
-            found({**chosen, leaf: dict(zip((1, 2, 3), ports, strict=True))}) for ports in permutations((4, 5, 6))
-        )
+        rank = max(taken, key=lambda rank: (len(taken[rank]), len(apart[rank])))
+        fresh = max(chosen.values(), default=-1) + 1  # uplinks that no rank has yet are alike: one of them is tried
+        for uplink in range(min(fresh + 1, uplinks)):
+            if uplink not in taken[rank]:
+                chosen[rank] = uplink
+                if complete():
+                    return True
+                del chosen[rank]
+        return False
 
-    assert found({}) is exists
+    return [chosen[rank] for rank in range(ranks)] if complete() else None
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ranks", "least"),
+    [(3, 8, 3), (3, 16, 4), (3, 32, 4), (5, 16, 5), (5, 32, 6), (6, 16, 6), (6, 32, 7), (7, 16, 7), (7, 32, 8)],
+)
+def test_the_fewest_uplinks_for_halving_doubling_are_those_of_the_page(hosts: int, ranks: int, least: int) -> None:
+    assert least == hosts or mapping_found(hosts, ranks, least - 1) is None
+    found = mapping_found(hosts, ranks, least)
+    assert found is not None
+    topology = leaf_spine(-(-ranks // hosts), least, hosts, RATE)
+    spines, of_rank = uplink_ports(topology), iter(found)
+    uplinks = {
+        leaf: {port: spines[leaf][uplink] for port, uplink in zip(ports, of_rank, strict=False)}
+        for leaf, ports in host_ports(topology).items()
+    }
+    assert all(most_loaded(topology, SourceRouting(uplinks), step) == 1 for step in patterns.halving_doubling(ranks))
+
+
+@pytest.mark.parametrize("hosts", [3, 5, 6])
+def test_by_rank_serves_rings_and_an_all_to_all_among_a_multiple_of_its_uplinks(hosts: int) -> None:
+    spines = 1 << (hosts - 1).bit_length()
+    topology = leaf_spine(8, spines, hosts, RATE)
+    routing = by_rank(topology)
+    for ranks in range(2, 8 * hosts + 1):
+        steps = [*patterns.ring(ranks), *patterns.pipeline(ranks)]
+        if ranks % spines == 0:
+            steps += patterns.pairwise_alltoall(ranks)
+        assert all(most_loaded(topology, routing, step) == 1 for step in steps)
+
+
+def test_the_paper_leaves_out_that_an_all_to_all_fills_whole_leaves() -> None:
+    """Eight ranks on three leaves of three hosts: four ranks on, h2 -> h6 and h8 -> h4 share spine2 -> leaf2."""
+    topology = leaf_spine(3, 3, 3, RATE)
+    routing = in_order(topology)
+    assert {path(topology, routing, *pair)[2] for pair in (("h2", "h6"), ("h8", "h4"))} == {PortRef("spine2", 2)}
+    assert most_loaded(topology, routing, patterns.pairwise_alltoall(8)[3]) == 2
 
 
 @settings(derandomize=True, max_examples=40, deadline=None)
