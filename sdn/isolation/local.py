@@ -10,7 +10,7 @@ from sdn.isolation.idle_gpus import Gpu, IdleGpus
 
 def within_server(idle: IdleGpus, wanted: int, job: str) -> Allocation | None:
     """Stage 0: GPUs of the server with the fewest idle GPUs that suffice."""
-    chosen = _tightest(idle.per_server.ravel(), wanted)
+    chosen = tightest(idle.per_server.ravel(), wanted)
     if chosen is None:
         return None
     leaf, server = divmod(chosen, idle.per_server.shape[1])
@@ -22,13 +22,13 @@ def within_leaf(idle: IdleGpus, wanted: int, job: str) -> Allocation | None:
     """Stage 1: servers under the leaf with the fewest idle servers that suffice. `wanted` GPUs are whole servers."""
     per_server = idle.at.shape[2]
     needed = wanted // per_server
-    leaf = _tightest(idle.whole, needed)
+    leaf = tightest(idle.whole, needed)
     if leaf is None:
         return None
     return Allocation(job, 1, on_servers(leaf, idle.servers(leaf)[:needed], per_server))
 
 
-def _tightest(counts: NDArray[np.int32], needed: int) -> int | None:
+def tightest(counts: NDArray[np.int32], needed: int) -> int | None:
     """The first place of the smallest count that is at least `needed`, which is one or more."""
     fitting = np.where(counts >= needed, counts, np.iinfo(np.int32).max)
     least = int(fitting.argmin())

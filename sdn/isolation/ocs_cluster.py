@@ -107,6 +107,11 @@ class OcsCluster:
         return replace(self, idle=plain.idle, circuits=frozenset(), busy=frozenset())
 
     @property
+    def pods(self) -> int:
+        """One: it is a leaf-spine."""
+        return 1
+
+    @property
     def gpus(self) -> int:
         """The number of GPUs of the cluster, idle or not."""
         return self.leaves * self.servers_per_leaf * self.gpus_per_server

@@ -4,14 +4,19 @@
 Section 6 and appendix A.2 of the paper that `source_routing` names. A virtual Clos has l virtual leaves and s virtual
 spines, each on a leaf or spine of its own, with a link between each virtual leaf and spine. A virtual leaf has s GPUs,
 on whole servers. With source routing inside it, a job's collectives share no link with other jobs.
+
+In a cluster of several pods a job gets a virtual Clos within one pod, where aggs are the spines, or else one over
+several pods (`sdn.isolation.pods_vclos`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sdn.isolation import pods_vclos
 from sdn.isolation.cluster import Allocation, Cluster, on_servers, rounded
 from sdn.isolation.idle_gpus import Gpu
 from sdn.isolation.integer_program import IntegerProgram, first_found
@@ -20,6 +25,9 @@ from sdn.isolation.local import within_leaf, within_server
 
 def place(cluster: Cluster, job: str, gpus: int) -> Allocation | None:
     """Algorithm 1: stage 0 within a server, stage 1 under a leaf, stage 2 a virtual Clos; None when the job must wait.
+
+    With several pods, stage 2 is within one of them, of those with room the one with the fewest idle servers first, and
+    stage 3 over several.
 
     A job larger than a server gets whole servers, and of these the least number for which an empty cluster has a place
     (section 6.1): some numbers, such as primes, have no l and s. The first `gpus` of the allocation's GPUs are for the
@@ -30,9 +38,10 @@ def place(cluster: Cluster, job: str, gpus: int) -> Allocation | None:
     given = rounded(cluster.gpus, gpus, per_server, job)
     if given <= per_server:
         return within_server(cluster.idle, given, job)
-    shape = (cluster.leaves, cluster.spines, cluster.servers_per_leaf, per_server)
-    given = least_size(range(given, cluster.gpus + 1, per_server), lambda size: _fits(*shape, size), job, gpus)
-    return within_leaf(cluster.idle, given, job) or _across_leaves(cluster, given, job)
+    shape = (cluster.leaves_per_pod, cluster.spines, cluster.servers_per_leaf, per_server)
+    above = (cluster.pods, cluster.free_above.shape[2])
+    given = least_size(range(given, cluster.gpus + 1, per_server), lambda size: _fits(*shape, *above, size), job, gpus)
+    return within_leaf(cluster.idle, given, job) or first_found(_attempts(cluster, given, job))
 
 
 def sizes(gpus: int, leaves: int, spines: int, per_server: int, *, stacked: bool = False) -> Iterator[tuple[int, int]]:
@@ -83,6 +92,29 @@ def spines_for(cluster: Cluster, job: str, gpus: Sequence[Gpu]) -> Allocation:
     return Allocation(job, 2, tuple(gpus), {(leaf, spine): 1 for leaf in leaves for spine in sorted(chosen)})
 
 
+def _attempts(cluster: Cluster, gpus: int, job: str) -> Iterator[Callable[[], Allocation | None]]:
+    """Stage 2 in each pod, then stage 3."""
+    needed = gpus // cluster.gpus_per_server
+    idle = cluster.idle.whole.reshape(cluster.pods, -1).sum(axis=1)
+    for pod in np.argsort(idle, kind="stable").tolist():
+        if idle[pod] >= needed:
+            yield partial(_within_pod, cluster, pod, gpus, job)
+    if cluster.pods > 1 and idle.sum() >= needed:
+        yield partial(pods_vclos.over_pods, cluster, gpus, job)
+
+
+def _within_pod(cluster: Cluster, pod: int, gpus: int, job: str) -> Allocation | None:
+    found = _across_leaves(cluster if cluster.pods == 1 else cluster.pod(pod), gpus, job)
+    if found is None or not pod:
+        return found
+    first = pod * cluster.leaves_per_pod
+    return replace(
+        found,
+        gpus=tuple(gpu._replace(leaf=first + gpu.leaf) for gpu in found.gpus),
+        links={(first + leaf, spine): count for (leaf, spine), count in found.links.items()},
+    )
+
+
 def _across_leaves(cluster: Cluster, gpus: int, job: str) -> Allocation | None:
     """Stage 2, algorithm 3."""
     per_server = cluster.gpus_per_server
@@ -99,10 +131,17 @@ def _across_leaves(cluster: Cluster, gpus: int, job: str) -> Allocation | None:
 
 
 @lru_cache(maxsize=1 << 12)
-def _fits(leaves: int, spines: int, servers_per_leaf: int, per_server: int, gpus: int) -> bool:
-    """Whether stage 1 or 2 has a place for whole servers of so many GPUs while a cluster of this shape is empty."""
+def _fits(leaves: int, spines: int, servers_per_leaf: int, per_server: int, pods: int, cores: int, gpus: int) -> bool:
+    """Whether stages 1 to 3 have a place for whole servers of so many GPUs while a cluster of this shape is empty.
+
+    `leaves` are those of a pod.
+    """
     room = servers_per_leaf * per_server
-    return gpus <= room or any(size <= room for _, size in sizes(gpus, leaves, spines, per_server))
+    return (
+        gpus <= room
+        or any(size <= room for _, size in sizes(gpus, leaves, spines, per_server))
+        or any(pods_vclos.sizes(gpus, pods, min(leaves, cores), min(spines, room), per_server))
+    )
 
 
 _Switches = NDArray[np.intp]

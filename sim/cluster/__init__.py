@@ -7,9 +7,10 @@
 
 from sim.cluster.fidelities import FIDELITIES, FidelityName
 from sim.cluster.jobs import PATTERNS, Job, Pattern, steps_of
-from sim.cluster.networks import NETWORKS, FlowPaths, NetworkName, Shape
+from sim.cluster.networks import NETWORKS, FlowPaths, NetworkName
 from sim.cluster.placements import CAUSES, PLACEMENTS, AnyAllocation, Cause, PlacementName
 from sim.cluster.queues import QUEUES, QueueName
+from sim.cluster.shape import Shape
 from sim.cluster.simulation import Outcome, Result, Scenario, State, simulate
 from sim.cluster.trace import TraceShape, generate
 from sim.cluster.trace_files import TRACE_FORMATS, TraceError, TraceFormat, read_trace

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from sdn import _planners
 from sim.cluster.jobs import Job
-from sim.cluster.networks import Shape, Traffic
+from sim.cluster.networks import Traffic
+from sim.cluster.shape import Shape
 
 _ROUNDS = 4
 """Most iterations of the fixed point of `Average`; on random traces the fifth changes no speed by more than 0.1 %."""
@@ -248,14 +249,22 @@ class Replanned(PerStep):
     """Paths of a step are planned when it begins, and running flows move to make room.
 
     The fabric is rearrangeably non-blocking, so every flow has links of its own and all speeds are 1. The number of
-    GPUs on a leaf must not exceed that of spines.
+    GPUs on a leaf must not exceed that of spines, nor that of leaves of a pod the cores of an agg.
+
+    Leaves are coloured into spines. Between pods, aggs are then coloured into the cores of their group; a flow that
+    moves to another agg is a new one there.
     """
 
     def __init__(self, shape: Shape, rounds: int = 1) -> None:
         super().__init__(shape, rounds)
-        self._colouring = _planners.Colouring(shape.leaves, shape.spines)
-        self._edges: dict[int, list[int]] = {}
-        """By slot: the flows of its step."""
+        self._low = _planners.Colouring(shape.leaves, shape.spines)
+        self._high = _planners.Colouring(shape.pods * shape.spines, max(1, shape.cores))
+        self._flows: dict[int, list[int]] = {}
+        """By slot: the flows of its step, by their numbers in `_low`."""
+        self._above: dict[int, int] = {}
+        """By flow between pods: its number in `_high`."""
+        self._below: dict[int, int] = {}
+        """The same the other way."""
 
     def _next(self, slot: int) -> float | None:
         self._depart(slot)
@@ -263,11 +272,12 @@ class Replanned(PerStep):
         flows = self._running[slot].traffic.flows
         if work is not None and flows is not None and (step := self._step[slot]) >= 0:
             own = flows.step == np.unique(flows.step)[step]
-            pairs = zip(flows.leaf[own].tolist(), flows.far_leaf[own].tolist(), strict=True)
-            found = [self._colouring.arrive(leaf, far) for leaf, far in pairs]
-            self._edges[slot] = [edge for edge, *_ in found]
-            self.paths_set += len(found)
-            self.paths_moved += sum(len(moved) for *_, moved in found)
+            self._flows[slot] = []
+            for leaf, far in zip(flows.leaf[own].tolist(), flows.far_leaf[own].tolist(), strict=True):
+                flow, _, _, moved = self._low.arrive(leaf, far)
+                self._flows[slot].append(flow)
+                self.paths_set += 1
+                self.paths_moved += len(self._lift([edge for edge, *_ in moved], flow))
         return work
 
     def _leave(self, slot: int, left_s: float) -> float:
@@ -276,8 +286,34 @@ class Replanned(PerStep):
 
     def _depart(self, slot: int) -> None:
         """The flows of a job's step end."""
-        for edge in self._edges.pop(slot, ()):
-            self.paths_moved += len(self._colouring.depart(edge))
+        for flow in self._flows.pop(slot, ()):
+            moved = {self._below[edge] for edge in self._drop(flow)}
+            self.paths_moved += len(moved | self._lift([edge for edge, *_ in self._low.depart(flow)]))
+
+    def _lift(self, moved: list[int], fresh: int | None = None) -> set[int]:
+        """Give flows that have moved to other aggs, and a fresh one, their cores. Returns the flows that have moved."""
+        if not self._shape.cores:
+            return {*moved}
+        others: set[int] = set()
+        between = [flow for flow in moved if flow in self._above]
+        for flow in between:
+            others |= {self._below[edge] for edge in self._drop(flow)}
+        for flow in between if fresh is None else [*between, fresh]:
+            pods = self._shape.pods_of(np.array(self._low.tors(flow))).tolist()
+            if pods[0] == pods[1]:
+                continue
+            near, far = (pod * self._shape.spines + self._low.colours(flow)[0] for pod in pods)
+            edge, _, _, displaced = self._high.arrive(near, far)
+            self._above[flow], self._below[edge] = edge, flow
+            others |= {self._below[other] for other, *_ in displaced}
+        return (others | {*moved}) - {fresh}
+
+    def _drop(self, flow: int) -> list[int]:
+        """A flow has no core any more. Returns others that get another core, by their numbers in `_high`."""
+        if (edge := self._above.pop(flow, None)) is None:
+            return []
+        del self._below[edge]
+        return [other for other, *_ in self._high.depart(edge)]
 
     def _speeds(self, running: list[RunningJob]) -> NDArray[np.float64]:
         return np.ones(len(running))

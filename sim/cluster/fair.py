@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from sdn.planners.rates import max_min_rates
 from sim.cluster.contention import PerStep, RunningJob
-from sim.cluster.networks import FlowPaths, Shape
+from sim.cluster.networks import FlowPaths
+from sim.cluster.shape import Shape
 
 _SAME = 1e-9
 """Flows end together whose ends are as close as this, relative to what the step has to send or to the time left."""
@@ -19,7 +20,7 @@ class _Sending:
     """The flows of a job's step that have not ended."""
 
     links: NDArray[np.int32]
-    """By flow: its link up and its link down."""
+    """By flow: its links, as in `FlowPaths`."""
     nic: NDArray[np.intp]
     """By flow: the number of its NIC, of which ParaLet's lanes share one."""
     whole_s: float
@@ -40,8 +41,9 @@ class Fair(PerStep):
     """Flows have max-min fair rates, and a step ends with its last flow.
 
     A job computes, then runs each step once, `rounds` times. All flows of a step send equally much, and all NICs and
-    links are equally fast. Each of ParaLet's m lanes carries 1 / m of its flow. A flow that has ended leaves its links
-    to others, which `PerStep` does not model: there all flows of a step are as slow as the slowest.
+    links are equally fast. Each of ParaLet's m lanes carries 1 / m of its flow, or of the part of it that a plane
+    carries. A flow that has ended leaves its links to others, which `PerStep` does not model: there all flows of a step
+    are as slow as the slowest.
 
     The phases of a step are stages, each of which ends when a flow of the job ends.
     """
@@ -82,15 +84,15 @@ class Fair(PerStep):
             return work
         paths = self._paths(slot)
         own = paths.links[paths.step == step]
-        flows, lanes, _ = own.shape
+        lanes, (flows, ways, hops) = self._lanes(slot), own.shape
         self._sending[slot] = _Sending(
-            own.reshape(-1, 2),
-            np.repeat(np.arange(flows), lanes),
+            own.reshape(-1, hops),
+            np.repeat(np.arange(flows * self._shape.planes), lanes),
             work / lanes,
-            np.full(flows * lanes, work / lanes),
-            np.zeros(flows * lanes),
+            np.full(flows * ways, work / lanes),
+            np.zeros(flows * ways),
             work,
-            np.zeros(flows * lanes, dtype=np.bool_),
+            np.zeros(flows * ways, dtype=np.bool_),
         )
         return work
 
@@ -100,7 +102,8 @@ class Fair(PerStep):
         return paths
 
     def _lanes(self, slot: int) -> int:
-        return int(self._paths(slot).links.shape[1])
+        """Of a flow, in each plane."""
+        return int(self._paths(slot).links.shape[1]) // self._shape.planes
 
     def _speeds(self, running: list[RunningJob]) -> NDArray[np.float64]:
         sending = list(self._sending.values())

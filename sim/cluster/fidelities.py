@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from sim.cluster.contention import Average, Contention, PerStep, Replanned
 from sim.cluster.fair import Fair
-from sim.cluster.networks import Shape
+from sim.cluster.shape import Shape
 
 FidelityName = Literal["average", "steps", "fair"]
 

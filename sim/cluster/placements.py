@@ -10,7 +10,7 @@ import numpy as np
 from sdn.isolation import ocs_vclos, packing, vclos
 from sdn.isolation.cluster import Allocation, Cluster
 from sdn.isolation.ocs_cluster import OcsAllocation, OcsCluster
-from sim.cluster.networks import Shape
+from sim.cluster.shape import Shape
 
 PlacementName = Literal["packed", "relaxed", "scattered", "vclos", "ocs_vclos"]
 
@@ -31,7 +31,9 @@ Place = Callable[[Any, str, int], AnyAllocation | None]
 def empty_cluster(shape: Shape, placement: PlacementName, optical_switches: int) -> AnyCluster:
     """A cluster without jobs, for a rule. `optical_switches` is for `ocs_vclos`."""
     size = (shape.leaves, shape.spines, shape.servers_per_leaf, shape.gpus_per_server)
-    return OcsCluster.empty(*size, optical_switches) if placement == "ocs_vclos" else Cluster.empty(*size)
+    if placement == "ocs_vclos":
+        return OcsCluster.empty(*size, optical_switches)
+    return Cluster.empty(*size, pods=shape.pods, cores=shape.cores)
 
 
 def rule(placement: PlacementName, rng: np.random.Generator) -> Place:

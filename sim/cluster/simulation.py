@@ -12,10 +12,11 @@ import numpy as np
 from sdn.isolation.integer_program import Undecided
 from sim.cluster.fidelities import FidelityName, contention
 from sim.cluster.jobs import Job, steps_of
-from sim.cluster.networks import FlowPaths, NetworkName, Shape, traffic_of
+from sim.cluster.networks import FlowPaths, NetworkName, traffic_of
 from sim.cluster.placements import AnyAllocation, Cause, PlacementName, cause, empty_cluster, rule
 from sim.cluster.preemption import make_room
 from sim.cluster.queues import Queue, QueueName
+from sim.cluster.shape import Shape
 
 State = Literal["ended", "running", "preempted", "waiting", "refused"]
 """What has become of a job. One that is `preempted` has run before, and waits to go on."""
@@ -53,11 +54,10 @@ class Scenario:
             raise ValueError(
                 f"network reserved needs a placement that reserves links, vclos or ocs_vclos, not {self.placement}"
             )
-        per_leaf = self.shape.servers_per_leaf * self.shape.gpus_per_server
-        if self.network == "replanned" and per_leaf > self.shape.spines:
-            raise ValueError(
-                f"network replanned gives every flow links of its own: {per_leaf} GPUs of a leaf need as many spines"
-            )
+        if self.network == "replanned" and (lacking := self.shape.lacks_links_for_all()) is not None:
+            raise ValueError(f"network replanned gives every flow links of its own: {lacking}")
+        if self.placement == "ocs_vclos" and self.shape.pods > 1:
+            raise ValueError("ocs_vclos joins leaves and spines by circuits, which pods do not have; take vclos")
         if self.placement == "ocs_vclos" and self.network not in ("reserved", "ideal"):
             raise ValueError(
                 f"ocs_vclos joins leaves by circuits of each job, so its network is reserved, not {self.network}"

@@ -110,6 +110,8 @@ def plan_replay(spec: ClusterSpec) -> tuple[ReplayPlan, dict[str, Result]]:
     except OSError as error:
         raise InputError(sentence_of(error)) from error
     shape = spec.cluster.shape
+    if shape.pods > 1 or shape.planes > 1:
+        raise InputError("a replay has a leaf-spine of one plane: leave out clos, fat_tree and planes")
     empty = ReplayPlan(
         leaves=shape.leaves,
         spines=shape.spines,

@@ -25,20 +25,86 @@ from testbed.spec.section import NAME, Section
 from testbed.spec.written import SEEDS_MAX
 
 
-class ClusterSection(Section):
-    """A leaf-spine of servers. Every GPU has a NIC, and each leaf has one uplink to each spine, as fast as a NIC."""
+class PodsSection(Section):
+    """Pods of leaves and aggs, and cores that join them, wired as `netmodel.clos`."""
 
+    pods: int = Field(ge=2, le=4096)
     leaves: int = Field(ge=1, le=4096)
-    spines: int = Field(ge=1, le=4096)
-    servers_per_leaf: int = Field(ge=1, le=4096)
+    """Of each pod."""
+    aggs: int = Field(ge=1, le=4096)
+    """Of each pod."""
+    cores_per_agg: int = Field(ge=1, le=4096)
+
+
+class FatTreeSection(Section):
+    """A fat-tree of switches with `k` ports, as `netmodel.fat_tree`."""
+
+    k: int = Field(ge=2, le=64, multiple_of=2)
+
+
+_LEAF_SPINE = ("leaves", "spines", "servers_per_leaf")
+
+_LINKS_MAX = 100_000_000
+
+
+class ClusterSection(Section):
+    """Servers under leaves. Every GPU has a NIC in each plane, and all links are as fast as one.
+
+    Either a leaf-spine, where each leaf has one uplink to each spine, or one of `clos` and `fat_tree`.
+    """
+
+    leaves: int | None = Field(default=None, ge=1, le=4096)
+    spines: int | None = Field(default=None, ge=1, le=4096)
+    clos: PodsSection | None = None
+    fat_tree: FatTreeSection | None = None
+    servers_per_leaf: int | None = Field(default=None, ge=1, le=4096)
+    """A fat-tree has as many as its leaves have ports for."""
     gpus_per_server: int = Field(ge=1, le=64)
+    planes: int = Field(default=1, ge=1, le=64)
     optical_switches: int = Field(default=8, ge=1, le=4096)
     """The number of optical switches, for placement `ocs_vclos`."""
+
+    @model_validator(mode="after")
+    def _one_fabric(self) -> "ClusterSection":
+        given = self.model_fields_set
+        if self.clos is not None and self.fat_tree is not None:
+            raise Conflict("give either clos or fat_tree", "fat_tree")
+        name, needed = "a leaf-spine", [*_LEAF_SPINE]
+        if self.clos is not None:
+            name, needed = "clos", ["servers_per_leaf"]
+        elif self.fat_tree is not None:
+            name, needed = "fat_tree", []
+        found = [
+            Conflict(f"{name} determines them; leave it out", key)
+            for key in _LEAF_SPINE
+            if key in given and key not in needed
+        ]
+        found += [Conflict(f"{name} needs the key {key}") for key in needed if getattr(self, key) is None]
+        if self.fat_tree is not None and self.fat_tree.k // 2 % self.gpus_per_server:
+            what = (
+                f"a leaf has {self.fat_tree.k // 2} ports for GPUs, which servers of {self.gpus_per_server} cannot fill"
+            )
+            found.append(Conflict(what, "gpus_per_server"))
+        raise_all(found)
+        if (links := self.shape.links) > _LINKS_MAX:
+            raise Conflict(f"it has {links:,} links, and the simulation takes {_LINKS_MAX:,} at most")
+        return self
 
     @property
     def shape(self) -> Shape:
         """The cluster as the simulation takes it."""
-        return Shape(self.leaves, self.spines, self.servers_per_leaf, self.gpus_per_server)
+        if (tree := self.fat_tree) is not None:
+            half = tree.k // 2
+            servers = half // self.gpus_per_server
+            return Shape(tree.k * half, half, servers, self.gpus_per_server, tree.k, half, self.planes)
+        assert self.servers_per_leaf is not None  # by `_one_fabric`
+        servers = self.servers_per_leaf
+        if (clos := self.clos) is not None:
+            leaves, cores = clos.pods * clos.leaves, clos.cores_per_agg
+            return Shape(leaves, clos.aggs, servers, self.gpus_per_server, clos.pods, cores, self.planes)
+        assert self.leaves is not None
+        assert self.spines is not None
+        return Shape(self.leaves, self.spines, servers, self.gpus_per_server, planes=self.planes)
 
 
 class TraceSection(Section):
@@ -141,16 +207,14 @@ class ClusterSpec(Section):
         found = []
         if (self.trace is None) == (self.trace_file is None):
             found.append(Conflict("give either trace, to generate one, or trace_file, to read one"))
-        per_leaf = self.cluster.servers_per_leaf * self.cluster.gpus_per_server
+        lacking = self.cluster.shape.lacks_links_for_all()
         for index, strategy in enumerate(self.strategies):
             try:
                 self.scenario(strategy, 1)
             except ValueError as error:
                 found.append(Conflict(str(error), "strategies", index, "network"))
-            if strategy.network == "source_routing" and self.cluster.spines < per_leaf:
-                what = (
-                    f"source routing gives every GPU of a leaf a spine of its own: {per_leaf} GPUs need as many spines"
-                )
+            if strategy.network == "source_routing" and lacking is not None:
+                what = f"source routing gives every GPU of a leaf a spine of its own: {lacking}"
                 found.append(Conflict(what, "strategies", index, "network"))
         raise_all(found)
         return self

@@ -7,7 +7,8 @@ import pytest
 from sim.cluster.contention import Average, PerStep
 from sim.cluster.fidelities import FIDELITIES, FidelityName, contention
 from sim.cluster.jobs import Job
-from sim.cluster.networks import FlowPaths, Shape, Traffic
+from sim.cluster.networks import FlowPaths, Traffic
+from sim.cluster.shape import Shape
 
 SHAPE = Shape(4, 4, 2, 2)
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fidelity `fair` against the fluid model, and the other fidelities against `fair`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,12 +16,13 @@ from sim.messages import NO_CHANNEL
 from sim.paths import Paths
 
 SHAPE = Shape(leaves=4, spines=4, servers_per_leaf=2, gpus_per_server=2)
+PODS = replace(SHAPE, spines=2, pods=2, cores=2)
 RANKS = 8
 
 
-def ends_by_fair(jobs: list[Job], traffics: list[Traffic]) -> list[float]:
+def ends_by_fair(shape: Shape, jobs: list[Job], traffics: list[Traffic]) -> list[float]:
     """When jobs end that all start at 0."""
-    network = Fair(SHAPE)
+    network = Fair(shape)
     left = {slot: network.start(slot, *both) for slot, both in enumerate(zip(jobs, traffics, strict=True))}
     ends, now_s = [0.0] * len(jobs), 0.0
     while left:
@@ -38,22 +41,23 @@ def ends_by_fair(jobs: list[Job], traffics: list[Traffic]) -> list[float]:
     return ends
 
 
-def ends_by_fluid(jobs: list[Job], traffics: list[Traffic]) -> list[float]:
+def ends_by_fluid(shape: Shape, jobs: list[Job], traffics: list[Traffic]) -> list[float]:
     """The same by the fluid model: a channel for each lane of each flow, and steps that wait for each other."""
     rows: list[list[int]] = []
     bits: list[float] = []
     waves: list[list[list[int]]] = []  # by job and step: its channels
-    nic = SHAPE.links
+    nic = shape.links
     for job, traffic in zip(jobs, traffics, strict=True):
         paths = traffic.paths
         assert paths is not None
         steps: list[list[int]] = [[] for _ in traffic.starts]
-        for step, lanes in zip(paths.step.tolist(), paths.links.tolist(), strict=True):
-            for links in lanes:
+        for step, ways in zip(paths.step.tolist(), paths.links.tolist(), strict=True):
+            lanes = len(ways) // shape.planes
+            for number, links in enumerate(ways):
                 steps[step].append(len(rows))
-                rows.append([*links, nic])
-                bits.append(job.run_s * job.communication * float(traffic.shares[step]) / len(lanes))
-            nic += 1
+                rows.append([*links, nic + number // lanes])
+                bits.append(job.run_s * job.communication * float(traffic.shares[step]) / lanes)
+            nic += shape.planes
         waves.append(steps)
     simulation = Simulation(np.ones(nic))
     simulation.add_channels(Paths.of(np.array(rows)[:, np.newaxis]))
@@ -75,22 +79,25 @@ def ends_by_fluid(jobs: list[Job], traffics: list[Traffic]) -> list[float]:
 
 @pytest.mark.parametrize(("network", "lanes"), [("ecmp", 1), ("source_routing", 1), ("paralet", 3)])
 @pytest.mark.parametrize("pattern", ["ring", "halving_doubling", "pairwise_alltoall"])
-def test_two_jobs_end_when_the_fluid_model_says(network: NetworkName, lanes: int, pattern: Pattern) -> None:
-    steps = steps_of(pattern, RANKS, SHAPE.gpus_per_server)
+@pytest.mark.parametrize("shape", [SHAPE, PODS, replace(PODS, planes=2)], ids=["leaves", "pods", "planes"])
+def test_two_jobs_end_when_the_fluid_model_says(
+    network: NetworkName, lanes: int, pattern: Pattern, shape: Shape
+) -> None:
+    steps = steps_of(pattern, RANKS, shape.gpus_per_server)
     gpus = sorted(Cluster.empty(4, 4, 2, 2).idle)
     stretched = 0
-    for seed in range(10):
+    for seed in range(10 if shape is SHAPE else 4):
         rng = np.random.default_rng(seed)
         order = rng.permutation(len(gpus))
         parts = (order[:RANKS], order[RANKS:])
         jobs = [Job(f"job{n}", 0.0, RANKS, run_s, 0.8, pattern) for n, run_s in enumerate(rng.uniform(5, 10, 2))]
         traffics = [
             traffic_of(
-                SHAPE,
+                shape,
                 network,
                 Allocation(job.name, 2, tuple(gpus[n] for n in sorted(part))),
                 steps,
-                np.zeros(SHAPE.links),
+                np.zeros(shape.links),
                 rng,
                 lanes,
                 with_paths=True,
@@ -99,8 +106,8 @@ def test_two_jobs_end_when_the_fluid_model_says(network: NetworkName, lanes: int
         ]
         present = [traffic for traffic in traffics if traffic is not None]
         assert len(present) == len(jobs)
-        fair = ends_by_fair(jobs, present)
-        assert fair == pytest.approx(ends_by_fluid(jobs, present), rel=1e-6)
+        fair = ends_by_fair(shape, jobs, present)
+        assert fair == pytest.approx(ends_by_fluid(shape, jobs, present), rel=1e-6)
         stretched += sum(end > 1.01 * job.run_s for end, job in zip(fair, jobs, strict=True))
     assert stretched  # else nothing was compared
 

@@ -34,6 +34,8 @@ from sim.cluster import (
 )
 
 SMALL = Shape(leaves=4, spines=4, servers_per_leaf=2, gpus_per_server=2)
+PODS = Shape(leaves=4, spines=4, servers_per_leaf=2, gpus_per_server=2, pods=2, cores=2)
+"""As many GPUs, in two pods; with two planes in some cases."""
 ALWAYS = settings(derandomize=True, max_examples=80, deadline=None)
 
 
@@ -59,12 +61,13 @@ def traces(draw: st.DrawFn) -> list[Job]:
 
 @st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
-    placement = draw(st.sampled_from(PLACEMENTS))
+    shape = draw(st.sampled_from((SMALL, SMALL, PODS, replace(PODS, planes=2))))
+    placement = draw(st.sampled_from([name for name in PLACEMENTS if shape.pods == 1 or name != "ocs_vclos"]))
     networks = {"vclos": NETWORKS, "ocs_vclos": ("ideal", "reserved")}.get(
         placement, tuple(name for name in NETWORKS if name != "reserved")
     )
     return Scenario(
-        SMALL,
+        shape,
         placement,
         draw(st.sampled_from(networks)),
         draw(st.sampled_from((*QUEUES, "las", "las"))),  # it has the most cases

@@ -6,7 +6,8 @@ import pytest
 
 from sdn.isolation import Allocation, Cluster, Gpu, vclos
 from sim.cluster.jobs import PATTERNS, Job, Pattern, steps_of
-from sim.cluster.networks import NETWORKS, NetworkName, Shape, Traffic, traffic_of
+from sim.cluster.networks import NETWORKS, NetworkName, Traffic, traffic_of
+from sim.cluster.shape import Shape
 
 SHAPE = Shape(leaves=4, spines=4, servers_per_leaf=2, gpus_per_server=2)
 ALL = tuple(sorted(Cluster.empty(4, 4, 2, 2).idle))

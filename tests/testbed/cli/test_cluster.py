@@ -27,6 +27,11 @@ SMALL: dict[str, Any] = {
         {"name": "vclos", "placement": "vclos", "network": "reserved", "queue": "backfill"},
     ],
 }
+PODS: dict[str, Any] = {
+    "clos": {"pods": 2, "leaves": 2, "aggs": 2, "cores_per_agg": 2},
+    "servers_per_leaf": 1,
+    "gpus_per_server": 2,
+}
 
 
 def write(folder: Path, **changes: Any) -> Path:
@@ -108,6 +113,19 @@ def test_an_interrupted_command_goes_on_where_it_stopped(tmp_path: Path, monkeyp
     assert calls == [1, 1, 1, 2, 2, 1]  # one strategy has a queue of its own
 
 
+@pytest.mark.parametrize("cluster_of", [PODS, {"fat_tree": {"k": 4}, "gpus_per_server": 1, "planes": 2}])
+def test_three_tiers_and_planes_are_simulated(tmp_path: Path, cluster_of: dict[str, Any]) -> None:
+    strategies = [
+        {"name": "ecmp", "placement": "packed", "network": "ecmp"},
+        {"name": "source-routing", "placement": "packed", "network": "source_routing"},
+        {"name": "vclos", "placement": "vclos", "network": "reserved"},
+    ]
+    done = cluster(write(tmp_path, cluster=cluster_of, strategies=strategies), "--json")
+    assert done.exit_code == 0, done.output
+    found = {strategy["name"]: strategy["stretch"] for strategy in json.loads(done.stdout)["strategies"]}
+    assert found["ecmp"] > found["source-routing"] >= found["vclos"] == pytest.approx(1.0)
+
+
 def test_preempted_jobs_are_counted_and_read_again(tmp_path: Path) -> None:
     las = {"name": "las", "placement": "packed", "network": "ecmp", "queue": "las"}
     spec = write(tmp_path, strategies=[las], las={"service_gpu_s": 2000.0, "checkpoint_s": 5.0})
@@ -174,7 +192,29 @@ def test_a_trace_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
                 "cluster": {"leaves": 4, "spines": 2, "servers_per_leaf": 2, "gpus_per_server": 2},
                 "strategies": [{"name": "a", "placement": "packed", "network": "source_routing"}],
             },
-            "4 GPUs need as many spines",
+            "4 GPUs of a leaf need as many spines",
+        ),
+        (
+            {
+                "cluster": PODS | {"clos": {"pods": 2, "leaves": 4, "aggs": 2, "cores_per_agg": 2}},
+                "strategies": [{"name": "a", "placement": "packed", "network": "source_routing"}],
+            },
+            "strategies[0].network: source routing gives every GPU of a leaf a spine of its own: 4 leaves of a pod",
+        ),
+        (
+            {"cluster": PODS | {"spines": 2}},
+            "cluster.spines: clos determines them; leave it out",
+        ),
+        ({"cluster": {"leaves": 4, "gpus_per_server": 2}}, "cluster: a leaf-spine needs the key spines"),
+        ({"cluster": {"fat_tree": {"k": 6}, "gpus_per_server": 2}}, "a leaf has 3 ports for GPUs, which servers of 2"),
+        ({"cluster": {"fat_tree": {"k": 4}, "gpus_per_server": 2, "clos": PODS["clos"]}}, "either clos or fat_tree"),
+        (
+            {"cluster": PODS | {"clos": {"pods": 4096, "leaves": 1, "aggs": 4096, "cores_per_agg": 4}}},
+            "cluster: it has 167,772,160 links, and the simulation takes 100,000,000 at most",
+        ),
+        (
+            {"cluster": PODS, "strategies": [{"name": "a", "placement": "ocs_vclos", "network": "reserved"}]},
+            "strategies[0].network: ocs_vclos joins leaves and spines by circuits, which pods do not have; take vclos",
         ),
     ],
 )
