@@ -14,6 +14,7 @@ from netmodel.flow import Address
 from sdn.measured.discovery import ENOUGH, Ask, Discovery, PairKey
 from sdn.measured.fabric import Links, MeasuredFabric, Way
 from sdn.measured.known_paths import KnownPaths
+from sdn.measured.lane_ports import lane_ports
 from sdn.measured.lossy_links import Lossy, LossyLinks
 from sdn.measured.pace import Pace
 from sdn.measured.tables import MeasuredTables
@@ -201,7 +202,7 @@ class MeasuredPinning:
         """A lane of an announced pair has lost packets: its port is probed, and `blame` may name a link of its path."""
         pinned = self._pairs[pair]
         if port in pinned.given:
-            links = self._fabric.links(pair.src, pair.dst, pinned.taken[port])
+            links = self._links(pair, pinned.taken[port])
             self._lossy.report(now_s, (pair, port), self._fabric.nics[pair.src].node, links)
             self._discovery.check(now_s, pair, port)
 
@@ -283,38 +284,22 @@ class MeasuredPinning:
         Raises KeyError for a pair that is not announced.
         """
         ports, pinned = self.ports(pair), self._pairs[pair]
-        return [self._fabric.links(pair.src, pair.dst, pinned.taken[port]) for port in ports]
+        return [self._links(pair, pinned.taken[port]) for port in ports]
 
     def ports(self, pair: PairKey) -> list[int]:
         """The ports of the pair's lanes; empty until as many are known as there are lanes.
 
-        Each is along the lane's planned path if such a port is known, and along any other until one is. While a pair is
+        They are along the planned paths if such ports are known, and along any other until they are. While a pair is
         probed again its lanes keep the ports that they have. It is the same list object as long as the ports do not
         change. Raises KeyError as `paths`.
         """
         pinned = self._pairs[pair]
         known = self._tables.known(*pair)
-        ways = self._lane_ways(pair, pinned)
-        doubtful = set(self._tables.doubtful(*pair))
-        before = pinned.given or [0] * len(ways)
-        ports = [
-            port if port in doubtful or (way is not None and known.get(port) == way) else 0
-            for port, way in zip(before, ways, strict=True)
-        ]
-        free = dict.fromkeys(port for port in known if port not in ports)
-        for lane, way in enumerate(ways):
-            if not ports[lane]:
-                ports[lane] = next((port for port in free if known[port] == way), 0)
-                free.pop(ports[lane], None)
-        for lane, port in enumerate(before):
-            if not ports[lane] and free:
-                others = [
-                    other for other in free if self._is_alive(self._fabric.links(pair.src, pair.dst, known[other]))
-                ] or list(free)
-                ports[lane] = port if port in others else others[0]
-                del free[ports[lane]]
+        planned, doubted = self._lane_ways(pair, pinned), self._tables.doubted(*pair)
+        before = pinned.given or [0] * len(planned)
+        ports = lane_ports(before, planned, known, doubted, lambda way: self._is_alive(self._links(pair, way)))
         if not all(ports):
-            ports = pinned.given if doubtful or not self._discovery.idle(pair) else []
+            ports = pinned.given if doubted or not self._discovery.idle(pair) else []
         if ports != pinned.given:
             self.moves += sum(port != was for port, was in zip(ports, pinned.given, strict=False))
             pinned.given = ports
@@ -377,6 +362,9 @@ class MeasuredPinning:
         """Pairs of which ports are known, whether they are announced or not."""
         return len(self._tables)
 
+    def _links(self, pair: PairKey, way: Way) -> Links:
+        return self._fabric.links(pair.src, pair.dst, way)
+
     def _doubt_over(self, now_s: float, links: set[PortRef], done: Iterable[PairKey]) -> list[PairKey]:
         """Probes those pairs again, beside those that are `done`, that have lanes over one of these links."""
         known = set(done)
@@ -408,7 +396,7 @@ class MeasuredPinning:
         ways = self._discovery.ways(pair)
         if self._steering:  # it may have planned a path of which no port is known yet
             ways += self._fabric.ways(pair.src, pair.dst)
-        way_of = {self._fabric.links(pair.src, pair.dst, way): way for way in ways}
+        way_of = {self._links(pair, way): way for way in ways}
         found: list[Way | None] = []
         for number, lanes in enumerate(pinned.shares):
             path = self._plan.path((pair, number))
@@ -436,7 +424,7 @@ class MeasuredPinning:
     ) -> list[PairKey]:
         """Gives a plan the paths that a pair may take now. Returns the pairs that moved."""
         paths = list(self._fabric.paths(pair.src, pair.dst))
-        known = [self._fabric.links(pair.src, pair.dst, way) for way in self._discovery.ways(pair)]
+        known = [self._links(pair, way) for way in self._discovery.ways(pair)]
         allowed = steering.allowed(pair, paths, known, self._is_alive)
         shares = len(self._pairs[pair].shares)
         alive = all(map(self._is_alive, paths))

@@ -148,6 +148,27 @@ def test_a_cut_link_is_left_and_ports_are_measured_again() -> None:
     assert assert_pinned(pinning, routers, pairs, 2) <= 2
 
 
+def test_lanes_change_their_ports_only_for_paths_that_their_pair_did_not_take() -> None:
+    """Eight lanes on eight paths: when one is cut, and when it is back."""
+    topology = leaf_spine(4, 8, 4, 10**9)
+    routers = Routers(topology, LinuxL4Hash())
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    pairs = [PairKey(host, (host + 8) % 16, 4791) for host in range(16)]
+    for pair in pairs:
+        pinning.announce(0.0, pair, 8)
+    settle(pinning, routers)
+    link = next(link for link in topology.links if link.a.node == "leaf1" and link.b.node == "spine2")
+    for now_s, dead in ((1.0, [link]), (2.0, [])):
+        before = {pair: list(pinning.ports(pair)) for pair in pairs}
+        routers.change(forwarding(topology, frozenset(dead)))
+        (pinning.cut if dead else pinning.mend)(now_s, (link.a, link.b))
+        settle(pinning, routers, now_s)
+        assert_pinned(pinning, routers, pairs, 8)
+        after = {pair: pinning.ports(pair) for pair in pairs}
+        changed = sum(was != port for pair in pairs for was, port in zip(before[pair], after[pair], strict=True))
+        assert changed == sum(len(set(before[pair]).difference(after[pair])) for pair in pairs) > 0
+
+
 def test_one_port_that_moved_has_all_pairs_of_its_leaf_measured_again() -> None:
     """A remote link dies, which only a watched port tells."""
     routers = Routers(THREE_TIERS, LinuxL4Hash())
