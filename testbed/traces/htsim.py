@@ -5,7 +5,11 @@ The format is that of `sim/datacenter/connection_matrix.cpp` and `sim/trigger.h`
 line is a flow, `SRC->DST id N size BYTES`, which starts at `start PICOSECONDS` or by `trigger N`, and which at its end
 activates `send_done_trigger` or `recv_done_trigger`; or a trigger, `trigger id N` with `oneshot`, `multishot` or
 `barrier count N`. A task graph has one end of a transfer, so both kinds of done are the same. Only `send_done_trigger`
-is written: htsim reads the other one, but none of its receivers activates it (commit 841d9e7).
+is written: htsim reads the other one, but none of its receivers activates it (commit 841d9e7). Nor does it use
+`addon`, a key without a value.
+
+The k-th activation of a multishot trigger starts the k-th of its flows. Here that is the end of the k-th flow that
+activates it in the order of the file; in htsim it is the k-th flow that ends.
 """
 
 from collections.abc import Iterator
@@ -16,6 +20,7 @@ from testbed.training.tasks import TaskGraph
 
 _PICOSECOND = 1e-12
 _FLOW_KEYS = ("start", "size", "id", "trigger", "send_done_trigger", "recv_done_trigger", "prio")
+_FLOW_FLAGS = ("addon",)
 _NO_FAILURES = "a task graph has no failed links; remove them, and cut the links of the topology"
 _SHOTS = ("oneshot", "multishot", "barrier")
 _MOST_BYTES = 2**31 - 1
@@ -115,9 +120,12 @@ class _Reader:
         source, _, destination = words[0].partition("->")
         ends = self.number(source, "a sender"), self.number(destination, "a receiver")
         values: dict[str, int] = {}
-        for key, text in self.pairs(words[1:], ()):
+        for key, text in self.pairs(words[1:], _FLOW_FLAGS):
+            if key in _FLOW_FLAGS:
+                continue
             if key not in _FLOW_KEYS:
-                raise self.fail(f"{key!r} is not a key of a flow; known are {', '.join(_FLOW_KEYS)}")
+                known = ", ".join((*_FLOW_KEYS, *_FLOW_FLAGS))
+                raise self.fail(f"{key!r} is not a key of a flow; known are {known}")
             values[key] = self.number(text, key, 1 if key in ("id", "size", "trigger") else 0)
         if "size" not in values:
             raise self.fail("a flow needs a size; a task graph has no endless ones")
@@ -159,19 +167,20 @@ class _Reader:
             self.line = trigger.line
             if not trigger.shot:
                 raise self.fail(f"trigger {number} is used, but not defined")
-            wanted = (
-                trigger.count
-                if trigger.shot == "barrier"
-                else len(trigger.targets)
-                if trigger.shot == "multishot"
-                else 1
-            )
-            if trigger.targets and len(trigger.activators) != wanted:
-                raise self.fail(
-                    f"trigger {number} needs {wanted} activations, and {len(trigger.activators)} flows have it"
-                )
-            if trigger.shot == "multishot" and wanted > 1:
-                raise self.fail(f"trigger {number} starts its flows one by one, which a task graph cannot say")
+            flows, activators = len(trigger.targets), len(trigger.activators)
+            if trigger.shot == "multishot":
+                if activators < flows:
+                    raise self.fail(
+                        f"trigger {number} starts its {flows} flows one by one, and {activators} flows activate it"
+                    )
+                for earlier, target in zip(trigger.activators, trigger.targets, strict=False):
+                    if earlier == target:
+                        raise self.fail(f"trigger {number} would let a flow wait for itself; write its flows in order")
+                    self.graph.wait(earlier, target)
+                continue
+            wanted = trigger.count if trigger.shot == "barrier" else 1
+            if flows and activators != wanted:
+                raise self.fail(f"trigger {number} needs {wanted} activations, and {activators} flows have it")
             last = (
                 self.graph.join(trigger.activators) if min(len(trigger.activators), len(trigger.targets)) > 1 else None
             )

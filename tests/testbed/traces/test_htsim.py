@@ -34,6 +34,31 @@ def test_triggers_order_flows_and_starts_are_picoseconds() -> None:
     assert ends_us == pytest.approx({"1": 1.0, "2": 2.5, "3": 5.5, "4": 9.5})
 
 
+def test_a_multishot_starts_a_flow_at_each_activation() -> None:
+    """An all-to-all as htsim's `gen_serialn_alltoall.py` writes it: each of four sends to two at once, then to one."""
+    lines, triggers = [], []
+    for rank in range(4):
+        trigger = rank + 1
+        for step in (1, 2):
+            lines.append(
+                f"{rank}->{(rank + step) % 4} id {3 * rank + step} start 0 size 1000 send_done_trigger {trigger}"
+            )
+        lines.append(f"{rank}->{(rank + 3) % 4} id {3 * rank + 3} trigger {trigger} size 500 addon")
+        triggers.append(f"trigger id {trigger} multishot")
+    text = "\n".join(["Nodes 4", "Connections 12", "Triggers 4", *lines, *triggers])
+    graph = read_connections(text)
+    assert list(graph.sent_bytes()) == [2500] * 4
+    assert [after for after in graph.after if after] == [[3 * rank] for rank in range(4)]
+
+
+def test_a_flow_that_a_multishot_starts_may_activate_it_again() -> None:
+    flows = "0->1 id 1 start 0 size 10 send_done_trigger 1\n" + "".join(
+        f"0->{rank} id {rank} trigger 1 size 10 send_done_trigger 1\n" for rank in (2, 3)
+    )
+    graph = read_connections(f"Nodes 4\nConnections 3\nTriggers 1\n{flows}trigger id 1 multishot\n")
+    assert graph.after == [[], [0], [1]]
+
+
 def ring(members: int, steps: int, size: int) -> TaskGraph:
     """Every member sends to the next one what it has received in the step before."""
     graph, before = TaskGraph(members), dict[int, int]()
@@ -101,6 +126,7 @@ def test_barriers_of_many_flows_become_one_join() -> None:
         ("count 2", "count 3", "t.cm:9: trigger 1 needs 3 activations, and 2 flows have it"),
         ("count 2", "", "t.cm:9: a barrier's count must be a number, not ''"),
         ("trigger id 2 oneshot", "trigger id 1 oneshot", "t.cm:10: trigger 1 is that of line 9 too"),
+        ("recv_done_trigger 2", "addon 2", "t.cm:7: 2 needs a value"),
         ("trigger id 2 oneshot", "trigger id 2", "t.cm:10: a trigger has an id and one of oneshot"),
         ("trigger id 2", "trigger id 3", "t.cm:7: trigger 2 is used, but not defined"),
         ("# two", "two", "t.cm:4: 'two' begins neither a header, a flow nor a trigger"),
@@ -113,6 +139,26 @@ def test_a_bad_line_is_one_sentence_with_its_number(old: str, new: str, expected
         read_connections(BARRIER.replace(old, new, 1), "t.cm")
     assert str(refusal.value).startswith(expected)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("flows", "expected"),
+    [
+        (
+            "0->1 id 1 start 0 size 9\n0->2 id 2 trigger 1 size 9\n",
+            "trigger 1 starts its 1 flows one by one, and 0 flows activate it",
+        ),
+        (
+            "0->1 id 1 start 0 size 9 \n0->2 id 2 trigger 1 size 9 send_done_trigger 1\n",
+            "trigger 1 would let a flow wait for itself",
+        ),
+    ],
+)
+def test_a_multishot_needs_an_earlier_flow_for_each_of_its_flows(flows: str, expected: str) -> None:
+    text = f"Nodes 3\nConnections 2\nTriggers 1\n{flows}trigger id 1 multishot\n"
+    with pytest.raises(ValueError, match=r"t\.cm:6: ") as refusal:
+        read_connections(text, "t.cm")
+    assert str(refusal.value).startswith(f"t.cm:6: {expected}")
 
 
 def test_a_flow_of_less_than_half_a_byte_is_written_with_one_byte() -> None:
