@@ -63,6 +63,52 @@ def test_forward_collectives_are_of_tensor_groups(tmp_path: Path) -> None:
     ]
 
 
+BATCH = "embedding_layer -1 1000 NONE 0 2000 NONE 0 0 NONE 0 1"
+
+
+def pipeline(gpus: int, batches: int, *, stages: int = 2) -> str:
+    return f"HYBRID_TRANSFORMER model_parallel_NPU_group: 1 ep: 1 pp: {stages} vpp: 9 ga: {batches} all_gpus: {gpus}"
+
+
+def test_stages_pass_microbatches_on(tmp_path: Path) -> None:
+    """1F1B by hand: the first stage goes forward twice, and waits for the second one before each pass back."""
+    tail = "optimizer -1 50 NONE 0 0 NONE 0 0 NONE 0 1"
+    graph = read_simai(written(tmp_path, f"{pipeline(2, 2)} pp_comm: 100.0", BATCH, BATCH, tail), 2)
+    assert run(graph, RATE_BPS).seconds == pytest.approx(9250e-9)
+    assert list(graph.sent_bytes()) == [200, 200]
+    assert list(graph.computed_s()) == pytest.approx([6050e-9] * 2)
+
+
+def test_groups_are_within_a_stage(tmp_path: Path) -> None:
+    head = "grad -1 0 NONE 0 0 NONE 0 0 ALLREDUCE 800 1"
+    graph = read_simai(written(tmp_path, f"{pipeline(6, 1, stages=3)} pp_comm 8.5", head, BATCH), 2)
+    assert [task.devices for task in graph.tasks if task.kind == "all_reduce"] == [(0, 1), (2, 3), (4, 5)]
+    sent = {(task.devices, task.bytes) for task in graph.tasks if task.kind == "send"}
+    assert sent == {((src, dst), 8) for src in range(6) for dst in (src - 2, src + 2) if 0 <= dst < 6}
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        ([BATCH], "1: ga is 2, and the file does not have as many runs of layers"),
+        ([BATCH, BATCH, "x" + BATCH, BATCH], "1: ga is 2, and the file does not have as many runs of layers"),
+        ([BATCH, "x" + BATCH, BATCH], "5: this microbatch has fewer layers than the others, which have 2"),
+    ],
+)
+def test_microbatches_that_are_not_alike_are_refused(tmp_path: Path, layers: list[str], expected: str) -> None:
+    path = written(tmp_path, f"{pipeline(2, 2)} pp_comm: 100", *layers)
+    with pytest.raises(ValueError, match=r"w\.txt:") as refusal:
+        read_simai(path, 2)
+    assert str(refusal.value).startswith(f"{path}:{expected}")
+
+
+def test_gpus_must_fill_all_stages(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"w\.txt:1: 5 GPUs are not a multiple of 1 \(tensor\) times 1 .* times 2 \(pp"
+    ):
+        read_simai(written(tmp_path, f"{pipeline(5, 1)} pp_comm: 100", BATCH), 2)
+
+
 def test_a_broadcast_is_a_chain(tmp_path: Path) -> None:
     header = "HYBRID_TRANSFORMER model_parallel_NPU_group: 4 all_gpus: 4"
     graph = read_simai(written(tmp_path, header, "norm -1 5 BROADCAST 900 0 NONE 0 0 NONE 0 1"), 2)
@@ -77,7 +123,11 @@ def test_a_broadcast_is_a_chain(tmp_path: Path) -> None:
         ("all_gpus: 4", "all_gpus: 3", "1: 3 GPUs are not a multiple of 2 (tensor) times 1 (expert)"),
         ("all_gpus: 4", "all_gpus: four", "1: all_gpus must be a whole number, not 'four'"),
         ("vpp: 1", "pp: 1", "1: pp is given twice"),
-        (" pp: 1", " pp: 2", "1: pp is 2; the file has one stage"),
+        (" pp: 1", " pp: 2", "1: pp is 2, so pp_comm is needed, above 0"),
+        ("pp: 1 vpp: 1 ga: 1", "pp: 2 vpp: 1", "1: pp is 2, so ga is needed, above 0"),
+        ("pp_comm: 0", "pp_comm: 0.x", "1: pp_comm must be a number, not '0.x'"),
+        ("pp_comm: 0", "pp_comm: .5", "1: pp_comm must be a whole number, not ''"),
+        ("ep: 1", "ep: 1.0", "1: ep must be a whole number, not '1.0'"),
         ("checkpoints: 0", "checkpoints: 1", "1: checkpoints of layers, which recompute"),
         ("all_gpus: 4", "all_gpus: 400000", "2: 2 layers on 400000 GPUs are more than 2000000 tasks"),
         ("\n2\n", "\n3\n", "2: the number of layers is 3, and the file has 2"),
