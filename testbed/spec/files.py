@@ -12,7 +12,17 @@ from typing import Any, TypeVar, cast
 import yaml
 from pydantic import ValidationError
 
-from netmodel import Document, LocatedError, Location, Mistake, SpecError, TopologySpec, is_foreign, load_topology
+from netmodel import (
+    Document,
+    LocatedError,
+    Location,
+    Mistake,
+    PortRef,
+    SpecError,
+    TopologySpec,
+    is_foreign,
+    load_topology,
+)
 from testbed.conflict import Conflict
 from testbed.errors import InputError
 from testbed.spec.bare_fabric import BareFabric
@@ -60,7 +70,7 @@ def load(
         mistakes += of_topology
         unread.append(("topology",))
     try:
-        workload = spec.workload.read(Path(document.file).parent, _ranks(spec))
+        workload = spec.workload.read(Path(document.file).parent, _ranks(spec), _rate_bps(spec))
     except Conflict as error:
         mistakes += document.mistakes(error.below("workload").all)
         workload = Spec.model_validate(_STAND_INS).workload
@@ -171,6 +181,13 @@ def _ranks(spec: Spec) -> int:
     if isinstance(spec.jobs, int):
         return ranks // max(spec.jobs, 1)
     return next(iter(spec.jobs.values() if isinstance(spec.jobs, dict) else spec.jobs), ranks)
+
+
+def _rate_bps(spec: Spec) -> float:
+    """The rate of the first host's first NIC."""
+    assert isinstance(spec.topology, TopologySpec)
+    topology = spec.topology.topology
+    return float(topology.link_at(PortRef(topology.hosts[0].name, 1)).rate_bps)
 
 
 def _chosen(spec: Spec, names: Sequence[str]) -> list[int]:

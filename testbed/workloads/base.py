@@ -141,8 +141,10 @@ class Workload(BaseModel, ABC):
     def check_installed(self) -> None:
         """Raises InputError, which says how to mend it, where this machine lacks a program that real ranks need."""
 
-    def read(self, folder: Path, ranks: int) -> "Workload":
-        """The workload with the files that it names, for jobs of that many ranks. Relative names start at `folder`.
+    def read(self, folder: Path, ranks: int, rate_bps: float) -> "Workload":
+        """The workload with the files that it names, for jobs of that many ranks, on hosts with NICs of that rate.
+
+        Relative names start at `folder`.
 
         Raises Conflict for a file that is missing or wrong.
         """

@@ -3,7 +3,7 @@
 
 A collective is a message from each member to the next one of its ring, of all bytes that it sends; an all-to-all is a
 message to each other member. Sizes are rounded up to whole elements. A device computes one task at a time, in the order
-of an ideal switch whose NICs have 100 Gbit/s; a blocking transfer counts as computing of its receiver.
+of an ideal switch whose NICs have `nic_bps`; a blocking transfer counts as computing of its receiver.
 """
 
 from abc import abstractmethod
@@ -19,7 +19,6 @@ from testbed.training.ideal import run
 from testbed.training.tasks import TaskGraph
 from testbed.workloads.base import Buffers, Elements, Order, Talk, Transfer, VerifiedWorkload
 
-_RATE_BPS = 100e9
 ITEM_BYTES = 8
 """Bytes of an element."""
 _MOST_REAL_BYTES = 1 << 30
@@ -35,6 +34,11 @@ class TaskGraphWorkload(VerifiedWorkload):
 
     dtype: Literal["int64"] = "int64"
     slices: int = Field(default=1, ge=1, le=1)
+
+    @property
+    def nic_bps(self) -> float:
+        """The rate of the NICs for which the order of computing is chosen, in bits per second."""
+        return 100e9
 
     @property
     @abstractmethod
@@ -118,7 +122,7 @@ class TaskGraphWorkload(VerifiedWorkload):
 
     @cached_property
     def _lowered(self) -> "_Lowered":
-        return _lower(self.graph)
+        return _lower(self.graph, self.nic_bps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,10 +143,10 @@ def _elements(size: float) -> int:
     return int(-(-size // ITEM_BYTES))
 
 
-def _engine_waits(graph: TaskGraph) -> list[list[int]]:
+def _engine_waits(graph: TaskGraph, nic_bps: float) -> list[list[int]]:
     """By task: what it waits for, with the task that occupies its engine before it."""
     waits = [list(after) for after in graph.after]
-    starts = run(graph, _RATE_BPS).starts_s
+    starts = run(graph, nic_bps).starts_s
     place = {number: at for at, number in enumerate(graph.order())}
     last: dict[int, int] = {}
     for number in sorted(range(len(graph.tasks)), key=lambda number: (starts[number], place[number])):
@@ -154,9 +158,9 @@ def _engine_waits(graph: TaskGraph) -> list[list[int]]:
     return waits
 
 
-def _lower(graph: TaskGraph) -> _Lowered:
+def _lower(graph: TaskGraph, nic_bps: float) -> _Lowered:
     """Transfers in the order of steps. A task is a gate, if it pauses or has several messages, then its messages."""
-    waits = _engine_waits(graph)
+    waits = _engine_waits(graph, nic_bps)
     found: list[tuple[int, int, int, int, float]] = []  # step, task, source, destination, bytes
     pauses: list[float] = []
     paused: list[tuple[int, ...]] = []

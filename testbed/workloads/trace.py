@@ -17,13 +17,13 @@ from testbed.workloads.task_graph import ITEM_BYTES, TaskGraphWorkload, largest_
 class Trace(TaskGraphWorkload):
     """`kind: trace`. `file` is in `format`, or a folder of such files; a relative name starts at the spec's folder.
 
-    `iterations` and `first` are for `floodns`. `read` puts the contents of the file in `packed`, and the size of the
-    largest message in `bytes`.
+    `iterations` and `first` are for `floodns`. `read` puts the contents of the file in `packed`, the size of the
+    largest message in `bytes`, and the rate of the spec's NICs, in bits per second, in `for_nic_bps`.
     """
 
     SUBJECT: ClassVar[str] = "the trace"
     KEY: ClassVar[str] = "file"
-    FROM_FILES: ClassVar[frozenset[str]] = frozenset({"packed", "bytes"})
+    FROM_FILES: ClassVar[frozenset[str]] = frozenset({"packed", "bytes", "for_nic_bps"})
 
     kind: Literal["trace"] = "trace"
     format: Format
@@ -32,6 +32,7 @@ class Trace(TaskGraphWorkload):
     first: int | None = Field(default=None, ge=0)
     packed: str | None = None
     bytes: Bytes = Field(default=ITEM_BYTES, gt=0)
+    for_nic_bps: float = Field(default=100e9, gt=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _options_of_its_format(self) -> "Trace":
@@ -40,6 +41,8 @@ class Trace(TaskGraphWorkload):
                 raise Conflict("is for format floodns only; leave it out", key)
         if self.packed is None and "bytes" in self.model_fields_set:
             raise Conflict("the trace has the sizes; leave it out", "bytes")
+        if self.packed is None and "for_nic_bps" in self.model_fields_set:
+            raise Conflict("the topology has the rate; leave it out", "for_nic_bps")
         if self.packed is not None:
             try:
                 _ = self.graph
@@ -47,20 +50,25 @@ class Trace(TaskGraphWorkload):
                 raise Conflict(str(error), "packed") from None
         return self
 
-    def read(self, folder: Path, ranks: int) -> "Trace":
+    def read(self, folder: Path, ranks: int, rate_bps: float) -> "Trace":
         """This workload with the contents of its file, unless it has them. Raises Conflict."""
         if self.packed is not None:
             return self
         try:
             return self.holding(
                 read_trace(self.format, folder / self.file, ranks, iterations=self.iterations, first=self.first)
-            )
+            ).model_copy(update={"for_nic_bps": rate_bps})
         except ValueError as error:
             raise Conflict(str(error), "file") from error
 
     def holding(self, graph: TaskGraph) -> "Trace":
         """This workload with the contents of its file."""
         return self.model_copy(update={"packed": pack(graph), "bytes": largest_bytes(graph)})
+
+    @property
+    def nic_bps(self) -> float:
+        """The rate of the NICs for which the order of computing is chosen, in bits per second."""
+        return self.for_nic_bps
 
     @cached_property
     def graph(self) -> TaskGraph:

@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.progress import Steps
+from testbed.simulate.fluid import observe
 from testbed.simulate.task_graphs import run_ideal
+from testbed.spec import dump, load
 from testbed.traces import flexnet
 from testbed.traces.flatbuffers import Table
 from testbed.traces.flexnet import Released, read
@@ -46,8 +49,8 @@ STORED_MS = {
 Its times have no names; each is that of the graph whose time is nearest.
 """
 
-WITHIN = {"vgg": 0.03, "bert": 0.03, "dlrm": 0.06, "candle": 0.14}
-"""How near our times are. docs/notes/model-accuracy.md has the differences."""
+WITHIN = {"vgg": 0.03, "bert": 0.03, "dlrm": 0.25, "candle": 0.13}
+"""How near our times are. docs/notes/model-accuracy.md has the differences, and says why."""
 
 
 @cache
@@ -60,14 +63,39 @@ def _released(model: str, gbits: int) -> Released:
 
 
 @pytest.mark.parametrize(("model", "gbits"), STORED_MS)
-def test_a_released_graph_takes_as_long_as_its_authors_say(model: str, gbits: int) -> None:
-    released, stored = _released(model, gbits), STORED_MS[model, gbits]
-    assert released.rate_bps == gbits * 1e9
-    milliseconds = 1e3 * run_ideal(released.graph, released.rate_bps).max()
+def test_the_page_has_the_times_that_paralet_run_gives(model: str, gbits: int, tmp_path: Path) -> None:
+    page, stored = _PAGE.read_text(encoding="utf-8"), STORED_MS[model, gbits]
+    (spec,) = (block for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL) if "flexnet" in block)
+    file = tmp_path / "released.yaml"
+    file.write_text(spec.replace("100 Gbit/s", f"{gbits} Gbit/s").replace("candle_16_100", f"{model}_16_{gbits}"))
+    (tmp_path / f"{model}_16_{gbits}.fbuf").write_bytes(_bytes_of(model, gbits))
+    with Steps(1) as steps:
+        (run,) = observe(load(file), steps).runs
+    milliseconds = 1e3 * run.completion_s
     assert milliseconds == pytest.approx(stored, rel=WITHIN[model])
-    cell = f"{stored}, {milliseconds:.1f}: {100 * (milliseconds / stored - 1):+.1f} %"
-    (row,) = re.findall(rf"^\| {model.upper()} \| (.+) \|$", _PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    cell = f"{stored}, {milliseconds:.1f}: {100 * (float(f'{milliseconds:.1f}') / stored - 1):+.1f} %"
+    (row,) = re.findall(rf"^\| {model.upper()} \| (.+) \|$", page, flags=re.MULTILINE)
     assert row.split(" | ")[_RATES.index(gbits)] == cell
+
+
+def test_devices_compute_in_the_order_for_the_topologys_rate(tmp_path: Path) -> None:
+    (tmp_path / "graph.fbuf").write_bytes(_bytes_of("candle", 800))
+    orders = []
+    for rate in (100, 800):
+        file = tmp_path / f"{rate}.yaml"
+        file.write_text(
+            f"name: it\nfabric: fluid\ntopology: {{leaf_spine: {{leaves: 1, spines: 1, hosts_per_leaf: 16, "
+            f"host_rate: {rate} Gbit/s}}}}\nworkload: {{kind: trace, format: flexnet, file: graph.fbuf}}\n"
+            "policies: [{name: pinned, policy: pinned}]\n"
+        )
+        experiment = load(file)
+        order = experiment.spec.workload.order(16)
+        assert order is not None
+        orders.append(order.waits.tolist())
+        again = tmp_path / f"again-{rate}.yaml"
+        again.write_text(dump(experiment.spec))
+        assert load(again).spec.workload == experiment.spec.workload
+    assert orders[0] != orders[1]
 
 
 @pytest.mark.parametrize(("model", "gbits"), STORED_MS)
