@@ -99,6 +99,12 @@ class Outcome:
     summary: dict[str, Any]
     page: Path
 
+    def draw(self, folder: Path, formats: Sequence[str]) -> None:
+        """Write the report's plots into `folder` in these formats too: "svg" or "pdf"."""
+        from testbed import report
+
+        report.write_plots(folder, self.experiment, self.results, self.summary["ideal_s"], formats)
+
     def show(self, as_json: bool) -> None:
         """Print the summary as JSON, or a table."""
         from testbed.cli.tables import print_outcome

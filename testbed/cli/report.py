@@ -30,8 +30,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where to write the comparison of several folders.",
 )
+@click.option(
+    "--plots",
+    type=click.Choice(["svg", "pdf"]),
+    multiple=True,
+    help="Also write the plots of one FOLDER in this format, for papers: text stays text. Repeatable.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary, or the rows of the comparison, as JSON.")
-def report(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
+def report(folders: tuple[Path, ...], out: Path, plots: tuple[str, ...], as_json: bool) -> None:
     """Write the report of one result folder again, or compare several result folders in one page.
 
     A result FOLDER is what `paralet run` has left in results/NAME. Of an interrupted run, the report has the seeds of
@@ -44,12 +50,16 @@ def report(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
 
     for folder in folders:
         _check_begun(folder)
+    if plots and len(folders) > 1:
+        raise InputError("--plots writes the plots of one result folder: give one FOLDER")
     if len(folders) == 1:
         click.get_current_context().with_resource(sole_writer(folders[0], option=None))
     ended = [ended_of(folder, spec.load(folder / results.SPEC)) for folder in folders]
     if len(folders) == 1:
         ((experiment, observations),) = ended
-        evaluate(experiment, observations, folders[0]).show(as_json)
+        outcome = evaluate(experiment, observations, folders[0])
+        outcome.draw(folders[0], plots)
+        outcome.show(as_json)
     else:
         _compare(folders, ended, out, as_json)
 

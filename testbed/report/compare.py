@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib as mpl
 
 from testbed.analysis.metrics import PolicyResult
-from testbed.report.page import embedded, replay_fields, template
+from testbed.report.html import embedded, render, replay_fields
 from testbed.report.plots import STYLE, comparison
 from testbed.report.replay import replay
 from testbed.spec import FABRICS, Experiment
@@ -63,8 +63,13 @@ def write_comparison(path: Path, compared: Sequence[Compared]) -> Path:
         ratios = [{row["policy"]: row["x_ideal"] for row in rows if row["result"] == entry.name} for entry in compared]
         figure = comparison([entry.name for entry in compared], ratios)
         plot = embedded(figure, "Mean completion time of every policy in every result, relative to the ideal")
-    page = template("compare.html.j2").render(
-        fabrics=FABRICS, compared=compared, rows=rows, figure=plot, **replay_fields(_replay_of_all(compared))
+    page = render(
+        "compare.html.j2",
+        fabrics=FABRICS,
+        compared=compared,
+        rows=rows,
+        figure=plot,
+        **replay_fields(_replay_of_all(compared)),
     )
     path.write_text(page)
     return path

@@ -1,23 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the report: one self-contained HTML file with numbers and plots, and the plots as PNG files beside it."""
 
-import base64
-import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 
 from netmodel import Topology, top_switches
 from netmodel.times import format_seconds
@@ -32,11 +24,11 @@ from testbed.analysis.recovery import fused_ports, paces_bps, recovery_s, repinn
 from testbed.analysis.training_steps import step_times
 from testbed.arrangements import Section
 from testbed.provenance import Provenance
-from testbed.report.plots import LOSSES, PLOTS, STYLE, Plot
+from testbed.report.html import render, replay_fields, save_and_embed, save_for_print
+from testbed.report.plots import PLOTS, STYLE, Plot
 from testbed.report.replay import replay
+from testbed.report.scales import of_rates, of_times
 from testbed.spec import Experiment, Instance, dump
-
-_PNG_DPI = 144
 
 
 def write(
@@ -49,9 +41,10 @@ def write(
 ) -> Path:
     """Write `report.html` and the plots into `folder`. Returns the path of the report."""
     trained, first = step_times(experiment, results), Instance(experiment, experiment.seeds[0])
-    plots = (*PLOTS, LOSSES) if trained else PLOTS
-    figures = {plot.name: _save(plot, folder, experiment, results, ideal_s) for plot in plots}
-    page = template("report.html.j2").render(
+    page = render(
+        "report.html.j2",
+        times=of_times(result.worst_s for result in results),
+        rates=of_rates(pace for result in results for run in result.runs for pace in paces_bps(run)),
         experiment=experiment,
         spec=experiment.spec,
         spec_text=dump(experiment.spec, whole=False),
@@ -72,7 +65,7 @@ def write(
         relays=_relay_rows(first),
         trained=trained,
         seconds=sum(sum(result.completions_s) for result in results),
-        figures=figures,
+        figures=_figures(folder, experiment, results, ideal_s),
         **replay_fields(replay(experiment, results)),
     )
     path = folder / "report.html"
@@ -80,44 +73,33 @@ def write(
     return path
 
 
-def template(name: str) -> Template:
-    """A template of this folder. It escapes what is inserted and refuses unknown names."""
-    environment = Environment(
-        loader=PackageLoader("testbed.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(name)
+def write_plots(
+    folder: Path, experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float, formats: Sequence[str]
+) -> list[Path]:
+    """Write the report's plots into `folder` as files of these formats: "svg" or "pdf". Returns the files."""
+    written = []
+    for plot in _telling(experiment, results):
+        for name in formats:
+            with mpl.rc_context(mpl.RcParams(STYLE)):
+                written.append(folder / f"{plot.name}.{name}")
+                save_for_print(plot.draw(experiment, results, ideal_s), written[-1])
+    return written
 
 
-def replay_fields(moving: dict[str, Any] | None) -> dict[str, Any]:
-    """The values that `replay.html.j2` needs."""
-    return {
-        "replay": moving,
-        "replay_data": htmlsafe_json_dumps(moving, separators=(",", ":")),
-        "replay_program": Markup((files("testbed.report") / "replay.js").read_text()),
-    }
+def _telling(experiment: Experiment, results: Sequence[PolicyResult]) -> list[Plot]:
+    return [plot for plot in PLOTS if plot.tells(experiment, results)]
 
 
-def embedded(figure: Figure, alt: str) -> Markup:
-    """An <img> element with the figure as SVG, which scales without loss."""
-    vector = io.BytesIO()
-    # `savefig` would draw it twice.
-    FigureCanvasSVG(figure).print_svg(vector, metadata={"Date": None})  # type: ignore[no-untyped-call]
-    data = base64.b64encode(vector.getvalue()).decode()
-    return Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(alt, data)
-
-
-def _save(plot: Plot, folder: Path, experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Markup:
-    """Draw a plot into its PNG file. Returns it for the page."""
-    with mpl.rc_context(mpl.RcParams(STYLE)):
-        figure = plot.draw(experiment, results, ideal_s)
-        figure.set_dpi(_PNG_DPI)
-        FigureCanvasAgg(figure).print_png(folder / f"{plot.name}.png")  # type: ignore[no-untyped-call]
-        figure.set_layout_engine("none")  # the layout stays, and is not computed again
-        return embedded(figure, plot.alt)
+def _figures(
+    folder: Path, experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float
+) -> dict[str, Markup]:
+    """Draw each plot into its PNG file. Returns them for the page, by name."""
+    drawn = {}
+    for plot in _telling(experiment, results):
+        with mpl.rc_context(mpl.RcParams(STYLE)):
+            figure = plot.draw(experiment, results, ideal_s)
+            drawn[plot.name] = save_and_embed(figure, folder / f"{plot.name}.png", plot.alt)
+    return drawn
 
 
 def _delays(topology: Topology) -> str:
@@ -169,15 +151,15 @@ def _recovery_row(experiment: Experiment, result: PolicyResult) -> dict[str, Any
     fused = fused_ports(experiment)
     return {
         "name": result.name,
-        "recovery_ms": [1000 * moment for run in result.runs for moment in recovery_s(run, fused)],
-        "cuts_ms": [
-            (1000 * (event.done_s - event.at_s), None if event.sent_s is None else 1000 * (event.sent_s - event.at_s))
+        "recovery_s": [moment for run in result.runs for moment in recovery_s(run, fused)],
+        "cuts_s": [
+            (event.done_s - event.at_s, None if event.sent_s is None else event.sent_s - event.at_s)
             for run in result.runs
             for event in run.events
             if event.what.startswith("cut ")
         ],
         "events": [[(event.what, event.at_s, event.done_s) for event in run.events] for run in result.runs],
-        "paces": [[f"{pace / 1e6:.0f}" for pace in paces_bps(run)] for run in result.runs],
+        "paces": [paces_bps(run) for run in result.runs],
     }
 
 

@@ -15,12 +15,13 @@ from testbed.allocation.placement import leaf_of
 from testbed.analysis import metrics
 from testbed.analysis.metrics import PolicyResult, Uplink
 from testbed.analysis.observations import RunRecord
+from testbed.report.scales import of_rates, of_sizes, of_times, said
 from testbed.spec import Experiment, Instance
 
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 """Okabe and Ito's palette, distinguishable with all kinds of colour vision (jfly.uni-koeln.de/color)."""
 
-_MOST_NAMES = 16
+_MOST_NAMES = 12
 """Names of switches side by side, and labels of either axis of a heat map, that do not cover each other."""
 
 _INK = "#333333"
@@ -58,35 +59,39 @@ class Plot:
     name: str
     alt: str
     draw: Callable[[Experiment, Sequence[PolicyResult], float], Figure]
+    tells: Callable[[Experiment, Sequence[PolicyResult]], bool] = lambda experiment, results: True
+    """Whether these results have something to show: the report leaves out an empty plot."""
 
 
 def completion(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
     """Mean completion time of every policy as a bar, every run as a dot, the ideal as a line."""
     figure, axes = _figure(8.0, 3.6)
-    places = np.arange(len(results))
-    axes.bar(places, [result.mean_s for result in results], width=0.62, color=_colours(results), alpha=0.85)
+    places, scale = np.arange(len(results)), of_times(result.worst_s for result in results)
+    heights = [scale.of(result.mean_s) for result in results]
+    axes.bar(places, heights, width=0.62, color=_colours(results), alpha=0.85)
     for place, result in zip(places, results, strict=True):
         spread = np.linspace(-0.16, 0.16, len(result.runs)) if len(result.runs) > 1 else np.zeros(1)
-        axes.plot(place + spread, result.completions_s, "o", ms=4, mfc="white", mec=_INK, mew=0.9, zorder=3)
+        dots = [scale.of(completion_s) for completion_s in result.completions_s]
+        axes.plot(place + spread, dots, "o", ms=4, mfc="white", mec=_INK, mew=0.9, zorder=3)
         axes.annotate(
             f"{result.mean_s / ideal_s:.2f} × ideal",
-            (place, result.worst_s),
+            (place, scale.of(result.worst_s)),
             xytext=(0, 8),
             textcoords="offset points",
             ha="center",
         )
-    axes.axhline(ideal_s, color=_INK, lw=1.2, ls="--", zorder=2)
+    axes.axhline(scale.of(ideal_s), color=_INK, lw=1.2, ls="--", zorder=2)
     axes.annotate(
-        f"ideal {ideal_s:.3g} s",
-        (1.0, ideal_s),
+        f"ideal {said(ideal_s)}",
+        (1.0, scale.of(ideal_s)),
         xycoords=("axes fraction", "data"),
         xytext=(4, 0),
         textcoords="offset points",
         va="center",
     )
     axes.set_xticks(places, [_label(result) for result in results])
-    axes.set_ylim(0, 1.14 * max(result.worst_s for result in results))
-    axes.set_ylabel("completion time (s)")
+    axes.set_ylim(0, 1.14 * scale.of(max(result.worst_s for result in results)))
+    axes.set_ylabel(f"completion time ({scale.unit})")
     axes.set_title("Completion time: mean (bar) and every seed (dots)")
     return figure
 
@@ -104,9 +109,9 @@ def uplink_loads(experiment: Experiment, results: Sequence[PolicyResult], ideal_
 
     across = min(3, len(results))
     rows = -(-len(results) // across)
-    cell = 0.5 if columns <= 8 else 4.0 / columns
-    high = min(len(leaves), _MOST_NAMES) * 0.42
-    figure = Figure(figsize=(across * (columns * cell + 1.0) + 0.8, rows * (high + 0.9)))
+    wide = 0.5 * columns if columns <= 8 else 2.2
+    high = (0.42 if columns <= 8 else 0.24) * min(len(leaves), _MOST_NAMES)
+    figure = Figure(figsize=(across * (wide + 1.0) + 0.8, rows * (high + 0.9)))
     panels = np.atleast_1d(figure.subplots(rows, across, squeeze=False)).ravel()
     image = None
     for panel, result, loads, share in zip(panels, results, worst, shares, strict=False):
@@ -151,22 +156,23 @@ def imbalance(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: 
 def throughput(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
     """Goodput to all hosts together over time, in each policy's median run."""
     figure, axes = _figure(8.0, 3.4)
-    for result, colour in zip(results, _colours(results), strict=True):
-        run = _median_run(result)
-        points = metrics.goodput_bps(run)
+    first = Instance(experiment, experiment.seeds[0])
+    capacity_bps = sum(map(first.line_rate_bps, range(experiment.ranks)))
+    curves = [metrics.goodput_bps(_median_run(result)) for result in results]
+    times = of_times(at_s for points in curves for at_s, _ in points)
+    rates = of_rates([capacity_bps, *(rate_bps for points in curves for _, rate_bps in points)])
+    for result, points, colour in zip(results, curves, _colours(results), strict=True):
         axes.step(
-            [at_s for at_s, _ in points],
-            [rate / 1e6 for _, rate in points],
+            [times.of(at_s) for at_s, _ in points],
+            [rates.of(rate_bps) for _, rate_bps in points],
             where="mid",
             color=colour,
             lw=1.8,
-            label=f"{_label(result, ' ')}, seed {run.seed}",
+            label=f"{_label(result, ' ')}, seed {_median_run(result).seed}",
         )
-    first = Instance(experiment, experiment.seeds[0])
-    capacity = sum(map(first.line_rate_bps, range(experiment.ranks))) / 1e6
-    axes.axhline(capacity, color=_INK, lw=1.2, ls="--", label="all host links full")
-    axes.set_xlabel("time since the start (s)")
-    axes.set_ylabel("to all hosts (Mbit/s)")
+    axes.axhline(rates.of(capacity_bps), color=_INK, lw=1.2, ls="--", label="all host links full")
+    axes.set_xlabel(f"time since the start ({times.unit})")
+    axes.set_ylabel(f"to all hosts ({rates.unit})")
     axes.set_ylim(0, None)
     axes.set_xlim(0, None)
     axes.set_title("Throughput over time, median run of each policy")
@@ -177,14 +183,16 @@ def throughput(experiment: Experiment, results: Sequence[PolicyResult], ideal_s:
 def steps(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
     """Time at which each step was complete on every rank, in each policy's median run."""
     figure, axes = _figure(8.0, 3.4)
-    count = 0
-    for result, colour in zip(results, _colours(results), strict=True):
-        ends = np.cumsum(metrics.step_durations_s(_median_run(result)))
+    count, curves = 0, [np.cumsum(metrics.step_durations_s(_median_run(result))) for result in results]
+    scale = of_times(ends[-1] for ends in curves)
+    for result, ends, colour in zip(results, curves, _colours(results), strict=True):
         count = len(ends)
-        axes.plot(np.arange(1, count + 1), ends, "o-", ms=3, lw=1.6, color=colour, label=_label(result, " "))
-    axes.plot([0, count], [0, ideal_s], color=_INK, lw=1.2, ls="--", label="ideal")
+        axes.plot(
+            np.arange(1, count + 1), ends / scale.one, "o-", ms=3, lw=1.6, color=colour, label=_label(result, " ")
+        )
+    axes.plot([0, count], [0, scale.of(ideal_s)], color=_INK, lw=1.2, ls="--", label="ideal")
     axes.set_xlabel("step")
-    axes.set_ylabel("complete on every rank at (s)")
+    axes.set_ylabel(f"complete on every rank at ({scale.unit})")
     axes.set_ylim(0, None)
     axes.set_xlim(0, None)
     axes.set_title("Progress through the steps, median run of each policy")
@@ -228,18 +236,30 @@ def predictions(experiment: Experiment, results: Sequence[PolicyResult], ideal_s
     """Predicted payload against the bytes that the switch counted, one point for each uplink and run."""
     links = metrics.uplinks(experiment.topology)
     figure, axes = _figure(5.2, 4.2)
-    top = 0.0
-    for result, colour in zip(results, _colours(results), strict=True):
-        predicted = [load for run in result.flows for load in run.predicted_loads(link.port for link in links)]
-        expected = [load / 1e6 for load in predicted]
-        counted = [load / 1e6 for run in result.runs for load in metrics.loads(run, links)]
-        top = max(top, *expected, *counted)
-        axes.plot(
-            expected, counted, "o", ms=4, mec="white", mew=0.4, alpha=0.8, color=colour, label=_label(result, " ")
+    points = [
+        (
+            [load for run in result.flows for load in run.predicted_loads(link.port for link in links)],
+            [load for run in result.runs for load in metrics.loads(run, links)],
         )
-    axes.plot([0, top], [0, top], color=_INK, lw=1.0, ls="--", zorder=1, label="equal")
-    axes.set_xlabel("predicted payload (MB)")
-    axes.set_ylabel("counted by the switch, with headers (MB)")
+        for result in results
+    ]
+    top = float(max((load for both in points for loads in both for load in loads), default=0.0))
+    scale = of_sizes([top])
+    for result, (predicted, counted), colour in zip(results, points, _colours(results), strict=True):
+        axes.plot(
+            [scale.of(load) for load in predicted],
+            [scale.of(load) for load in counted],
+            "o",
+            ms=4,
+            mec="white",
+            mew=0.4,
+            alpha=0.8,
+            color=colour,
+            label=_label(result, " "),
+        )
+    axes.plot([0, scale.of(top)], [0, scale.of(top)], color=_INK, lw=1.0, ls="--", zorder=1, label="equal")
+    axes.set_xlabel(f"predicted payload ({scale.unit})")
+    axes.set_ylabel(f"counted by the switch, with headers ({scale.unit})")
     axes.set_title("Every uplink of every run")
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
@@ -312,19 +332,40 @@ def comparison(names: Sequence[str], ratios: Sequence[Mapping[str, float]]) -> F
     return figure
 
 
+def _changes_over_time(experiment: Experiment, results: Sequence[PolicyResult]) -> bool:
+    """Runs shorter than two samples have no curve."""
+    return any(len(metrics.goodput_bps(_median_run(result))) > 1 for result in results)
+
+
+def _has_steps(experiment: Experiment, results: Sequence[PolicyResult]) -> bool:
+    return any(len(metrics.step_durations_s(_median_run(result))) > 1 for result in results)
+
+
+def _has_packets(experiment: Experiment, results: Sequence[PolicyResult]) -> bool:
+    return experiment.spec.fabric_kind.packets
+
+
+def _has_losses(experiment: Experiment, results: Sequence[PolicyResult]) -> bool:
+    """Training scripts tell them."""
+    return any(job.losses for result in results for run in result.runs for job in run.jobs)
+
+
+def _is_observed(experiment: Experiment, results: Sequence[PolicyResult]) -> bool:
+    """A model's bytes go where its prediction puts them."""
+    return not experiment.spec.fabric_kind.modelled
+
+
 PLOTS = (
     Plot("topology", "The fabric: spines, leaves, and hosts with their ranks", placement),
     Plot("completion", "Completion time of every policy and seed, compared with the ideal", completion),
     Plot("uplinks", "Load of every leaf-to-spine link under every policy, worst run", uplink_loads),
     Plot("imbalance", "Most loaded uplink divided by the mean, per policy and seed", imbalance),
-    Plot("throughput", "Throughput to all hosts over time", throughput),
-    Plot("steps", "When each step was complete on every rank", steps),
-    Plot("retransmits", "Retransmitted packets per policy", retransmits),
-    Plot("predictions", "Predicted and counted bytes of every uplink", predictions),
+    Plot("throughput", "Throughput to all hosts over time", throughput, _changes_over_time),
+    Plot("steps", "When each step was complete on every rank", steps, _has_steps),
+    Plot("losses", "Loss of each step of the training script, per policy", losses, _has_losses),
+    Plot("retransmits", "Retransmitted packets per policy", retransmits, _has_packets),
+    Plot("predictions", "Predicted and counted bytes of every uplink", predictions, _is_observed),
 )
-
-LOSSES = Plot("losses", "Loss of each step of the training script, per policy", losses)
-"""For training scripts only."""
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:

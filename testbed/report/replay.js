@@ -21,6 +21,11 @@
     const part = Math.min(1, Math.max(0, percent / 100));
     return `hsl(215 ${Math.round(20 + 60 * part)}% ${Math.round(88 - 68 * part)}%)`;
   };
+  // 0.000336 s is read as 336 us.
+  const time = (seconds) => {
+    const [unit, one] = [["s", 1], ["ms", 1e-3], ["us", 1e-6], ["ns", 1e-9]].find(([, one]) => seconds >= one) ?? ["s", 1];
+    return `${Number((seconds / one).toPrecision(3))} ${unit}`;
+  };
   const place = (index, count) => (600 * (index + 0.5)) / count;
   const label = ([low, high, up]) =>
     up ? `${data.lower[low]} to ${data.upper[high]}` : `${data.upper[high]} to ${data.lower[low]}`;
@@ -75,7 +80,7 @@
       percent.forEach((value, link) => { if (value > percent[hottest]) hottest = link; });
       const mean = percent.reduce((sum, value) => sum + value, 0) / Math.max(1, percent.length);
       const texts = now > run.completion_s
-        ? [run.name, `done at ${Number(run.completion_s.toPrecision(3))} s`, "-", "-", "-"]
+        ? [run.name, `done at ${time(run.completion_s)}`, "-", "-", "-"]
         : [run.name, "running", `${mean.toFixed(0)} %`, label(data.links[hottest]), `${percent[hottest]} %`];
       cells.forEach((cell, column) => { cell.textContent = texts[column]; });
     };
@@ -83,7 +88,7 @@
 
   const show = () => {
     const now = (end * slider.value) / slider.max;
-    shown.textContent = `${Number(now.toPrecision(3))} s`;
+    shown.textContent = time(now);
     slider.setAttribute("aria-valuetext", shown.textContent);
     for (const pane of panes) pane(now);
   };

@@ -23,6 +23,8 @@ class FabricKind:
     """A sentence or two of the report: how much of it is real. Empty where all of it is."""
     modelled: bool = False
     """It is computed: no packets, no privileges, nothing to capture, no path service."""
+    packets: bool = True
+    """It has packets, which can be lost and sent again."""
     rdma: bool = False
     """Hosts have RDMA devices of the kernel instead of plain NICs."""
     routers: bool = False
@@ -73,6 +75,7 @@ _KINDS = (
         "fluid",
         "This is a model: flows share links max-min fairly, and no packet was sent.",
         modelled=True,
+        packets=False,
         events_on_circuits=False,
         paces=True,
     ),

@@ -18,6 +18,7 @@ from testbed.analysis.flows import flows_of
 from testbed.analysis.metrics import PolicyResult
 from testbed.progress import Silent
 from testbed.report.replay import replay
+from testbed.report.scales import said
 from testbed.simulate import fluid
 from testbed.spec import Experiment
 from tests.testbed.experiments import experiment
@@ -107,4 +108,4 @@ def test_a_browser_shows_the_load_at_the_time_asked_for(tmp_path: Path, leaves: 
     assert document.count(f"<{mark} ") == 2 * len(data["links"])
     assert 'hidden=""' not in document
     first, last = sorted(data["runs"], key=lambda run: run["completion_s"])
-    assert f"done at {first['completion_s']:.3g} s" in shown(page, last["completion_s"], tmp_path)
+    assert f"done at {said(first['completion_s'])}" in shown(page, last["completion_s"], tmp_path)
