@@ -47,15 +47,15 @@ def cluster(
 ) -> None:
     """Simulate the jobs of a trace on the cluster of SPEC with every strategy and seed.
 
-    DIR/NAME-cluster, where NAME is the spec's, gets summary.json, jobs.csv with a line for each job, and plots. A
-    command that was interrupted goes on where it stopped: finished simulations are in the folder runs.
+    DIR/NAME-cluster, where NAME is the spec's, gets report.html, its plots, summary.json, and jobs.csv with a line for
+    each job. A command that was interrupted goes on where it stopped: finished simulations are in the folder runs.
 
     With --replay the jobs run on an emulated fabric, which needs root, where and when the simulation has placed them.
     SPEC needs the key `replay`. DIR/NAME-cluster gets replay.json. Exit status 1 means that bytes were wrong.
     """
     require("models", "paralet cluster")
     from testbed.analysis.clusters import metrics
-    from testbed.report.clusters import write_plots
+    from testbed.report.clusters import write
     from testbed.simulate import clusters
     from testbed.spec.cluster import load_cluster
 
@@ -75,12 +75,14 @@ def cluster(
     summary = _summary(spec, found)
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     _write_jobs(folder / "jobs.csv", results)
-    write_plots(folder, results, found, gpus)
+    title = _title(spec, len(next(iter(results.values()))[0].outcomes))
+    page = write(folder, spec.name, title, results, found, gpus)
     if as_json:
         click.echo(json.dumps(summary, indent=2))
         return
-    _print(spec, found, len(next(iter(results.values()))[0].outcomes))
+    _print(title, found)
     click.echo(printable(f"Every job and the plots: {folder}"))
+    click.echo(printable(f"Report: {page}"))
 
 
 def _summary(spec: "ClusterSpec", found: Mapping[str, "ClusterMetrics"]) -> dict[str, Any]:
@@ -134,15 +136,12 @@ def _exact(time_s: float | None) -> str:
     return "" if time_s is None else f"{time_s:.3f}"
 
 
-def _print(spec: "ClusterSpec", found: Mapping[str, "ClusterMetrics"], jobs: int) -> None:
+def _print(title: str, found: Mapping[str, "ClusterMetrics"]) -> None:
     from sim.cluster import CAUSES
     from testbed.cli.tables import console, table
 
-    count = "1 seed" if spec.seeds == 1 else f"{spec.seeds} seeds"
-    source = f"one every {spec.trace.mean_gap_s:g} s" if spec.trace else f"of {Path(_file(spec)).name}"
-    trace = f"{jobs:,} jobs, {source}"
     times = table(
-        f"{spec.cluster.shape.gpus:,} GPUs, {trace}, {spec.queue}, {count}; seconds",
+        f"{title}; seconds",
         ["strategy"],
         ["JCT", "p50", "p99", "JWT", "p50", "p99", "JRT", "p50", "p99"],
     )
@@ -179,6 +178,12 @@ def _print(spec: "ClusterSpec", found: Mapping[str, "ClusterMetrics"], jobs: int
     out = console()
     out.print(times)
     out.print(use)
+
+
+def _title(spec: "ClusterSpec", jobs: int) -> str:
+    count = "1 seed" if spec.seeds == 1 else f"{spec.seeds} seeds"
+    source = f"one every {spec.trace.mean_gap_s:g} s" if spec.trace else f"of {Path(_file(spec)).name}"
+    return f"{spec.cluster.shape.gpus:,} GPUs, {jobs:,} jobs, {source}, {spec.queue}, {count}"
 
 
 def _file(spec: "ClusterSpec") -> str:

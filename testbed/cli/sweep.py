@@ -52,10 +52,12 @@ def sweep(
 
     DIR/NAME-sweep/points has a file for every combination and seed, where NAME is the spec's. Existing points are not
     computed again, so an interrupted sweep resumes when the command is repeated. sweep.csv has a line for each policy
-    of each point.
+    of each point, and report.html the curve over the key with the most values.
     """
     require("models", "paralet sweep")
     from testbed import spec
+    from testbed.analysis.sweeps import rows as rows_of
+    from testbed.report import sweeps as report
     from testbed.simulate import sweep as sweeps
 
     if jobs is not None and scheduler is not None:
@@ -74,7 +76,8 @@ def sweep(
     click.get_current_context().with_resource(sole_writer(folder))
     results = sweeps.sweep(asked, folder / "points", jobs=jobs, scheduler=scheduler)
     _write_table(folder / "sweep.csv", results)
-    rows = sweeps.rows(results)
+    rows = rows_of(results)
+    page = report.write(folder, experiment.spec.name, experiment.spec.fabric, rows)
     if as_json:
         listed = {"spec": experiment.spec.name, "points": len(results), "rows": [asdict(row) for row in rows]}
         click.echo(json.dumps(listed, indent=2))
@@ -98,6 +101,7 @@ def sweep(
         listing.add_row(said, row.policy, *numbers)
     console().print(listing)
     click.echo(printable(f"Every point: {folder / 'sweep.csv'}"))
+    click.echo(printable(f"Report: {page}"))
 
 
 def _values(setting: str) -> tuple[str, list[Any]]:

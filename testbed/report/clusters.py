@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plots of simulated clusters."""
+"""The page of `paralet cluster`, and its plots."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,19 +12,37 @@ from matplotlib.figure import Figure
 
 from sim.cluster import CAUSES, Result
 from testbed.analysis.clusters import ClusterMetrics, busy_gpus, runs_of, worst_flows
+from testbed.report.html import save_and_embed
 from testbed.report.plots import PALETTE, STYLE
+from testbed.report.scales import digits, of_times
+from testbed.report.sheet import Part, Table, write_sheet
 
-_DPI = 150
 _BINS = 240
 """Columns of the heat map."""
 _LONGEST_STRETCH = 2.0
 """The ratio of JRT to the ideal from which on bars have the last colour."""
 
 
-def write_plots(
-    folder: Path, results: Mapping[str, Sequence[Result]], metrics: Mapping[str, ClusterMetrics], gpus: int
-) -> list[Path]:
-    """Draw every plot into a PNG file in `folder`. Returns the files."""
+_PARTS = {
+    "completion": ("How long did jobs take?", "Mean completion time of jobs under every strategy: waiting and running"),
+    "distribution": ("How many jobs completed within a time?", "The share of jobs completed within a time"),
+    "busy": ("How many GPUs worked?", "GPUs in use over time under every strategy"),
+    "failures": ("Why could jobs not start?", "Failed placements by cause under every strategy"),
+    "worst_link": ("Where did flows meet?", "Flows on the busiest link over time under every strategy"),
+    "jobs": ("When did each job run?", "Waiting and running of each job on several leaves, under every strategy"),
+}
+"""The headings of the page's parts, and their plots in words."""
+
+
+def write(
+    folder: Path,
+    name: str,
+    lead: str,
+    results: Mapping[str, Sequence[Result]],
+    metrics: Mapping[str, ClusterMetrics],
+    gpus: int,
+) -> Path:
+    """Write `report.html` and its plots as PNG files into `folder`. Returns the page."""
     with mpl.rc_context(mpl.RcParams(STYLE)):
         drawn = {
             "completion": completion(metrics),
@@ -34,9 +52,34 @@ def write_plots(
             "worst_link": worst_link(results),
             "jobs": gantt(results),
         }
-        for name, figure in drawn.items():
-            figure.savefig(folder / f"{name}.png", dpi=_DPI)
-    return [folder / f"{name}.png" for name in drawn]
+        pictures = {
+            plot: save_and_embed(figure, folder / f"{plot}.png", _PARTS[plot][1]) for plot, figure in drawn.items()
+        }
+    tables = {"completion": _times(metrics), "failures": _causes(metrics)}
+    parts = [Part(heading, table=tables.get(plot), picture=pictures[plot]) for plot, (heading, _) in _PARTS.items()]
+    return write_sheet(folder / "report.html", name, lead, parts)
+
+
+def _times(metrics: Mapping[str, ClusterMetrics]) -> Table:
+    kinds = [(one.completion_s, one.waiting_s, one.running_s) for one in metrics.values()]
+    scale = of_times(times.mean for three in kinds for times in three)
+    headings = ["strategy"]
+    headings += [f"{what}, {part} ({scale.unit})" for what in ("JCT", "JWT", "JRT") for part in ("mean", "p99")]
+    rows = [
+        [
+            name,
+            *(digits(scale.of(value)) for times in three for value in (times.mean, times.p99)),
+            f"{metrics[name].stretch:.3f}",
+            f"{metrics[name].utilisation:.0%}",
+        ]
+        for name, three in zip(metrics, kinds, strict=True)
+    ]
+    return Table([*headings, "JRT / ideal", "GPUs in use"], rows)
+
+
+def _causes(metrics: Mapping[str, ClusterMetrics]) -> Table:
+    rows = [[name, *(f"{one.failures.get(cause, 0.0):,.0f}" for cause in CAUSES)] for name, one in metrics.items()]
+    return Table(["failed placements per seed", *CAUSES], rows)
 
 
 def completion(metrics: Mapping[str, ClusterMetrics]) -> Figure:

@@ -55,6 +55,10 @@ def test_tables_and_files_show_every_strategy(tmp_path: Path) -> None:
     pngs = {path.name for path in folder.glob("*.png")}
     names = ("completion", "distribution", "busy", "failures", "worst_link", "jobs")
     assert pngs == {f"{name}.png" for name in names}
+    page = (folder / "report.html").read_text()
+    assert page.count("<img ") == len(names)
+    assert "16 GPUs, 40 jobs, one every 300 s, fifo, 2 seeds" in page
+    assert page.count('<td class="name">vclos</td>') == 2
     with (folder / "jobs.csv").open() as file:
         jobs = list(csv.DictReader(file))
     assert len(jobs) == 2 * 2 * 40
