@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a group in a process of its own: all_reduce without end, until something fails.
 
-Arguments: rank, size, retry time in seconds, folder in which the ranks exchange their handles. Prints "running" after
-the first operation, and "failed: .." with the error.
+Arguments: rank, size, retry time in seconds, folder in which the ranks exchange their handles, back end. Prints
+"running" after the first operation, and "failed: .." with the error.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from hostlib import Device, TransportError
 from hostlib.collectives import Group
+from hostlib.device import Backend
 
 
 def main() -> None:
     rank, size, retry_time_s, folder = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4])
+    backend = cast(Backend, sys.argv[5])
 
     def exchange(handle: bytes) -> list[bytes]:
         temporary = folder / f"{rank}.part"
@@ -30,7 +33,7 @@ def main() -> None:
         return [path.read_bytes() for path in paths]
 
     with (
-        Device(f"127.0.2.{rank + 1}", lanes=2, retry_time_s=retry_time_s) as device,
+        Device(f"127.0.2.{rank + 1}", backend=backend, lanes=2, retry_time_s=retry_time_s) as device,
         Group(device, rank, size, exchange) as group,
     ):
         sizes = (100, 30_000, 500_000)

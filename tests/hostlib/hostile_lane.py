@@ -19,6 +19,10 @@ WRITE, WRITE_IMM, SEND = 1, 2, 3
 REFUSED_ACCESS, REFUSED_MALFORMED = 1, 2
 
 _VENDOR = 0x504C5443
+ANSWERS_PINGS = 16
+"""Option of an endpoint."""
+PING = struct.pack(">I20x", WRITE << 24)
+"""A WRITE of no bytes."""
 _ADVERTISEMENT_BYTES = 40
 
 
@@ -52,9 +56,9 @@ def write(
 
 
 class LanePeer:
-    """A peer with one lane."""
+    """A peer with one lane. `options` are those that it offers; `agreed` those that the victim names."""
 
-    def __init__(self, address: str, handle: bytes, victim_port: int) -> None:
+    def __init__(self, address: str, handle: bytes, victim_port: int, options: int = 0) -> None:
         magic, version, tcp_port, target, _, listener, token = struct.unpack(">4sHH4s16sI16s", handle[:48])
         assert (magic, version) == (b"PLET", 1)
         self.address = address
@@ -67,11 +71,13 @@ class LanePeer:
         self.qpn, self.token = 0x700, secrets.randbits(32)
         hello = b"\1PLH1" + struct.pack(">HI16s", 1, listener, token) + secrets.token_bytes(16)
         hello += socket.inet_aton(address) + struct.pack(">HIH", self._lanes.getsockname()[1], PATH_MTU, 1)
-        hello += struct.pack(">II", self.qpn, self.token) + struct.pack(">HIII", 63, _VENDOR, 0, 0)
+        hello += struct.pack(">II", self.qpn, self.token) + struct.pack(">HIII", 63, _VENDOR, options, 0)
         self._send_frame(hello)
         welcome = self._receive_frame()
         assert welcome[0] == 2, welcome
         self.victim_qpn, self.victim_token = struct.unpack_from(">II", welcome, 31)
+        vendor, self.agreed = struct.unpack_from(">II", welcome, 41)
+        assert vendor == _VENDOR
         self._attempts = 0
         self._send_frame(b"\4" + struct.pack(">II16s", 0x51, listener, token))
         accept = self._receive_frame()
@@ -115,8 +121,8 @@ class LanePeer:
         assert notice(lane) == (b"PLTW", 0, 0)
         return lane
 
-    def advertisements(self) -> list[Advertisement]:
-        """Receive the victim's next message of advertisements, over the connection that it opens."""
+    def incoming(self) -> socket.socket:
+        """The first connection that the victim opens and sends on, welcomed."""
         if self._incoming is None:
             self._lanes.settimeout(DEADLINE_S)
             self._incoming = self._open.enter_context(self._lanes.accept()[0])
@@ -124,9 +130,14 @@ class LanePeer:
             said = struct.unpack(">4s5I", exactly(self._incoming, 24))
             assert said == (b"PLT1", self.qpn, self.token, self.victim_qpn, self.victim_token, 1)
             self._incoming.sendall(b"PLTW" + bytes(12))
-        kind, length = struct.unpack(">B3xI16x", exactly(self._incoming, 24))
+        return self._incoming
+
+    def advertisements(self) -> list[Advertisement]:
+        """Receive the victim's next message of advertisements."""
+        lane = self.incoming()
+        kind, length = struct.unpack(">B3xI16x", exactly(lane, 24))
         assert kind == SEND
-        payload = exactly(self._incoming, length)
+        payload = exactly(lane, length)
         return [
             read_advertisement(payload[i : i + _ADVERTISEMENT_BYTES]) for i in range(0, length, _ADVERTISEMENT_BYTES)
         ]

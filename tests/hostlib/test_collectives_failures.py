@@ -25,13 +25,15 @@ PROGRAM = Path(__file__).with_name("group_process.py")
 
 
 @contextmanager
-def processes(size: int, folder: Path, retry_time_s: float) -> Iterator[list[subprocess.Popen[str]]]:
+def processes(
+    size: int, folder: Path, retry_time_s: float, backend: str = "soft"
+) -> Iterator[list[subprocess.Popen[str]]]:
     """Running ranks. Those that are left are killed."""
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     ranks = [
         subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(rank), str(size), str(retry_time_s), str(folder)],
+            [sys.executable, str(PROGRAM), str(rank), str(size), str(retry_time_s), str(folder), backend],
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
@@ -62,9 +64,9 @@ def test_a_killed_rank_is_an_error_on_the_others(size: int, tmp_path: Path) -> N
             assert rank.returncode == 0
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_a_stopped_rank_is_an_error_on_the_others_and_later_on_itself(size: int, tmp_path: Path) -> None:
-    with processes(size, tmp_path, retry_time_s=2.0) as ranks:
+@pytest.mark.parametrize(("size", "backend"), [(2, "tcp"), (4, "soft"), (4, "tcp")])
+def test_a_stopped_rank_is_an_error_on_the_others_and_later_on_itself(size: int, backend: str, tmp_path: Path) -> None:
+    with processes(size, tmp_path, 2.0, backend) as ranks:
         ranks[1].send_signal(signal.SIGSTOP)
         for number, rank in enumerate(ranks):
             if number == 1:

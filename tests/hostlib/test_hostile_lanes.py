@@ -6,13 +6,26 @@ from __future__ import annotations
 
 import random
 import socket
+import struct
 from collections.abc import Iterator
 
 import pytest
 
 from hostlib import Connection, Device, Listener
 
-from .hostile_lane import REFUSED_ACCESS, REFUSED_MALFORMED, SEND, WRITE, LanePeer, ended, frame, notice, write
+from .hostile_lane import (
+    ANSWERS_PINGS,
+    PING,
+    REFUSED_ACCESS,
+    REFUSED_MALFORMED,
+    SEND,
+    WRITE,
+    LanePeer,
+    ended,
+    frame,
+    notice,
+    write,
+)
 from .hostile_peer import DEADLINE_S
 from .hostile_scene import HOSTILE, STRANGER, HonestTraffic, Target, open_devices
 
@@ -180,3 +193,45 @@ def test_random_bytes_after_the_hello_end_only_their_sender(scene: LaneScene) ->
     lane = scene.peer.lane()
     lane.sendall(b"\x07" + random.Random(9).randbytes(9_999))
     assert scene.refused(lane, REFUSED_MALFORMED, 0)
+
+
+# -- pings ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [ANSWERS_PINGS, 0xFFFFFFFF], ids=["known option", "all options"])
+def test_a_flood_of_pings_gets_at_most_as_many_answers_and_keeps_nobody_else_waiting(
+    devices: tuple[Device, Device, Listener, HonestTraffic], options: int
+) -> None:
+    victim, _, listener, honest_traffic = devices
+    pings = 20_000
+    with LanePeer(HOSTILE, listener.handle, victim.udp_port, options) as peer:
+        scene = LaneScene(victim, honest_traffic, peer, listener.accept(DEADLINE_S))
+        assert peer.agreed & ~8 == ANSWERS_PINGS  # 8: eager messages
+        lane = peer.lane()
+        lane.sendall(PING * pings)
+        assert honest_traffic.continues()
+        taken = [0]
+        while taken[-1] < pings:
+            word, reason, number = notice(lane)
+            assert (word, reason) == (b"PLTA", 0)
+            taken.append(number)
+        assert taken == sorted(set(taken))
+        assert scene.still_works()
+
+
+def test_a_peer_that_did_not_offer_to_wait_for_answers_gets_none(scene: LaneScene) -> None:
+    assert scene.peer.agreed == 0
+    lane = scene.peer.lane()
+    lane.sendall(PING + write(scene.target.advertisement, DATA))
+    assert scene.target.request.wait(DEADLINE_S) == len(DATA)
+    lane.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        lane.recv(1)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2**64 - 1])
+def test_an_answer_that_nobody_asked_for_ends_only_its_connection(scene: LaneScene, number: int) -> None:
+    lane = scene.peer.incoming()
+    lane.sendall(struct.pack(">4sIQ", b"PLTA", 0, number))
+    assert ended(lane)
+    assert scene.still_works()

@@ -14,9 +14,7 @@ from tests.paralet_torch.world import Ranks
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize("scenario", ["reduce_until_it_fails", "futures_until_they_fail", "train_until_it_fails"])
 def test_a_lost_rank_is_an_error_on_the_others(tmp_path: Path, sign: signal.Signals, scenario: str) -> None:
-    # The kernel of a rank that is stopped goes on acknowledging what comes over TCP (docs/tcp.md).
-    backend = "soft" if sign == signal.SIGSTOP else "auto"
-    with Ranks(3, tmp_path, {"PARALET_RETRY_TIME": "2s", "PARALET_BACKEND": backend}) as ranks:
+    with Ranks(3, tmp_path, {"PARALET_RETRY_TIME": "2s"}) as ranks:
         ranks.run("train_once")  # everybody is connected
         for rank in range(3):
             ranks.tell(rank, scenario)

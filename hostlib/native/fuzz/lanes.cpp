@@ -107,6 +107,7 @@ void try_queue(Script script) {
   Receiving receiving;
   receiving.give(0);
   tcp::SendQueue queue;
+  if (script.u8() % 2 == 0) queue.expect_answers();
   std::vector<Completion> sent;
   std::array<std::byte, 255> payload{};
   std::uint32_t posted = 0;
@@ -140,6 +141,10 @@ void try_queue(Script script) {
       receiving.reader.restart();
       stream = 0;
       require(queue.resume(receiving.reader.frames(), kQpn, sent));
+    } else if (what % 8 == 5) {
+      const std::uint64_t before = queue.first_frame();
+      const std::uint64_t said = receiving.reader.take_ping() ? receiving.reader.frames() : script.u8();
+      require(queue.answer(said, kQpn, sent) || queue.first_frame() == before);
     }
     require(queue.first_frame() <= receiving.reader.frames() && sent.size() == queue.first_frame());
     for (std::size_t i = 0; i < sent.size(); ++i) require(sent[i].cookie == i + 1);

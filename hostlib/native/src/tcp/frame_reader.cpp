@@ -93,6 +93,7 @@ bool FrameReader::end() {
          .imm = frame_.imm});
     ++messages_;
   }
+  if (frame_.kind == WorkKind::kWrite && frame_.length == 0) pinged_ = true;
   buffer_.reset();
   ++frames_;
   stage_ = Stage::kHeader;
@@ -104,6 +105,7 @@ void FrameReader::restart() {
   buffer_.reset();
   stage_ = Stage::kHeader;
   stalled_ = false;
+  pinged_ = false;
   header_bytes_ = 0;
   left_ = 0;
 }

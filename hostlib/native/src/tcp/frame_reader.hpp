@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "backend/memory_table.hpp"
@@ -46,6 +47,8 @@ class FrameReader {
   /// Messages among them: SENDs and WRITEs with immediate data, modulo 2^32.
   [[nodiscard]] std::uint32_t messages() const { return messages_; }
   [[nodiscard]] std::uint64_t payload_bytes() const { return payload_bytes_; }
+  /// Whether a ping has arrived since the last call.
+  bool take_ping() { return std::exchange(pinged_, false); }
 
   /// Forgets a frame that has arrived in part: its connection has ended, and the next one brings it from its beginning.
   void restart();
@@ -70,6 +73,7 @@ class FrameReader {
   std::uint64_t frames_ = 0;
   std::uint32_t messages_ = 0;
   std::uint64_t payload_bytes_ = 0;
+  bool pinged_ = false;
 };
 
 }  // namespace paralet::tcp

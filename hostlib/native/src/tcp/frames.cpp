@@ -8,11 +8,24 @@ namespace {
 
 constexpr std::uint32_t kHelloMagic = 0x504C5431;    // "PLT1"
 constexpr std::uint32_t kWelcomeMagic = 0x504C5457;  // "PLTW"
+constexpr std::uint32_t kAnswerMagic = 0x504C5441;   // "PLTA"
 constexpr std::uint32_t kRefusedMagic = 0x504C5452;  // "PLTR"
 
 constexpr std::byte kWrite{1};
 constexpr std::byte kWriteImm{2};
 constexpr std::byte kSend{3};
+
+std::uint32_t magic_of(Notice::Kind kind) {
+  switch (kind) {
+    case Notice::Kind::kWelcome:
+      return kWelcomeMagic;
+    case Notice::Kind::kAnswer:
+      return kAnswerMagic;
+    case Notice::Kind::kRefused:
+      break;
+  }
+  return kRefusedMagic;
+}
 
 }  // namespace
 
@@ -38,7 +51,7 @@ std::optional<Hello> decode_hello(std::span<const std::byte, kHelloBytes> bytes)
 
 std::array<std::byte, kNoticeBytes> encode(const Notice& notice) {
   std::array<std::byte, kNoticeBytes> out{};
-  wire::put_u32(out.data(), notice.kind == Notice::Kind::kWelcome ? kWelcomeMagic : kRefusedMagic);
+  wire::put_u32(out.data(), magic_of(notice.kind));
   wire::put_u32(out.data() + 4, static_cast<std::uint32_t>(notice.status));
   wire::put_u64(out.data() + 8, notice.frames);
   return out;
@@ -49,6 +62,7 @@ std::optional<Notice> decode_notice(std::span<const std::byte, kNoticeBytes> byt
   const std::uint32_t reason = wire::get_u32(bytes.data() + 4);
   const std::uint64_t frames = wire::get_u64(bytes.data() + 8);
   if (magic == kWelcomeMagic && reason == 0) return Notice{.frames = frames};
+  if (magic == kAnswerMagic && reason == 0) return Notice{.kind = Notice::Kind::kAnswer, .frames = frames};
   if (magic != kRefusedMagic || reason > UINT8_MAX) return std::nullopt;
   const auto status = static_cast<Status>(reason);
   if (status != Status::kRemoteAccess && status != Status::kRemoteInvalid) return std::nullopt;

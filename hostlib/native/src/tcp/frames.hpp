@@ -30,6 +30,7 @@ std::optional<Hello> decode_hello(std::span<const std::byte, kHelloBytes> bytes)
 struct Notice {
   enum class Kind : std::uint8_t {
     kWelcome,  ///< the connection has the QP: the sender goes on with frame `frames`
+    kAnswer,   ///< to a ping: the device has taken the frames before `frames`
     kRefused,  ///< frame `frames` was refused for the reason `status`; the connection ends
   };
   Kind kind = Kind::kWelcome;
@@ -41,6 +42,9 @@ inline constexpr std::size_t kNoticeBytes = 16;
 std::array<std::byte, kNoticeBytes> encode(const Notice& notice);
 /// nullopt also for a reason that a receiver cannot have.
 std::optional<Notice> decode_notice(std::span<const std::byte, kNoticeBytes> bytes);
+
+/// The option of QPs that answer pings (Ece::options). A ping is a WRITE of no bytes.
+inline constexpr std::uint32_t kAnswersPings = 16;
 
 /// A work request on the wire; `length` bytes of payload follow.
 struct Frame {

@@ -52,7 +52,11 @@ bool Receiver::receive(Scratch& scratch, std::size_t most) {
   for (std::size_t left = most; ready_ && left > 0 && !stalled() && !reader_.refused();) {
     ready_ = read_some(scratch, left);
   }
-  if (const auto status = reader_.refused()) refuse(*status);
+  if (const auto status = reader_.refused()) {
+    refuse(*status);
+  } else if (reader_.take_ping() && answers_ && current_) {
+    say({.kind = Notice::Kind::kAnswer, .frames = reader_.frames()});
+  }
   if (!stalled() && !ready_) turn_over();
   return ready_ && !stalled();
 }
@@ -129,7 +133,7 @@ void Receiver::refuse(Status status) {
 
 void Receiver::say(const Notice& notice) {
   const auto bytes = encode(notice);
-  // The first or the last bytes on an empty socket: they fit, or the connection is gone.
+  // Few and short: they fit, or the connection is gone, or its other end does not read them.
   [[maybe_unused]] const ssize_t sent =
       ::send(current_->socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }

@@ -33,6 +33,8 @@ class Receiver {
   [[nodiscard]] bool takes(const Hello& hello) const {
     return !stopping_ && !reader_.refused() && hello.attempt > attempt_;
   }
+  /// The peer waits for answers to its pings.
+  void answer_pings() { answers_ = true; }
   /// Takes the connection of such a hello: it follows the one before, once that is drained.
   void greet(Greeting&& greeting);
   /// Whether the number is of one of its connections.
@@ -77,6 +79,7 @@ class Receiver {
   std::uint64_t welcomed_at_ = 0;  ///< frames of the QP when the connection became the current one
   std::uint32_t attempt_ = 0;      ///< of the newest hello
   std::vector<std::byte> carry_;   ///< received, and not taken for want of a receive buffer
+  bool answers_ = false;           ///< to pings
   bool ready_ = false;             ///< the socket may have more
   bool ended_ = false;             ///< its other end has ended the connection
   bool stopping_ = false;

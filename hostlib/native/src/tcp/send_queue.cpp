@@ -80,13 +80,24 @@ void SendQueue::finish(Status status, std::uint32_t qpn, std::vector<Completion>
 bool SendQueue::acknowledge(std::uint64_t stream_bytes, std::uint32_t qpn, std::vector<Completion>& completions) {
   bool any = false;
   acknowledged_ = stream_bytes;
-  while (next_ > 0 && works_.front().end <= stream_bytes) {
+  while (next_ > 0 && works_.front().end <= stream_bytes && !unanswered(0)) {
     front_ = works_.front().end;
     finish(Status::kSuccess, qpn, completions);
     --next_;
     any = true;
   }
   return any;
+}
+
+bool SendQueue::answer(std::uint64_t frames, std::uint32_t qpn, std::vector<Completion>& completions) {
+  for (std::size_t i = 0; i < next_; ++i) {
+    if (!unanswered(i)) continue;
+    if (frames <= first_ + i || frames > first_ + next_) return false;
+    taken_ = frames;
+    acknowledge(acknowledged_, qpn, completions);
+    return true;
+  }
+  return false;
 }
 
 /// What has arrived of the oldest request counts as sent, though it is sent again, or never completely.

@@ -31,6 +31,8 @@ struct Batch {
 class SendQueue {
  public:
   void post(const WorkRequest& request);
+  /// The peer answers pings: they are finished when it has, not when its kernel has acknowledged them.
+  void expect_answers() { answers_ = true; }
 
   /// The next bytes of the stream, about `most`. They are not sent until `handed_over` says so.
   void gather(Batch& batch, std::size_t most) const;
@@ -39,6 +41,10 @@ class SendQueue {
   /// The other end has this many bytes of the connection's stream. Appends the completions of requests that are
   /// finished. Returns whether there were any.
   bool acknowledge(std::uint64_t stream_bytes, std::uint32_t qpn, std::vector<Completion>& completions);
+
+  /// The peer has taken the frames before number `frames`, and says so because of a ping. Appends the completions of
+  /// requests that are finished. False, and nothing changes, where that answers none.
+  bool answer(std::uint64_t frames, std::uint32_t qpn, std::vector<Completion>& completions);
 
   /// Sends over a new connection, from frame number `frames` of the QP on: the frames before have arrived. False, and
   /// nothing changes, where that cannot be.
@@ -54,6 +60,8 @@ class SendQueue {
   [[nodiscard]] bool empty() const { return works_.empty(); }
   /// The socket has taken all of it.
   [[nodiscard]] bool all_handed_over() const { return next_ == works_.size(); }
+  /// The oldest request is a ping that the peer's kernel has acknowledged, and the peer has not answered.
+  [[nodiscard]] bool awaits_answer() const { return next_ > 0 && works_[0].end <= acknowledged_ && unanswered(0); }
   /// Bytes that the socket has not taken.
   [[nodiscard]] std::uint64_t waiting_bytes() const { return posted_bytes_ - stream_bytes_; }
   /// Bytes of the connection's stream that the socket has taken.
@@ -69,10 +77,17 @@ class SendQueue {
     std::uint64_t end = 0;  ///< position in the stream behind its last byte, once the socket has taken that
   };
   [[nodiscard]] static std::size_t size(const Work& work) { return kFrameBytes + work.request.length; }
+  /// Whether the request at this index is a ping that the peer has to answer.
+  [[nodiscard]] bool unanswered(std::size_t index) const {
+    const WorkRequest& request = works_[index].request;
+    return answers_ && request.kind == WorkKind::kWrite && request.length == 0 && first_ + index >= taken_;
+  }
   void leave_front();
   void finish(Status status, std::uint32_t qpn, std::vector<Completion>& completions);
 
   Ring<Work> works_;
+  bool answers_ = false;            ///< the peer answers pings
+  std::uint64_t taken_ = 0;         ///< frames that the peer has taken, as its last answer says
   std::size_t next_ = 0;            ///< index in works_ of the one that the socket has not taken, or not all of
   std::size_t offset_ = 0;          ///< bytes of it that the socket has taken
   std::uint64_t first_ = 0;         ///< number of works_.front()

@@ -58,6 +58,7 @@ Sender::~Sender() {
 
 int Sender::connect(const RemoteQp& remote, std::uint16_t source_port, Nanos now) {
   remote_ = remote;
+  if ((remote.ece.options & kAnswersPings) != 0) queue_.expect_answers();
   const int error = open(source_port, now);
   if (error == 0) port_ = source_port;
   return error;
@@ -111,17 +112,31 @@ bool Sender::on_event(std::uint64_t watched, std::uint32_t events, Nanos now) {
   }
   if (!current_ || current_->watched != watched) return false;
   if ((events & EPOLLOUT) != 0) writable_ = true;
-  if ((events & (EPOLLIN | EPOLLRDHUP)) != 0 || failure) {
+  if ((events & (EPOLLIN | EPOLLRDHUP)) != 0 || failure) listen(now);
+  return true;
+}
+
+/// Takes all that the peer has said on its connection: no further event tells of it.
+void Sender::listen(Nanos now) {
+  for (;;) {
     bool ended = false;
     const auto notice = hear(current_, ended);
+    if (!notice && !ended) return;
+    look(now);
+    if (notice && notice->kind == Notice::Kind::kAnswer && answered(notice->frames, now)) continue;
     if (notice && notice->kind == Notice::Kind::kRefused) {
-      look(now);
       end(notice->status);
-    } else if (notice || ended) {
-      look(now);
+    } else {
       lost_current(now);
     }
+    return;
   }
+}
+
+/// False where that answers nothing.
+bool Sender::answered(std::uint64_t frames, Nanos now) {
+  if (!queue_.answer(frames, own_.qpn, context_.completions)) return false;
+  progressed(now);
   return true;
 }
 
@@ -252,11 +267,16 @@ bool Sender::look(Nanos now) {
   if (arrived <= acknowledged_now_) return false;
   acknowledged_ += arrived - acknowledged_now_;
   acknowledged_now_ = arrived;
+  // The kernel of a process that is stopped goes on acknowledging.
+  if (!queue_.awaits_answer()) progressed(now);
+  queue_.acknowledge(arrived, own_.qpn, context_.completions);
+  return true;
+}
+
+void Sender::progressed(Nanos now) {
   progress_at_ = now;
   silences_ = 0;
   silent_at_ = now + timeout();
-  queue_.acknowledge(arrived, own_.qpn, context_.completions);
-  return true;
 }
 
 void Sender::tick(Nanos now) {
@@ -274,7 +294,7 @@ void Sender::tick(Nanos now) {
   if (!queue_.empty() && now >= silent_at_) watch_silence(now);
 }
 
-/// The peer has acknowledged nothing for a timeout.
+/// The peer has acknowledged nothing, or has not answered, for a timeout.
 void Sender::watch_silence(Nanos now) {
   if (now - progress_at_ >= context_.settings.retry_time) {
     end(Status::kRetryExceeded);
@@ -297,6 +317,7 @@ Nanos Sender::deadline() const {
   if (ended_) return kNever;
   Nanos when = std::min(retry_at_, next_ ? next_->give_up_at : kNever);
   if (queue_.empty()) return when;
+  if (queue_.awaits_answer() && acknowledged_now_ == queue_.stream_bytes()) return std::min(when, silent_at_);
   const Nanos waited = look_at_ - kLookEvery - progress_at_;
   return std::min({when, silent_at_, look_at_ - kLookEvery + std::clamp(waited / 2, kShortestWait, kLongestWait)});
 }

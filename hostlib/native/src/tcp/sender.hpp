@@ -93,11 +93,14 @@ class Sender {
   void connected(Nanos now);
   void greet(Nanos now);
   std::optional<Notice> hear(std::optional<Connection>& connection, bool& ended);
+  void listen(Nanos now);
+  bool answered(std::uint64_t frames, Nanos now);
   void welcomed(const Notice& notice, Nanos now);
   void lost_next(Nanos now);
   void lost_current(Nanos now);
   void leave_current();
   bool look(Nanos now);
+  void progressed(Nanos now);
   void retry(Nanos now);
   void watch_silence(Nanos now);
   void measure(Nanos now) const;
@@ -120,7 +123,7 @@ class Sender {
   unsigned failures_ = 0;       ///< connections in a row that the peer did not welcome
   unsigned silences_ = 0;       ///< timeouts since the last progress
   Nanos retry_at_ = kNever;
-  Nanos progress_at_ = 0;  ///< the peer acknowledged something, or a request came when there was none
+  Nanos progress_at_ = 0;  ///< the peer acknowledged or answered, or a request came when there was none
   Nanos look_at_ = 0;
   Nanos silent_at_ = kNever;  ///< the next timeout
   std::uint64_t timeouts_ = 0;

@@ -60,8 +60,9 @@ QpIdentity TcpBackend::create_qp() {
 }
 
 Ece TcpBackend::ece(std::uint32_t qpn) const {
-  static_cast<void>(qpn);
-  return {.vendor_id = kTcpVendor};
+  const auto& remote = qps_.at(qpn).remote;
+  const std::uint32_t options = remote ? remote->ece.options & tcp::kAnswersPings : tcp::kAnswersPings;
+  return {.vendor_id = kTcpVendor, .options = options, .comp_mask = 0};
 }
 
 bool TcpBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) {
@@ -72,6 +73,7 @@ bool TcpBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint
     throw DeviceError("cannot connect to " + format_address(remote.address) + ": " + error_text(error));
   }
   qp.remote = remote;
+  if ((remote.ece.options & tcp::kAnswersPings) != 0) qp.receiver.answer_pings();
   activate(qp);
   if (const tcp::Hello* hello = qp.receiver.early()) {
     if (fits(qp, *hello, *qp.receiver.early_address())) {

@@ -32,14 +32,20 @@ TEST_CASE("notices have the bytes of docs/tcp.md") {
   const Notice welcome{.frames = 5};
   CHECK(to_hex(encode(welcome)) == "504c5457000000000000000000000005");
   CHECK(decode_notice(encode(welcome)) == welcome);
+  const Notice answer{.kind = Notice::Kind::kAnswer, .frames = 6};
+  CHECK(to_hex(encode(answer)) == "504c5441000000000000000000000006");
+  CHECK(decode_notice(encode(answer)) == answer);
   const Notice refused{.kind = Notice::Kind::kRefused, .status = Status::kRemoteAccess, .frames = 7};
   CHECK(to_hex(encode(refused)) == "504c5452000000010000000000000007");
   CHECK(decode_notice(encode(refused)) == refused);
 }
 
-TEST_CASE("a refusal for a reason that no receiver has is malformed") {
+TEST_CASE("a notice with a reason that no receiver has is malformed") {
   for (const Status status : {Status::kSuccess, Status::kFlushed, Status::kRetryExceeded, Status::kPortDown}) {
     CHECK_FALSE(decode_notice(encode(Notice{.kind = Notice::Kind::kRefused, .status = status})));
+  }
+  for (const Notice::Kind kind : {Notice::Kind::kWelcome, Notice::Kind::kAnswer}) {
+    CHECK_FALSE(decode_notice(encode(Notice{.kind = kind, .status = Status::kRemoteAccess})));
   }
 }
 

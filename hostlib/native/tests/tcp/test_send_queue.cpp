@@ -65,6 +65,46 @@ struct SendScene {
 
 using Cookies = std::vector<std::uint64_t>;
 
+TEST_CASE("a ping waits for an answer that covers it, and so does what follows it") {
+  SendScene scene;
+  scene.queue.expect_answers();
+  scene.post(WorkKind::kSend, 10);
+  scene.post(WorkKind::kWrite, 0);
+  scene.post(WorkKind::kWriteImm, 0);  // an empty message is no ping
+  scene.post(WorkKind::kWrite, 0);
+  const std::size_t bytes = scene.send_all(1000).size();
+  const auto answer = [&](std::uint64_t frames) { return scene.queue.answer(frames, kSendQpn, scene.completions); };
+  scene.queue.acknowledge(bytes - kFrameBytes, kSendQpn, scene.completions);  // all but the last
+  CHECK(scene.finished() == Cookies{1});
+  CHECK(scene.queue.awaits_answer());
+  CHECK_FALSE(answer(1));
+  CHECK_FALSE(answer(5));
+  CHECK(answer(2));
+  CHECK(scene.finished() == Cookies{1, 2, 3});
+  CHECK_FALSE(scene.queue.awaits_answer());  // the second ping is not acknowledged yet
+  CHECK_FALSE(answer(3));
+  CHECK(answer(4));  // nor does an answer make it so
+  CHECK(scene.finished() == Cookies{1, 2, 3});
+  CHECK_FALSE(answer(4));
+  scene.queue.acknowledge(bytes, kSendQpn, scene.completions);
+  CHECK(scene.finished() == Cookies{1, 2, 3, 4});
+}
+
+TEST_CASE("a welcome answers the pings before it, and the others are sent again") {
+  SendScene scene;
+  scene.queue.expect_answers();
+  for (int i = 0; i < 3; ++i) scene.post(WorkKind::kWrite, 0);
+  scene.queue.acknowledge(scene.send_all(1000).size(), kSendQpn, scene.completions);
+  CHECK(scene.finished().empty());
+  REQUIRE(scene.queue.resume(2, kSendQpn, scene.completions));
+  CHECK(scene.finished() == Cookies{1, 2});
+  CHECK_FALSE(scene.queue.answer(3, kSendQpn, scene.completions));  // the third has not left again
+  CHECK(scene.send_all(1000).size() == kFrameBytes);
+  scene.queue.acknowledge(kFrameBytes, kSendQpn, scene.completions);
+  CHECK(scene.queue.answer(3, kSendQpn, scene.completions));
+  CHECK(scene.finished() == Cookies{1, 2, 3});
+}
+
 TEST_CASE("the stream is the same however little the socket takes at a time") {
   const auto stream = [](std::size_t step) {
     SendScene scene;

@@ -75,7 +75,7 @@ struct TcpSide {
             .qpn = qp.qpn,
             .first_psn = qp.first_psn,
             .path_mtu = 1024,
-            .ece = {.vendor_id = kTcpVendor}};
+            .ece = {.vendor_id = kTcpVendor, .options = answers_pings ? kAnswersPings : 0, .comp_mask = 0}};
   }
 
   IpAddress address;
@@ -84,7 +84,8 @@ struct TcpSide {
   std::uint32_t rkey = 0;
   std::vector<std::array<std::byte, 512>> places;
   bool gives_back = true;
-  Nanos skipped = 0;  ///< by which its clock is ahead
+  bool answers_pings = true;  ///< as its peer is told
+  Nanos skipped = 0;          ///< by which its clock is ahead
   std::vector<Completion> completions;
   std::vector<Bytes> messages;
 };
@@ -129,6 +130,22 @@ struct TcpPair {
       a.step();
       b.step();
     }
+  }
+  /// The same while B's process does nothing; its kernel acknowledges.
+  template <typename Condition>
+  bool a_alone_until(Condition condition) {
+    const auto until = std::chrono::steady_clock::now() + kTimeLimit;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      a.step();
+    }
+    return true;
+  }
+  /// Bytes of A that B's kernel has acknowledged, in packets of the path MTU.
+  [[nodiscard]] std::uint64_t acknowledged() const { return a.backend.statistics(qa.qpn).acknowledged_packets; }
+  void ping() { a.backend.post(qa.qpn, {.kind = WorkKind::kWrite, .cookie = 2}); }
+  [[nodiscard]] bool a_gave_up() const {
+    return std::ranges::any_of(a.completions, [](const Completion& c) { return c.status == Status::kRetryExceeded; });
   }
   void send(const Bytes& data) {
     a.backend.post(
@@ -342,8 +359,57 @@ TEST_CASE("a peer that acknowledges nothing is given up after the retry time") {
   pair.settle();
   CHECK(pair.a.backend.statistics(pair.qa.qpn).counters.timeouts > 0);
   pair.a.skipped = 11 * kSecond;
-  const auto given_up = [](const Completion& c) { return c.status == Status::kRetryExceeded; };
-  REQUIRE(pair.eventually([&] { return std::ranges::any_of(pair.a.completions, given_up); }));
+  REQUIRE(pair.eventually([&] { return pair.a_gave_up(); }));
+}
+
+TEST_CASE("a ping is done when the peer has answered it, and so is what follows it") {
+  TcpPair pair;
+  pair.connect();
+  CHECK(pair.a.backend.ece(pair.qa.qpn).options == kAnswersPings);
+  const Bytes data = random_fill(4, 100);
+  pair.ping();
+  for (int i = 0; i < 20; ++i) pair.send(data);
+  REQUIRE(pair.a_alone_until([&] { return pair.acknowledged() > 0; }));
+  CHECK(pair.a.completions.empty());
+  REQUIRE(pair.eventually([&] { return pair.a.count(Completion::Kind::kSent) == 21; }));
+  CHECK(pair.a.completions.front().cookie == 2);
+  CHECK(pair.b.messages.size() == 20);
+}
+
+TEST_CASE("a peer that does not answer a ping is given up after the retry time, though its kernel acknowledges") {
+  TcpPair pair;
+  pair.connect();
+  pair.check();
+  pair.ping();
+  const std::uint64_t before = pair.acknowledged();
+  pair.a.skipped = 6 * kSecond;
+  const Bytes data = random_fill(1, 100);
+  for (int i = 0; i < 40; ++i) pair.send(data);  // acknowledged too: B is not alive for that
+  REQUIRE(pair.a_alone_until([&] { return pair.acknowledged() > before; }));
+  CHECK_FALSE(pair.a_gave_up());
+  pair.a.skipped = 11 * kSecond;
+  REQUIRE(pair.a_alone_until([&] { return pair.a_gave_up(); }));
+  CHECK(pair.a.count(Completion::Kind::kSent) == 42);  // the first one, the ping, and what came behind it
+}
+
+TEST_CASE("pings arrive though connections are cut") {
+  TcpPair pair({.cut = 0.5, .seed = 4});
+  pair.connect();
+  for (std::size_t i = 1; i <= 100; ++i) {
+    pair.ping();
+    REQUIRE(pair.eventually([&] { return pair.a.count(Completion::Kind::kSent) == i; }));
+  }
+  CHECK_FALSE(pair.a_gave_up());
+}
+
+TEST_CASE("a ping to a peer that does not answer pings is done when it is acknowledged") {
+  TcpPair pair;
+  pair.a.answers_pings = pair.b.answers_pings = false;
+  pair.connect();
+  CHECK(pair.a.backend.ece(pair.qa.qpn).options == 0);
+  pair.ping();
+  CHECK(pair.a_alone_until([&] { return pair.a.count(Completion::Kind::kSent) == 1; }));
+  pair.check();
 }
 
 TEST_CASE("a QP that has been idle for long counts no timeout when it sends again") {
