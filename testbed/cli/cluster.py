@@ -50,8 +50,9 @@ def cluster(
     DIR/NAME-cluster, where NAME is the spec's, gets report.html, its plots, summary.json, and jobs.csv with a line for
     each job. A command that was interrupted goes on where it stopped: finished simulations are in the folder runs.
 
-    With --replay the jobs run on an emulated fabric, which needs root, where and when the simulation has placed them.
-    SPEC needs the key `replay`. DIR/NAME-cluster gets replay.json. Exit status 1 means that bytes were wrong.
+    With --replay the jobs run on an emulated fabric of Open vSwitch or of routers, which needs root, where and when the
+    simulation has placed them. SPEC needs the key `replay`. DIR/NAME-cluster gets replay.json. Exit status 1 means that
+    bytes were wrong.
     """
     require("models", "paralet cluster")
     from testbed.analysis.clusters import metrics

@@ -12,7 +12,7 @@ import click
 from rich.text import Text
 
 from netmodel.printable import printable
-from testbed.cli.run import GIVEN, require_machine, run_in_sandbox
+from testbed.cli.run import GIVEN, require_fabric, run_in_sandbox
 from testbed.cli.tables import console, table
 from testbed.errors import InputError, sentence_of
 
@@ -30,9 +30,10 @@ def replay(spec: "ClusterSpec", folder: Path, *, as_json: bool) -> bool:
     """
     from testbed.run.replay import Record
     from testbed.run.replay_plan import plan_replay
+    from testbed.spec.fabrics import FABRICS
 
     plan, results = plan_replay(spec)
-    require_machine()
+    require_fabric(FABRICS[plan.fabric])
     logs, record_file = folder / "logs", folder / "replay-record.json"
     try:
         logs.mkdir(parents=True, exist_ok=True)
@@ -84,6 +85,7 @@ def _summary(
 
     return {
         "spec": name,
+        "fabric": plan.fabric,
         "speedup": speedup,
         "rate_bps": plan.rate_bps,
         "strategies": [

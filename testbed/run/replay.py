@@ -9,15 +9,16 @@ import argparse
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from emul import MininetFabric
-from netmodel import PortRef, Topology
+from emul import MininetFabric, RoutedFabric
+from netmodel import EcmpHash, Forwarding, LinuxL4Hash, OvsHash, PortRef, Topology
 from sdn.isolation.virtual_clos import SubClos, VirtualClos
 from testbed.allocation.ports import device_seed
 from testbed.errors import TestbedError
@@ -27,7 +28,7 @@ from testbed.run.agent_processes import AgentProcesses
 from testbed.run.agents import Agents, R, StartAgent
 from testbed.run.fabric import Fabric
 from testbed.run.failures import exit_status, fabric_errors
-from testbed.run.replay_plan import PATH_MTU_BYTES, ReplayJob, ReplayPlan, ReplayStrategy
+from testbed.run.replay_plan import PATH_MTU_BYTES, ReplayJob, ReplayPlan, ReplayStrategy, ports_of
 from testbed.run.steering import Steered
 
 _LEAD_S = 1.0
@@ -73,7 +74,7 @@ class StrategyRecord(_Model):
     name: str
     jobs: list[JobRecord]
     uplink_bytes: dict[str, int]
-    """Bytes of frames that each leaf's port to a spine sent from the first job's start to the last one's end."""
+    """Bytes of frames that each leaf's port to a spine or agg sent from the first job's start to the last one's end."""
     strays: dict[str, int]
     """Packets to other jobs' hosts, which switches dropped, by port; only ports with any."""
     overruns: int
@@ -90,17 +91,36 @@ class _Abandoned(TestbedError):
     """Another job has failed, so this one goes no further."""
 
 
-class SteeredFabric(Fabric, Steered, Protocol):
-    """A fabric whose switches keep jobs apart."""
+@dataclass(frozen=True, slots=True)
+class ReplaySwitches:
+    """How the switches of a fabric choose among paths, and who keeps jobs apart."""
+
+    ecmp_hash: EcmpHash
+    steered: Steered | None = None
+    """None: nobody, as with routers."""
+    routes: Callable[[], Forwarding | None] = lambda: None
+    """Reads the routes before each strategy; None: those of `netmodel.forwarding`."""
 
 
 class Replayer:
-    """Replays one strategy on a fabric that is up, with an agent on each of `hosts`, in this order."""
+    """Replays one strategy on a fabric that is up, with an agent on each of `hosts`, in this order.
+
+    Raises InputError for a path of the plan that no source port takes.
+    """
 
     def __init__(
-        self, topology: Topology, strategy: ReplayStrategy, fabric: SteeredFabric, agents: Agents, hosts: Sequence[str]
+        self,
+        topology: Topology,
+        strategy: ReplayStrategy,
+        fabric: Fabric,
+        switches: ReplaySwitches,
+        agents: Agents,
+        hosts: Sequence[str],
     ) -> None:
         self._topology, self._strategy, self._fabric, self._agents = topology, strategy, fabric, agents
+        self._steered = switches.steered
+        routes = switches.routes()
+        self._ports = {job.name: ports_of(job, topology, switches.ecmp_hash, routes) for job in strategy.jobs}
         self._seats = {host: number for number, host in enumerate(hosts)}
         self._lock = threading.Lock()
         """Guards the fabric and `_holding`."""
@@ -108,15 +128,17 @@ class Replayer:
         self._ended = [threading.Event() for _ in strategy.jobs]
         self._failed = threading.Event()
         self._begin_s = 0.0
+        roles = {switch.name: switch.role for switch in topology.switches}
         self._uplinks = [
             port
             for port in topology.linked_ports()
-            if topology.peer(port).node in {switch.name for switch in topology.switches if switch.role == "spine"}
+            if roles.get(port.node) == "leaf" and topology.peer(port).node in roles
         ]
 
     def run(self, steps: Steps) -> StrategyRecord:
         """All jobs. Raises the error of the first job that fails, after all others have stopped."""
-        self._fabric.steer(VirtualClos(()) if self._strategy.isolated else None)
+        if self._steered is not None:
+            self._steered.steer(VirtualClos(()) if self._strategy.isolated else None)
         before, overran = self._fabric.link_counters(), sum(self._fabric.overruns().values())
         self._begin_s = time.monotonic() + _LEAD_S
         with ThreadPoolExecutor(max(1, len(self._strategy.jobs)), thread_name_prefix="job") as pool:
@@ -126,7 +148,7 @@ class Replayer:
         if errors:
             raise next((error for error in errors if not isinstance(error, _Abandoned)), errors[0])
         after = self._fabric.link_counters()
-        strays = self._fabric.strays() if self._strategy.isolated else {}
+        strays = self._steered.strays() if self._steered is not None and self._strategy.isolated else {}
         return StrategyRecord(
             name=self._strategy.name,
             jobs=[future.result() for future in futures],
@@ -195,8 +217,8 @@ class Replayer:
             self._go_on()
 
     def _isolate(self, counted: SubClos) -> dict[PortRef, int]:
-        if self._strategy.isolated:
-            self._fabric.steer(VirtualClos(tuple(self._holding.values())))
+        if self._steered is not None and self._strategy.isolated:
+            self._steered.steer(VirtualClos(tuple(self._holding.values())))
         counters = self._fabric.link_counters()
         return {port: counters[port].tx_bytes for port in counted.uplinks}
 
@@ -214,7 +236,7 @@ class Replayer:
 
     def _prepare(self, job: ReplayJob, rank: int) -> messages.Prepare:
         host = job.hosts[rank]
-        table = job.ports.get(rank)
+        table = self._ports[job.name].get(rank)
         device = messages.DeviceConfig(
             address=self._address(host),
             lanes=self._strategy.lanes,
@@ -245,16 +267,30 @@ class Replayer:
             raise _Abandoned("another job has failed")
 
 
-def replay(plan: ReplayPlan, topology: Topology, fabric: SteeredFabric, log_dir: Path, start: StartAgent) -> Record:
+def replay(
+    plan: ReplayPlan, topology: Topology, fabric: Fabric, switches: ReplaySwitches, log_dir: Path, start: StartAgent
+) -> Record:
     """Replay every strategy on a fabric that is up. `start` starts agents. Raises TestbedError."""
     with Steps(sum(len(strategy.jobs) for strategy in plan.strategies)) as steps:
         steps.now(f"starting {len(plan.hosts)} agents")
         with Agents(start, plan.hosts, log_dir) as agents:
             return Record(
                 strategies=[
-                    Replayer(topology, strategy, fabric, agents, plan.hosts).run(steps) for strategy in plan.strategies
+                    Replayer(topology, strategy, fabric, switches, agents, plan.hosts).run(steps)
+                    for strategy in plan.strategies
                 ]
             )
+
+
+@contextmanager
+def _brought_up(plan: ReplayPlan, log_dir: Path) -> Iterator[tuple[Fabric, ReplaySwitches, Callable[[str], int]]]:
+    """The fabric of a plan, its switches, and what tells a process of a host. Raises the errors of `emul`."""
+    if plan.fabric == "mininet":
+        with MininetFabric(plan.topology, log_dir=log_dir) as fabric:
+            yield fabric, ReplaySwitches(OvsHash(), fabric), fabric.host_pid
+        return
+    with RoutedFabric(plan.topology, log_dir=log_dir, ecmp_hash=LinuxL4Hash()) as routers:
+        yield routers, ReplaySwitches(LinuxL4Hash(), routes=routers.routes), routers.host_pid
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -270,9 +306,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with (
             fabric_errors(arguments.log_dir),
             AgentProcesses(plan.hosts) as agents,
-            MininetFabric(plan.topology, log_dir=arguments.log_dir) as fabric,
+            _brought_up(plan, arguments.log_dir) as (fabric, switches, host_pid),
         ):
-            record = replay(plan, plan.topology, fabric, arguments.log_dir, agents.on(fabric.host_pid))
+            record = replay(plan, plan.topology, fabric, switches, arguments.log_dir, agents.on(host_pid))
         arguments.out.write_text(record.model_dump_json())
 
     return exit_status(work)

@@ -2,20 +2,20 @@
 """What a replay of a simulated cluster does on an emulated fabric: where and when each job runs, on which links. Pure.
 
 The simulation decides placement, starts, reservations and paths. A GPU becomes a host with one NIC. Where a strategy
-reserves links, switches isolate jobs (`sdn.isolation.virtual_clos`). Elsewhere source ports are pinned, so that each
-flow takes the spine that it has in the simulation.
+reserves links on a leaf-spine of Open vSwitch, switches isolate jobs (`sdn.isolation.virtual_clos`). Elsewhere source
+ports are pinned, so that each flow takes the path that it has in the simulation.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from netmodel import OvsHash, Path, PortRef, Topology, equal_cost_paths, leaf_spine, ports_for_path
+from netmodel import ENTROPY_PORTS, EcmpHash, Forwarding, PortRef, Topology, clos, leaf_spine, paths_of_ports
 from sdn.isolation.cluster import Allocation
-from sdn.isolation.source_routing import uplink_ports
+from sdn.isolation.idle_gpus import Gpu
 from sim.cluster import (
     AnyAllocation,
     FlowPaths,
@@ -29,7 +29,7 @@ from sim.cluster import (
     steps_of,
 )
 from testbed.errors import InputError, sentence_of
-from testbed.spec.cluster import ClusterSpec, ReplaySection, Strategy
+from testbed.spec.cluster import ClusterSpec, ReplayFabric, ReplaySection, Strategy
 from testbed.workloads.cluster_job import ClusterJob
 
 PATH_MTU_BYTES = 4096
@@ -60,8 +60,9 @@ class ReplayJob(_Model):
     """The earliest time, in seconds from the start of the replay, at which the job may start."""
     after: list[int]
     """Earlier jobs of this strategy, by place, that have some of its hosts or links and must have ended."""
-    ports: dict[int, dict[int, list[int]]]
-    """By source and destination rank: the UDP source port of each lane, where ports are pinned."""
+    paths: dict[int, dict[int, list[list[str]]]]
+    """By source and destination rank: the path of each lane, as the ports by which it leaves nodes, where paths are
+    pinned."""
     workload: ClusterJob
 
 
@@ -75,18 +76,20 @@ class ReplayStrategy(_Model):
 
 
 class ReplayPlan(_Model):
-    """A replay of every strategy, one after the other, on one leaf-spine."""
+    """A replay of every strategy, one after the other, on one fabric."""
 
-    leaves: int
-    spines: int
-    hosts_per_leaf: int
+    fabric: ReplayFabric
+    shape: Shape
     rate_bps: int
     strategies: list[ReplayStrategy]
 
     @property
     def topology(self) -> Topology:
-        """The fabric."""
-        return leaf_spine(self.leaves, self.spines, self.hosts_per_leaf, self.rate_bps)
+        """The fabric, with a host for every GPU."""
+        own = self.shape
+        if own.pods == 1:
+            return leaf_spine(own.leaves, own.spines, own.gpus_per_leaf, self.rate_bps)
+        return clos(own.pods, own.leaves_per_pod, own.spines, own.cores, own.gpus_per_leaf, self.rate_bps)
 
     @property
     def hosts(self) -> list[str]:
@@ -110,15 +113,9 @@ def plan_replay(spec: ClusterSpec) -> tuple[ReplayPlan, dict[str, Result]]:
     except OSError as error:
         raise InputError(sentence_of(error)) from error
     shape = spec.cluster.shape
-    if shape.pods > 1 or shape.planes > 1:
-        raise InputError("a replay has a leaf-spine of one plane: leave out clos, fat_tree and planes")
-    empty = ReplayPlan(
-        leaves=shape.leaves,
-        spines=shape.spines,
-        hosts_per_leaf=shape.servers_per_leaf * shape.gpus_per_server,
-        rate_bps=spec.replay.rate,
-        strategies=[],
-    )
+    if shape.planes > 1:
+        raise InputError("a replay has one NIC for each GPU, so one plane: leave out planes")
+    empty = ReplayPlan(fabric=spec.replay.fabric, shape=shape, rate_bps=spec.replay.rate, strategies=[])
     made, results = [], {}
     for strategy in spec.strategies:
         _check(strategy, strategy.queue or spec.queue)
@@ -128,7 +125,7 @@ def plan_replay(spec: ClusterSpec) -> tuple[ReplayPlan, dict[str, Result]]:
             starts[number] = (allocation, paths)  # noqa: B023  # called within this iteration only
 
         results[strategy.name] = simulate(jobs, spec.scenario(strategy, _SEED), started=started)
-        made.append(_strategy(strategy, spec, empty.topology, results[strategy.name], starts))
+        made.append(_strategy(strategy, spec, results[strategy.name], starts))
     return empty.model_copy(update={"strategies": made}), results
 
 
@@ -149,14 +146,13 @@ def _check(strategy: Strategy, queue: QueueName) -> None:
 def _strategy(
     strategy: Strategy,
     spec: ClusterSpec,
-    topology: Topology,
     result: Result,
     starts: Mapping[int, tuple[AnyAllocation, FlowPaths | None]],
 ) -> ReplayStrategy:
     assert spec.replay is not None  # checked by the caller
-    isolated = strategy.network == "reserved"
-    lanes = strategy.lanes if strategy.network == "paralet" else 1
     shape = spec.cluster.shape
+    isolated = strategy.network == "reserved" and spec.replay.fabric == "mininet" and shape.pods == 1
+    lanes = strategy.lanes if strategy.network == "paralet" else 1
     made: list[ReplayJob] = []
     held: list[set[str]] = []
     begun = {number: outcome.start_s for number, outcome in enumerate(result.outcomes) if outcome.start_s is not None}
@@ -166,18 +162,16 @@ def _strategy(
         job, (allocation, paths) = result.outcomes[number].job, starts[number]
         assert isinstance(allocation, Allocation)  # by _check
         every = [_host(shape, gpu) for gpu in allocation.gpus]
-        hosts = every[: job.gpus]
-        uplinks = _uplinks(topology, allocation)
-        own = {*every, *map(str, uplinks)}
-        pinned = {} if isolated or paths is None else _ports(topology, shape, job, allocation, hosts, paths)
+        uplinks = [str(_uplink(shape, leaf, spine)) for leaf, spine in sorted(allocation.links)]
+        own = {*every, *uplinks, *map(str, allocation.core_links)}
         made.append(
             ReplayJob(
                 name=job.name,
-                hosts=hosts,
-                uplinks=[str(port) for port in uplinks],
+                hosts=every[: job.gpus],
+                uplinks=uplinks,
                 start_s=begun[number] / spec.replay.speedup,
                 after=[place for place, others in enumerate(held) if own & others],
-                ports=pinned,
+                paths={} if isolated or paths is None else _paths(shape, job, allocation, paths),
                 workload=_workload(job, shape, spec.replay, spec.rounds),
             )
         )
@@ -185,15 +179,13 @@ def _strategy(
     return ReplayStrategy(name=strategy.name, isolated=isolated, lanes=lanes, jobs=made)
 
 
-def _host(shape: Shape, gpu: tuple[int, int, int]) -> str:
-    leaf, server, number = gpu
-    return f"h{(leaf * shape.servers_per_leaf + server) * shape.gpus_per_server + number + 1}"
+def _host(shape: Shape, gpu: Gpu) -> str:
+    return f"h{(gpu.leaf * shape.servers_per_leaf + gpu.server) * shape.gpus_per_server + gpu.number + 1}"
 
 
-def _uplinks(topology: Topology, allocation: Allocation) -> list[PortRef]:
-    """The leaf ports of an allocation's links."""
-    ports = list(uplink_ports(topology).items())
-    return sorted(PortRef(ports[leaf][0], ports[leaf][1][spine]) for leaf, spine in allocation.links)
+def _uplink(shape: Shape, leaf: int, spine: int) -> PortRef:
+    """A leaf's port to a spine or to an agg of its pod, by their numbers from 0."""
+    return PortRef(f"leaf{leaf + 1}", shape.gpus_per_leaf + spine + 1)
 
 
 def _workload(job: Job, shape: Shape, replay: ReplaySection, rounds: int) -> ClusterJob:
@@ -212,10 +204,8 @@ def _workload(job: Job, shape: Shape, replay: ReplaySection, rounds: int) -> Clu
     )
 
 
-def _ports(
-    topology: Topology, shape: Shape, job: Job, allocation: Allocation, hosts: Sequence[str], paths: FlowPaths
-) -> dict[int, dict[int, list[int]]]:
-    """Source ports by which every lane takes the spine that it has in the simulation.
+def _paths(shape: Shape, job: Job, allocation: Allocation, paths: FlowPaths) -> dict[int, dict[int, list[list[str]]]]:
+    """The path of every lane in the simulation, as `ReplayJob.paths` has it.
 
     Acknowledgements return over the links of their data, backwards, where the ranks send nothing else that way.
     """
@@ -223,25 +213,51 @@ def _ports(
     leaves: NDArray[np.intp] = np.array([gpu.leaf for gpu in allocation.gpus[: job.gpus]])
     steps, sources = np.nonzero(leaves != leaves[destinations])  # in the order of `FlowPaths`
     pairs = zip(sources.tolist(), destinations[steps, sources].tolist(), strict=True)
-    spines = (paths.links[:, :, 0] % shape.spines).tolist()
+    found: dict[int, dict[int, list[list[str]]]] = {}
+    for (src, dst), lanes in [*zip(pairs, paths.links.tolist(), strict=True)]:
+        ways = [(links[0] % shape.spines, links[2] % shape.cores if shape.cores else 0) for links in lanes]
+        ends = allocation.gpus[src], allocation.gpus[dst]
+        found.setdefault(src, {})[dst] = [_path(shape, *ends, *way) for way in ways]
+        if src not in found.get(dst, {}) and not (destinations[:, dst] == src).any():
+            found.setdefault(dst, {})[src] = [_path(shape, *ends[::-1], *way) for way in ways]
+    return found
+
+
+def _path(shape: Shape, src: Gpu, dst: Gpu, spine: int, core: int) -> list[str]:
+    """The ports, by name, of the path between GPUs of two leaves by a spine, or an agg and between pods a core."""
+
+    def ports() -> Iterator[PortRef]:
+        yield PortRef(_host(shape, src), 1)
+        yield _uplink(shape, src.leaf, spine)
+        pod, (far_pod, far_leaf) = src.leaf // shape.leaves_per_pod, divmod(dst.leaf, shape.leaves_per_pod)
+        if pod != far_pod:
+            yield PortRef(f"agg{pod * shape.spines + spine + 1}", shape.leaves_per_pod + core + 1)
+            yield PortRef(f"core{spine * shape.cores + core + 1}", far_pod + 1)
+        above = f"spine{spine + 1}" if shape.pods == 1 else f"agg{far_pod * shape.spines + spine + 1}"
+        yield PortRef(above, far_leaf + 1)
+        yield PortRef(f"leaf{dst.leaf + 1}", dst.server * shape.gpus_per_server + dst.number + 1)
+
+    return [str(port) for port in ports()]
+
+
+def ports_of(
+    job: ReplayJob, topology: Topology, ecmp_hash: EcmpHash, routes: Forwarding | None
+) -> dict[int, dict[int, list[int]]]:
+    """By source and destination rank: a source port for each lane, such that it takes its path.
+
+    `routes` are those of the switches, by default `netmodel.forwarding`. Raises InputError for a path that no port
+    takes.
+    """
     rng = np.random.default_rng(_SEED)
-
-    def ports(src: int, dst: int, through: Sequence[int]) -> list[int]:
-        ways = {_spine(topology, path): path for path in equal_cost_paths(topology, hosts[src], hosts[dst])}
-        return [
-            int(rng.choice(ports_for_path(topology, hosts[src], hosts[dst], ways[spine], OvsHash())))
-            for spine in through
-        ]
-
     tables: dict[int, dict[int, list[int]]] = {}
-    for (src, dst), through in [*zip(pairs, spines, strict=True)]:
-        tables.setdefault(src, {})[dst] = ports(src, dst, through)
-        if src not in tables.get(dst, {}) and not (destinations[:, dst] == src).any():
-            tables.setdefault(dst, {})[src] = ports(dst, src, through)
+    for src, table in job.paths.items():
+        for dst, lanes in table.items():
+            ends = job.hosts[src], job.hosts[dst]
+            paths, index = paths_of_ports(topology, *ends, ecmp_hash, routes=routes)
+            number = {tuple(map(str, path)): place for place, path in enumerate(paths)}
+            for lane in lanes:
+                ports = np.flatnonzero(index == number[tuple(lane)])
+                if not ports.size:
+                    raise InputError(f"no source port from {ends[0]} to {ends[1]} takes the path {', '.join(lane)}")
+                tables.setdefault(src, {}).setdefault(dst, []).append(ENTROPY_PORTS.start + int(rng.choice(ports)))
     return tables
-
-
-def _spine(topology: Topology, path: Path) -> int:
-    """The number, from 0, of the spine on a path between leaves."""
-    leaf = path[1]
-    return uplink_ports(topology)[leaf.node].index(leaf.port)

@@ -2,6 +2,7 @@
 """The keys of a spec for `paralet cluster`: a cluster, a trace of jobs, and strategies to compare."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -164,9 +165,14 @@ class LasSection(Section):
     checkpoint_s: float = Field(default=60.0, ge=0)
 
 
+ReplayFabric = Literal["mininet", "routed"]
+"""Fabrics with real packets on which `paralet cluster --replay` runs jobs."""
+
+
 class ReplaySection(Section):
     """How `paralet cluster --replay` runs the jobs of seed 1 with real packets."""
 
+    fabric: ReplayFabric = "mininet"
     speedup: float = Field(gt=0)
     """Simulated seconds that pass in a second."""
     rate: RateBps = 10_000_000

@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from netmodel import Flow, OvsHash, PortRef, path_of
+from netmodel import Flow, LinuxL4Hash, OvsHash, PortRef, path_of
 from sdn.isolation.virtual_clos import VirtualClos
 from testbed.errors import InputError
 from testbed.process_group import ProcessError
 from testbed.run import replay as replay_module
 from testbed.run.agents import StartAgent
-from testbed.run.replay import Record, replay
-from testbed.run.replay_plan import ReplayPlan, plan_replay
+from testbed.run.replay import Record, ReplaySwitches, replay
+from testbed.run.replay_plan import ReplayPlan, plan_replay, ports_of
 from testbed.spec.cluster import ClusterSpec
 from tests.testbed.experiments import experiment, on_loopback
 from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, agents_by
@@ -71,7 +72,7 @@ def test_a_plan_has_the_starts_the_hosts_and_the_reservations_of_the_simulation(
     assert [outcome.state for outcome in results["vclos"].outcomes] == ["ended", "ended", "ended", "refused"]
     assert wide.hosts == ["h1", "h2", "h3", "h4"]
     assert wide.uplinks == ["leaf1:3", "leaf1:4", "leaf2:3", "leaf2:4"]
-    assert wide.ports == {}
+    assert wide.paths == {}
     for job in others:
         assert (job.after, job.uplinks) == ([0], [])
     assert not {*others[0].hosts} & {*others[1].hosts}
@@ -89,13 +90,14 @@ def test_pinned_ports_take_the_spines_of_the_simulation(tmp_path: Path, network:
     (strategy,) = plan.strategies
     job = strategy.jobs[0]
     assert strategy.lanes == (4 if network == "paralet" else 1)
-    across = {(src, dst) for src, table in job.ports.items() for dst in table}
+    tables = ports_of(job, topology, OvsHash(), None)
+    across = {(src, dst) for src, table in tables.items() for dst in table}
     assert across == {(src, dst) for src in range(4) for dst in range(4) if src // 2 != dst // 2}
     flows: dict[PortRef, float] = {}
     for step in job.workload.destinations:
         on = dict.fromkeys(topology.linked_ports(), 0.0)
         for src, dst in enumerate(step):
-            for port in job.ports[src].get(dst, []):
+            for port in tables[src].get(dst, []):
                 addresses = [topology.host(job.hosts[rank]).nics[0].address for rank in (src, dst)]
                 for link in path_of(topology, Flow(*addresses, port), OvsHash())[1:-1]:
                     on[link] += 1 / strategy.lanes
@@ -106,6 +108,42 @@ def test_pinned_ports_take_the_spines_of_the_simulation(tmp_path: Path, network:
     assert worst.running_s is not None
     stretched = max(flows.values()) > 1
     assert (worst.running_s > 20.0 + 1e-6) == stretched
+
+
+PODS = {
+    "clos": {"pods": 2, "leaves": 2, "aggs": 2, "cores_per_agg": 2},
+    "servers_per_leaf": 1,
+    "gpus_per_server": 1,
+}
+
+
+@pytest.mark.parametrize("fabric", ["mininet", "routed"])
+@pytest.mark.parametrize("strategy", [PACKED, PACKED | {"network": "paralet", "lanes": 3}, VCLOS])
+def test_on_three_tiers_ports_take_the_aggs_and_cores_of_the_simulation(
+    tmp_path: Path, fabric: str, strategy: dict[str, Any]
+) -> None:
+    """Those of `vclos` too, because only switches of a leaf-spine keep jobs apart."""
+    plan, _ = plan_replay(spec(tmp_path, strategy, cluster=PODS, replay={"speedup": 100, "fabric": fabric}))
+    (own,), topology = plan.strategies, plan.topology
+    assert (plan.fabric, own.isolated) == (fabric, False)
+    wide, ecmp_hash = own.jobs[0], LinuxL4Hash() if fabric == "routed" else OvsHash()
+    seen: set[int] = set()
+    for src, table in ports_of(wide, topology, ecmp_hash, None).items():
+        for dst, ports in table.items():
+            addresses = [topology.host(wide.hosts[rank]).nics[0].address for rank in (src, dst)]
+            paths = [path_of(topology, Flow(*addresses, port), ecmp_hash) for port in ports]
+            assert [[*map(str, path)] for path in paths] == wide.paths[src][dst]
+            seen |= {len(path) for path in paths}
+    assert seen == {4, 6}  # within a pod and between two
+    assert len(wide.paths) == 4
+
+
+def test_a_path_that_no_port_takes_is_refused(tmp_path: Path) -> None:
+    """Routers of one seed choose alike, so that an agg's choice of a core follows from the leaf's of the agg."""
+    plan, _ = plan_replay(spec(tmp_path, PACKED, cluster=PODS, replay={"speedup": 100, "fabric": "routed"}))
+    same = replace(plan.topology, switches=tuple(replace(switch, hash_seed=1) for switch in plan.topology.switches))
+    with pytest.raises(InputError, match=r"no source port from h\d to h\d takes the path h\d:1, leaf"):
+        ports_of(plan.strategies[0].jobs[0], same, LinuxL4Hash(), None)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +159,11 @@ def test_a_strategy_that_cannot_be_replayed_is_refused(tmp_path: Path, strategy:
         plan_replay(spec(tmp_path, strategy))
 
 
+def test_several_planes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="one NIC for each GPU, so one plane: leave out planes"):
+        plan_replay(spec(tmp_path, PACKED, cluster=PODS | {"planes": 2}))
+
+
 def test_a_spec_without_a_speedup_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="needs the key `replay` in the spec"):
         plan_replay(spec(tmp_path, VCLOS, replay=None))
@@ -130,7 +173,8 @@ def replayed(folder: Path, plan: ReplayPlan, start: StartAgent = TCP_AGENT) -> t
     made = on_loopback(experiment(folder))
     assert made.topology.name == plan.topology.name
     fabric = FakeFabric(made)
-    return replay(plan, made.topology, fabric, folder / "logs", start), fabric
+    switches = ReplaySwitches(OvsHash(), fabric)
+    return replay(plan, made.topology, fabric, switches, folder / "logs", start), fabric
 
 
 def test_jobs_take_their_links_when_they_start_and_release_them_at_their_end(tmp_path: Path) -> None:
