@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from netmodel import IPPROTO_UDP
+from netmodel.flow import Address
 from netmodel.probing.affine import FIRST_PORT, PORT_BITS, probes_of_model
 from sdn.measured.models import Models
 from sdn.measured.pace import Pace, Schedule
@@ -37,15 +38,21 @@ class PairKey(NamedTuple):
     protocol: int = IPPROTO_UDP
 
 
+class Hop(NamedTuple):
+    """A hop of a pair's paths."""
+
+    ttl: int
+    routers: Hashable
+    """The set of routers that may answer there, by name; sets do not overlap."""
+    router_count: int
+
+
 @dataclass(frozen=True, slots=True)
 class Sight(Generic[Way]):
     """What is known of a pair before it is probed."""
 
-    ttl: int
-    """At which the router that tells the whole way answers: that of the topmost tier."""
-    routers: Hashable
-    """The set of routers that may answer, by name; sets do not overlap."""
-    router_count: int
+    hops: tuple[Hop, ...]
+    """Those whose routers together tell the way. The first is that of the topmost tier, which mostly tells it alone."""
     ways: int
     """The number of equal-cost paths."""
     group: Hashable
@@ -61,6 +68,8 @@ class Ask:
     ports: tuple[int, ...]
     urgent: bool = False
     """Lanes wait for it: what comes of each port should be told at once, in an `Ask` of its own."""
+    told: Mapping[int, tuple[Address, ...]] = field(default_factory=dict)
+    """By port: the addresses that have answered at the hops before this one, in the order of `Sight.hops`."""
 
 
 @dataclass(slots=True)
@@ -197,10 +206,22 @@ class Discovery(Generic[Way]):
         found = []
         for ask in self._schedule.due(now_s):
             state = self._pairs.get(ask.pair)
-            if state is not None and state.asked is ask:  # nothing more urgent has come
+            if state is None:
+                continue
+            if ask.told:
+                found.append(ask)
+            elif state.asked is ask:  # nothing more urgent has come
                 state.sent = True
                 found.append(ask)
         return found
+
+    def follow(self, now_s: float, ask: Ask) -> None:
+        """Asks about a further hop, before `answered` is called for these ports, if their pair is still announced."""
+        if (state := self._pairs.get(ask.pair)) is not None:
+            hop = next(hop for hop in state.sight.hops if hop.ttl == ask.ttl)
+            self._schedule.add(
+                now_s, hop.routers, hop.router_count, ask.pair.src, ask, len(ask.ports), urgent=ask.urgent
+            )
 
     def answered(self, now_s: float, ask: Ask, ways: dict[int, Way], *, trusted: bool = True) -> bool:
         """What came of an `Ask`: the way of each of its ports that was answered. Other ports are ignored.
@@ -302,12 +323,10 @@ class Discovery(Generic[Way]):
             state.out.clear()
         ports = [port for port in urgent or self._wanted(pair, state) if port not in state.out][:_BATCH]
         if ports:
-            hurries = state.urgent or bool(urgent)
-            state.asked, state.sent = Ask(pair, sight.ttl, tuple(ports), hurries), False
+            hurries, hop = state.urgent or bool(urgent), sight.hops[0]
+            state.asked, state.sent = Ask(pair, hop.ttl, tuple(ports), hurries), False
             state.out.update(ports)
-            self._schedule.add(
-                now_s, sight.routers, sight.router_count, pair.src, state.asked, len(ports), urgent=hurries
-            )
+            self._schedule.add(now_s, hop.routers, hop.router_count, pair.src, state.asked, len(ports), urgent=hurries)
         elif not state.out:
             state.urgent = False
 

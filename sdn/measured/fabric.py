@@ -1,25 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
 """What answers of routers mean on a topology: the ways of each pair of NICs, and the links of each way.
 
-A way is what the router of the topmost tier tells: the port at which a probe came in, or, where routers answer by a
-loopback, port 0 of the router. On fabrics without parallel links beyond it, that is a whole path.
+A router tells the port at which a probe came in, or, where it answers by a loopback, only itself. That of the topmost
+tier tells a whole path, unless parallel links lead to or from other routers on it: then these are asked too.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from netmodel import NoRouteError, PortRef, Topology, equal_cost_paths
+from netmodel import NoRouteError, Path, PortRef, Topology, equal_cost_paths
 from netmodel.flow import Address
-from sdn.measured.discovery import Sight
+from sdn.measured.discovery import Hop, Sight
 
-Way: TypeAlias = PortRef
 Links: TypeAlias = tuple[PortRef, ...]
 """The links between switches that a path takes, each as the port by which the path leaves a switch."""
 
 _EXAMINED = 4  # leaves from which pairs are examined
 _MOST_PAIRS = 1 << 16
 """Pairs of leaves whose ways are kept; with more, all are found again."""
+
+
+class Way(NamedTuple):
+    """A path, named so that pairs behind the same leaf share its name up to the topmost router."""
+
+    port: PortRef
+    """Where it enters the topmost router; port 0 of the router where it answers by a loopback."""
+    number: int = 0
+    """Among the paths of a pair that enter there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """The ways of a pair of leaves. There are none where answers do not tell them apart."""
+
+    links: Mapping[Way, Links]
+    hops: tuple[Hop, ...] = ()
+    entered: Mapping[tuple[PortRef, ...], Way] = field(default_factory=dict)
+    """By the port at which a probe comes in at each of the `hops`."""
+
+
+_NO_WAYS = _Ways({})
+_NOWHERE = PortRef("", 0)  # of an address that no router has
 
 
 class MeasuredFabric:
@@ -36,41 +60,44 @@ class MeasuredFabric:
         self.nics = tuple(PortRef(host.name, n) for host in topology.hosts for n in range(1, len(host.nics) + 1))
         """The host port of each NIC, by the NIC's number."""
         self._leaf = [topology.peer(nic).node for nic in self.nics]
-        self._known: dict[tuple[str, str], Mapping[Way, Links]] = {}
+        self._known: dict[tuple[str, str], _Ways] = {}
 
     def sight(self, src: int, dst: int) -> Sight[Way] | None:
         """What is known of two NICs before they are probed.
 
-        None where there is nothing to choose: on one leaf, without a path, and where the topmost router does not tell
-        the whole path, because parallel links lead on from it.
+        None where there is nothing to choose: on one leaf, without a path, and where no answers tell which of parallel
+        links a path takes, because they name routers only.
         """
         ways = self._ways(src, dst)
-        if len(ways) < 2:
+        count = len(ways.links)
+        if count < 2:
             return None
-        middle = len(next(iter(ways.values()))) // 2
-        routers = frozenset(way.node for way in ways)
-        leaf = self._leaf[src]
-        return Sight(middle + 1, (middle, min(routers)), len(routers), len(ways), (leaf, middle, len(ways)))
+        return Sight(ways.hops, count, (self._leaf[src], ways.hops[0].ttl, count))
 
-    def way(self, src: int, dst: int, answered: Address) -> Way | None:
-        """The way of a probe that the router at `answered` answered; None for one that is on no way of these NICs."""
-        node = self._routers.get(answered)
-        if node is None:
-            return None
-        way = self._ports.get(answered) if self._ports else PortRef(node, 0)
-        return way if way in self._ways(src, dst) else None
+    def way(self, src: int, dst: int, answered: Sequence[Address]) -> Way | None:
+        """The way of which these routers have `answered`, at the hops of the `sight` of two NICs; None for no way."""
+        return self._ways(src, dst).entered.get(tuple(map(self._entered, answered)))
+
+    def contradicts(self, src: int, dst: int, answered: Sequence[Address]) -> bool:
+        """Whether each of these answers is on a way of two NICs, but not all of them on one.
+
+        Routes have changed in between, or routers do not name the port at which a probe came in.
+        """
+        ways, entered = self._ways(src, dst), tuple(map(self._entered, answered))
+        each = [set(at) for at in zip(*ways.entered, strict=True)]
+        return entered not in ways.entered and all(one in at for one, at in zip(entered, each, strict=True))
 
     def ways(self, src: int, dst: int) -> Iterable[Way]:
         """All ways of two NICs, whether ports take them or not, in the order of `paths`."""
-        return self._ways(src, dst)
+        return self._ways(src, dst).links
 
     def links(self, src: int, dst: int, way: Way) -> Links:
         """The links of a way. Raises KeyError for one that these NICs do not have."""
-        return self._ways(src, dst)[way]
+        return self._ways(src, dst).links[way]
 
     def paths(self, src: int, dst: int) -> Iterable[Links]:
         """The links of all ways of two NICs, whether ports take them or not."""
-        return self._ways(src, dst).values()
+        return self._ways(src, dst).links.values()
 
     def unmeasurable(self) -> str | None:
         """Why no pair at all can be measured, in one sentence; None where some can.
@@ -95,34 +122,42 @@ class MeasuredFabric:
         reasons = []
         for src, dst in pairs:
             ways = self._ways(src, dst)
-            if len(ways) > 1 and self._answering.issuperset(ways):
+            entered = dict.fromkeys(port for ports in ways.entered for port in ports)
+            if len(ways.links) > 1 and self._answering.issuperset(entered):
                 return None
-            reasons.append(self._reason(src, dst, ways))
+            reasons.append(self._reason(src, dst, entered))
         return (
             next((reason for reason in reasons if reason), None)
             or f"no two hosts of {self.topology.name} have two paths"
         )
 
-    def _reason(self, src: int, dst: int, ways: Mapping[Way, Links]) -> str:
+    def _reason(self, src: int, dst: int, entered: Iterable[PortRef]) -> str:
         hosts = self.nics[src].node, self.nics[dst].node
-        if missing := sorted(str(way) if self._ports else way.node for way in ways if way not in self._answering):
+        if missing := sorted(str(at) if self._ports else at.node for at in entered if at not in self._answering):
             return f"{missing[0]} answers probes between {hosts[0]} and {hosts[1]}, and has no address"
-        if ways:
+        if entered:
             return ""
         return (
-            f"from {hosts[0]} to {hosts[1]} the topmost router does not tell the path, because "
-            "parallel links lead on from it, or to it where answers name routers only"
+            f"from {hosts[0]} to {hosts[1]} there are parallel links, and answers that name routers but not their "
+            "ports do not tell which of these a path takes"
         )
 
     @cached_property
-    def _answering(self) -> frozenset[Way]:
-        """The ways whose routers have an address."""
+    def _answering(self) -> frozenset[PortRef]:
+        """What has an address, as `_Ways.entered` has it."""
         return frozenset(self._ports.values() if self._ports else (PortRef(node, 0) for node in self._routers.values()))
 
-    def _ways(self, src: int, dst: int) -> Mapping[Way, Links]:
+    def _entered(self, answered: Address) -> PortRef:
+        """What the router at an address tells of a probe."""
+        if self._ports:
+            return self._ports.get(answered, _NOWHERE)
+        node = self._routers.get(answered)
+        return _NOWHERE if node is None else PortRef(node, 0)
+
+    def _ways(self, src: int, dst: int) -> _Ways:
         key = near, far = self._leaf[src], self._leaf[dst]
         if near == far or self.nics[src].node == self.nics[dst].node:
-            return {}
+            return _NO_WAYS
         ways = self._known.get(key)
         if ways is None:
             if len(self._known) >= _MOST_PAIRS:
@@ -130,16 +165,37 @@ class MeasuredFabric:
             ways = self._known[key] = self._found(self.nics[src], self.nics[dst])
         return ways
 
-    def _found(self, src: PortRef, dst: PortRef) -> Mapping[Way, Links]:
+    def _found(self, src: PortRef, dst: PortRef) -> _Ways:
         try:
             paths = equal_cost_paths(self.topology, src.node, dst.node, src_nic=src.port - 1, dst_nic=dst.port - 1)
         except NoRouteError:
-            return {}
-        ways: dict[Way, Links] = {}
-        for path in paths:
-            entered = self.topology.peer(path[len(path) // 2 - 1])
-            way = entered if self._ports else PortRef(entered.node, 0)
-            if way in ways:
-                return {}
-            ways[way] = path[1:-1]
-        return ways
+            return _NO_WAYS
+        top = len(paths[0]) // 2
+        ttls = [top]
+        entered: list[tuple[PortRef, ...]] = [(self._port_of(path, top),) for path in paths]
+        for ttl in (*range(top + 1, len(paths[0])), *range(top - 1, 0, -1)):
+            apart = len(set(entered))
+            if apart == len(paths):
+                break
+            more = [(*before, self._port_of(path, ttl)) for before, path in zip(entered, paths, strict=True)]
+            if len(set(more)) > apart:
+                ttls, entered = [*ttls, ttl], more
+        if len(set(entered)) < len(paths):
+            return _NO_WAYS
+        links: dict[Way, Links] = {}
+        ways: dict[tuple[PortRef, ...], Way] = {}
+        numbers = Counter[PortRef]()
+        for path, at in zip(paths, entered, strict=True):
+            ways[at] = way = Way(at[0], numbers[at[0]])
+            numbers[at[0]] += 1
+            links[way] = path[1:-1]
+        hops = []
+        for place, ttl in enumerate(ttls):
+            routers = {at[place].node for at in entered}
+            hops.append(Hop(ttl, min(routers), len(routers)))
+        return _Ways(links, tuple(hops), ways)
+
+    def _port_of(self, path: Path, ttl: int) -> PortRef:
+        """What the router at which a probe of a path ends tells of it."""
+        port = self.topology.peer(path[ttl - 1])
+        return port if self._ports else PortRef(port.node, 0)

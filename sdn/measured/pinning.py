@@ -6,13 +6,14 @@ Events in; out come the probes to send, and the pairs whose ports may have chang
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from netmodel import IPPROTO_TCP, PortRef
 from netmodel.flow import Address
 from sdn.measured.discovery import ENOUGH, Ask, Discovery, PairKey
 from sdn.measured.fabric import Links, MeasuredFabric, Way
+from sdn.measured.hops import settled
 from sdn.measured.known_paths import KnownPaths
 from sdn.measured.lane_ports import lane_ports
 from sdn.measured.lossy_links import Lossy, LossyLinks
@@ -23,6 +24,15 @@ MOST_MOVES = 16
 """Shares of pairs that move, at most, when a plan gets better."""
 TRUST_S = 10.0
 """Seconds after which a host may again say that routes have changed for others too."""
+
+CHECK_S = 10.0
+"""Seconds until one more port of a pair is probed at all hops, where several tell its way: a watch tells of one hop."""
+
+_CONTRADICTIONS = 8  # of a pair, before its answers are not believed
+_CONTRADICT = (
+    "answers contradict each other: with parallel links, routers must name the port at which a probe comes in "
+    "(net.ipv4.icmp_errors_use_inbound_ifaddr=1)"
+)
 
 Lanes = Literal["distinct", "together"]
 """Whether the lanes of a pair take several planned paths, or one."""
@@ -84,7 +94,18 @@ class _Pinned:
     taken: dict[int, Way] = field(default_factory=dict)
     """The way of each of them, as it was known last."""
     answered: dict[Way, Address] = field(default_factory=dict)
-    """The address that answered for each way."""
+    """The address that answered for each way, at the hop of the topmost router."""
+    fits: int = 0
+    """Ports whose answers, since it was announced, told a way."""
+    contradictions: int = 0
+    """Ports whose answers cannot be of one way."""
+    checked: int = 0
+    """Ports that were probed again because nobody watches them at all hops."""
+
+    @property
+    def contradictory(self) -> bool:
+        """Whether answers cannot be believed. A change of routes between two of them makes few such ports."""
+        return self.contradictions >= _CONTRADICTIONS and self.contradictions * 4 > self.fits
 
 
 class MeasuredPinning:
@@ -113,6 +134,7 @@ class MeasuredPinning:
         self._pairs: dict[PairKey, _Pinned] = {}
         self._fixed: set[PairKey] = set()  # pairs that cannot move
         self._steering = _Steering()
+        self._checks: dict[PairKey, float] = {}  # when a port of pairs with several hops is probed again
         self._trusted_s: dict[int, float] = {}  # by source: since when its news count for others
         self._cut: set[PortRef] = set()
         self._lossy: LossyLinks[PortRef] = LossyLinks()
@@ -149,7 +171,11 @@ class MeasuredPinning:
             self._pairs[pair] = _Pinned(shares)
             for number, own in enumerate(shares):
                 self._plan.arrive((pair, number), own / lanes, [], self._most_moves)
+        else:
+            pinned.fits = pinned.contradictions = 0
         self._discovery.announce(now_s, pair, sight)
+        if len(sight.hops) > 1:
+            self._checks.setdefault(pair, now_s + CHECK_S)
         return _distinct((*self._aim(now_s, moved), *self._update(now_s, pair)))
 
     def release(self, now_s: float, pair: PairKey) -> list[PairKey]:
@@ -163,6 +189,13 @@ class MeasuredPinning:
 
     def due(self, now_s: float) -> list[Ask]:
         """What to probe now. `probed` has to follow for each, also where no answer came."""
+        while self._checks and self._checks[pair := next(iter(self._checks))] <= now_s:
+            del self._checks[pair]
+            if (pinned := self._pairs.get(pair)) is not None:
+                self._checks[pair] = now_s + CHECK_S
+                if pinned.given and pair.protocol != IPPROTO_TCP:
+                    pinned.checked += 1
+                    self._discovery.check(now_s, pair, pinned.given[pinned.checked % len(pinned.given)])
         return self._discovery.due(now_s)
 
     def probed(self, now_s: float, ask: Ask, answers: Mapping[int, Address]) -> list[PairKey]:
@@ -170,19 +203,31 @@ class MeasuredPinning:
 
         Answers from addresses that are on no path of the pair count for none. If a port has moved, the routes have
         changed, maybe for all pairs behind the same switches, and for those with lanes over a link of the path that
-        the port has left, in either direction: their ports are probed again, and
-        they may move to make room, unless the same host said so within `TRUST_S` seconds. So a
-        host that watches a port in use tells what it sees by this function too.
+        the port has left, in either direction: their ports are probed again, and they may move to make room, unless
+        the same host said so within `TRUST_S` seconds.
         """
         src, dst, *_ = ask.pair
+        sight = self._fabric.sight(src, dst)
+        assert sight is not None  # it is asked about
+        told, further = settled(ask, sight.hops, answers)
+        if further is not None:
+            self._discovery.follow(now_s, further)
+        if not told:
+            return []
         before = self._tables.known(*ask.pair)
-        ways = {port: way for port, one in answers.items() if (way := self._fabric.way(src, dst, one)) is not None}
+        ways = {port: way for port, by in told.items() if (way := self._fabric.way(src, dst, by)) is not None}
         trusted = now_s >= self._trusted_s.get(src, 0.0)
-        news = self._discovery.answered(now_s, ask, ways, trusted=trusted)
         pinned = self._pairs.get(ask.pair)
+        if pinned is not None:
+            pinned.fits += len(ways)
+            pinned.contradictions += sum(bool(by) and self._fabric.contradicts(src, dst, by) for by in told.values())
+            if pinned.contradictory:
+                self._tables.forget(*ask.pair)
+                ways = {}
+        news = self._discovery.answered(now_s, replace(ask, ports=tuple(told)), ways, trusted=trusted)
         if pinned is None:
             return []
-        pinned.answered |= {way: answers[port] for port, way in ways.items()}
+        pinned.answered |= {way: told[port][0] for port, way in ways.items()}
         others: list[PairKey] = []
         if news and trusted:
             self._trusted_s[src] = now_s + TRUST_S
@@ -192,6 +237,20 @@ class MeasuredPinning:
             others += self._doubt_over(now_s, links.union(map(self._fabric.topology.peer, links)), others)
         most_moves = self._most_moves if trusted else 0
         return _distinct((ask.pair, *others, *self._update(now_s, ask.pair, most_moves)))
+
+    def moved(self, now_s: float, pair: PairKey, answers: Mapping[int, Address]) -> list[PairKey]:
+        """Other addresses than before have answered for `watched` ports of an announced pair.
+
+        Where one hop tells the way this is as `probed`; else the ports are probed at all hops, before anything else.
+        Returns the pairs whose ports may have changed.
+        """
+        sight = self._fabric.sight(pair.src, pair.dst)
+        assert sight is not None  # it is announced
+        if len(sight.hops) == 1:
+            return self.probed(now_s, Ask(pair, sight.hops[0].ttl, tuple(answers)), answers)
+        for port in answers:
+            self._discovery.check(now_s, pair, port)
+        return []
 
     def doubt(self, now_s: float, pair: PairKey) -> None:
         """A port in use is not answered any more: the ports of the pair are probed again, if it is announced."""
@@ -294,6 +353,10 @@ class MeasuredPinning:
         change. Raises KeyError as `paths`.
         """
         pinned = self._pairs[pair]
+        if pinned.contradictory:
+            if pinned.given:
+                pinned.given = []
+            return pinned.given
         known = self._tables.known(*pair)
         planned, doubted = self._lane_ways(pair, pinned), self._tables.doubted(*pair)
         before = pinned.given or [0] * len(planned)
@@ -333,7 +396,7 @@ class MeasuredPinning:
                 found[port] = way
         sight = self._fabric.sight(pair.src, pair.dst)
         assert sight is not None  # it is announced
-        return sight.ttl, [(port, pinned.answered[way]) for port, way in found.items()]
+        return sight.hops[0].ttl, [(port, pinned.answered[way]) for port, way in found.items()]
 
     def measuring(self, pair: PairKey) -> bool:
         """Whether probes of an announced pair are under way, or wait."""
@@ -341,7 +404,7 @@ class MeasuredPinning:
 
     def given_up(self, pair: PairKey) -> str:
         """Why an announced pair that lacks paths or ports is not probed any more; empty for any other."""
-        return self._discovery.given_up(pair)
+        return _CONTRADICT if self._pairs[pair].contradictory else self._discovery.given_up(pair)
 
     def is_doubtful(self, pair: PairKey) -> bool:
         """Whether the routes of a pair may have changed, and ports of its lanes are still to be probed again."""

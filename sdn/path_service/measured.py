@@ -322,7 +322,7 @@ class Measured:
         self._counts["watched ports that fell silent"] += len(answers) - len(moved)
         self._rewatch[key] = None
         self._repinning.doubt(now_s, [key], self._pinning.moves)
-        changed = self._pinning.probed(now_s, Ask(key, 0, tuple(moved)), moved) if moved else []
+        changed = self._pinning.moved(now_s, key, moved) if moved else []
         if len(moved) < len(answers):
             self._pinning.doubt(now_s, key)
         return self._changed(changed)
@@ -426,7 +426,7 @@ class Measured:
         sight = self._fabric.sight(key.src, key.dst)
         assert sight is not None  # the pair is pinned
         own_s = max(host.routers.values(), default=0) / self._pace.host_router_per_s
-        all_s = self._watching / (sight.router_count * self._pace.router_per_s / 2)
+        all_s = self._watching / (sight.hops[0].router_count * self._pace.router_per_s / 2)
         return max(_LEAST_PERIOD_S, own_s, all_s)
 
     def _unwatched(self, host: _Host, key: PairKey) -> Watch:
@@ -561,8 +561,11 @@ class Measured:
 
 
 def _parts(ask: Ask) -> list[Ask]:
-    """What to ask a host for. It tells what came of a port when it knows of all that were asked for together."""
-    return [replace(ask, ports=(port,)) for port in ask.ports] if ask.urgent else [ask]
+    """What to ask a host for. It tells what came of a port when it knows of all that were asked for together.
+
+    At a further hop one router answers for all of them, and so for the last ones late.
+    """
+    return [replace(ask, ports=(port,)) for port in ask.ports] if ask.urgent or ask.told else [ask]
 
 
 def _answered(answers: Iterable[Answer], ports: Container[int]) -> dict[int, Address]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from netmodel.flow import ROCE_PORT
-from sdn.measured.discovery import Ask, Discovery, PairKey, Sight
+from sdn.measured.discovery import Ask, Discovery, Hop, PairKey, Sight
 from sdn.measured.tables import MeasuredTables
 from testbed.bench.frame import Measurement, Result, result
 from testbed.progress import Steps
@@ -124,7 +124,7 @@ def simulate(size: Size, *, affine: bool, lanes: int = 0, seed: int = 1) -> Outc
     limits = _Limits(size)
     discovery: Discovery[int] = Discovery(MeasuredTables(), seed=seed)
     sights: list[Sight[int]] = [
-        Sight(ttl=3, routers="cores", router_count=size.cores, ways=size.cores, group=leaf)
+        Sight(hops=(Hop(3, "cores", size.cores),), ways=size.cores, group=leaf)
         for leaf in range(size.pods * size.leaves)
     ]
     clock = time.process_time

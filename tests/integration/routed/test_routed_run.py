@@ -170,6 +170,22 @@ def test_the_path_service_plans_on_paths_that_hosts_measure(tmp_path: Path) -> N
     assert 84 * service["counts"]["probes"] < 0.01 * 8 * THREE_TIERS["workload"]["bytes"]
 
 
+@pytest.mark.parametrize("ipv6", [False, True], ids=["IPv4", "IPv6"])
+def test_parallel_links_are_measured_at_a_second_router(tmp_path: Path, ipv6: bool) -> None:
+    """Of every port of an elephant, routers have noted those parallel links, up and down, that the service says."""
+    links = {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "20M", "parallel_links": 2, "ipv6": ipv6}
+    workload = {"kind": "permutation", "shift": 2, "bytes": 8388608}
+    policies = [{"name": "controller", "m": 4, **CONTROLLER}]
+    changes = {"topology": {"leaf_spine": links}, "workload": workload, "policies": policies, "pinning": "measured"}
+    summary, _ = run_with(tmp_path, **changes, seeds=1)
+    assert summary["policies"][0]["verified"]
+    folder = tmp_path / "results" / "routed-small"
+    (record,) = Observations.load(folder / "observations.json").runs
+    said = said_paths(folder / "logs" / "path-service-controller-1.jsonl")
+    found = compared(load(tmp_path / "spec.yaml").topology, record, said)
+    assert found.same == found.planned >= 4
+
+
 def test_programs_over_sockets_of_their_own_take_planned_paths(tmp_path: Path) -> None:
     """Under `paralet pin` every link between routers carries the connection of one host."""
     sender, size = Path(__file__).with_name("tcp_sender.py"), THREE_TIERS["workload"]["bytes"]

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netmodel import CrcHash, EcmpHash, LinuxL4Hash, leaf_spine, paths_of_ports
-from sdn.measured.discovery import Ask, Discovery, PairKey, Sight
+from sdn.measured.discovery import Ask, Discovery, Hop, PairKey, Sight
 from sdn.measured.pace import Pace
 from sdn.measured.tables import MeasuredTables
 
 FABRIC = leaf_spine(2, 8, 16, 10**9)
 FAST = Pace(router_per_s=1e6, host_router_per_s=1e6, host_router_burst=1e6, host_per_s=1e6)
-SIGHT: Sight[str] = Sight(ttl=2, routers="spines", router_count=8, ways=8, group=("leaf1", "leaf2"))
+SIGHT: Sight[str] = Sight((Hop(2, "spines", 8),), ways=8, group=("leaf1", "leaf2"))
 
 Truth = Callable[[PairKey, int], str | None]
 

@@ -15,6 +15,7 @@ from netmodel import (
     EcmpHash,
     Forwarding,
     LinuxL4Hash,
+    OvsHash,
     Path,
     PortRef,
     Topology,
@@ -38,6 +39,9 @@ from sdn.measured.pinning import Lanes, MeasuredPinning
 FAST = Pace(router_per_s=1e6, host_router_per_s=1e6, host_router_burst=1e6, host_per_s=1e6)
 TWO_TIERS = leaf_spine(4, 4, 4, 10**9)
 THREE_TIERS = clos(2, 2, 2, 2, 2, 10**9)
+PARALLEL = leaf_spine(4, 2, 4, 10**9, parallel_links=2)
+PARALLEL_CORES = clos(2, 2, 2, 1, 2, 10**9, core_parallel_links=2)
+PARALLEL_EVERYWHERE = clos(2, 2, 2, 1, 2, 10**9, parallel_links=2)
 
 
 class Routers:
@@ -122,6 +126,80 @@ def test_pairs_are_pinned_whatever_the_hash(
     polarised = isinstance(ecmp_hash, CrcHash) and topology is THREE_TIERS
     assert worst == (2 if polarised else 1)
     assert pinning.congestion == pytest.approx(worst / 10**9)
+
+
+@pytest.mark.parametrize("ecmp_hash", [LinuxL4Hash(), OvsHash()], ids=["linux", "other"])
+@pytest.mark.parametrize(
+    ("topology", "ttls"),
+    [
+        (TWO_TIERS, [2]),
+        (THREE_TIERS, [3]),
+        (PARALLEL, [2, 3]),
+        (PARALLEL_CORES, [3, 4]),
+        (PARALLEL_EVERYWHERE, [3, 4, 5, 2]),
+    ],
+    ids=["two", "three", "parallel", "parallel cores", "parallel everywhere"],
+)
+def test_more_hops_are_asked_about_only_for_parallel_links(
+    topology: Topology, ttls: list[int], ecmp_hash: EcmpHash
+) -> None:
+    routers = Routers(topology, ecmp_hash)
+    fabric = routers.measured()
+    pinning = MeasuredPinning(fabric, pace=FAST)
+    count = len(routers.hosts)
+    pairs = [PairKey(host, (host + count // 2) % count, 4791) for host in range(count)]
+    sights = [fabric.sight(pair.src, pair.dst) for pair in pairs]
+    assert all(sight is not None and [hop.ttl for hop in sight.hops] == ttls for sight in sights)
+    for pair in pairs:
+        pinning.announce(0.0, pair, 4)
+    settle(pinning, routers)
+    assert assert_pinned(pinning, routers, pairs, 4) <= 1.5
+
+
+def test_answers_that_contradict_each_other_pin_nothing() -> None:
+    """Linux by default answers by the port by which the answer leaves, here always the first one."""
+    routers = Routers(PARALLEL, LinuxL4Hash())
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    pair = PairKey(0, 8, 4791)
+    pinning.announce(0.0, pair, 4)
+    first = router_addresses(PARALLEL).port[PortRef(PARALLEL.peer(PortRef(routers.hosts[8], 1)).node, 5)]
+    for _ in range(100):
+        for ask in pinning.due(0.0):
+            said = {port: first if ask.ttl == 3 else routers.answer(pair, port, ask.ttl) for port in ask.ports}
+            pinning.probed(0.0, ask, said)
+    assert pinning.ports(pair) == []
+    assert pinning.ports(pair) is pinning.ports(pair)
+    assert "icmp_errors_use_inbound_ifaddr=1" in pinning.given_up(pair)
+    pinning.announce(1.0, pair, 4)
+    settle(pinning, routers, 1.0)  # routers are mended
+    assert_pinned(pinning, routers, [pair], 4)
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_parallel_links_that_die_are_left(far: bool) -> None:
+    """A watched port tells that one on the way up has died, lanes that lose packets that one on the way down has."""
+    routers = Routers(PARALLEL, LinuxL4Hash())
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    pair = PairKey(0, 8, 4791)
+    pinning.announce(0.0, pair, 4)
+    settle(pinning, routers)
+    before = dict(zip(pinning.ports(pair), pinning.paths(pair), strict=True))
+    link = PARALLEL.link_at(pinning.paths(pair)[0][1 if far else 0])
+    routers.change(forwarding(PARALLEL, frozenset([link])))
+    moved = [port for port, path in before.items() if routers.path(pair, port)[1:-1] != path]
+    ttl, watched = pinning.watched(pair)
+    seen = {port: answer for port, was in watched if (answer := routers.answer(pair, port, ttl)) != was}
+    if far:
+        assert not seen
+        for port in moved:
+            pinning.lost(1.0, pair, port)
+    else:
+        assert seen
+        assert pinning.moved(1.0, pair, seen) == []
+        assert pinning.measuring(pair)
+    settle(pinning, routers, 1.0)
+    assert_pinned(pinning, routers, [pair], 4)
+    assert all({link.a, link.b}.isdisjoint(path) for path in pinning.paths(pair))
 
 
 def test_a_cut_link_is_left_and_ports_are_measured_again() -> None:
@@ -258,13 +336,13 @@ def test_an_inferred_topology_will_do() -> None:
 
 
 def test_what_cannot_be_chosen_is_refused() -> None:
-    parallel = leaf_spine(2, 2, 2, 10**9, parallel_links=2)
-    for topology, pair in (
-        (TWO_TIERS, PairKey(0, 1, 4791)),  # on one leaf
-        (leaf_spine(2, 1, 2, 10**9), PairKey(0, 2, 4791)),  # one path
-        (parallel, PairKey(0, 2, 4791)),  # the spine chooses a link down, which its answer does not tell
-    ):
-        pinning = MeasuredPinning(Routers(topology, LinuxL4Hash()).measured(), pace=FAST)
+    refused: list[tuple[Topology, PairKey, Naming]] = [
+        (TWO_TIERS, PairKey(0, 1, 4791), "interface"),  # on one leaf
+        (leaf_spine(2, 1, 2, 10**9), PairKey(0, 2, 4791), "interface"),  # one path
+        (PARALLEL, PairKey(0, 8, 4791), "router"),  # answers name routers, and not which of two links it was
+    ]
+    for topology, pair, naming in refused:
+        pinning = MeasuredPinning(Routers(topology, LinuxL4Hash(), naming).measured(), pace=FAST)
         assert pinning.announce(0.0, pair, 2) is None
         assert pinning.due(0.0) == []
         assert pinning.release(0.0, pair) == []

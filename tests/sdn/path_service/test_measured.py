@@ -27,6 +27,7 @@ from netmodel import (
 )
 from netmodel.probing.simulated import Fabric
 from sdn.measured.router_names import fabric_with, names_of
+from sdn.path_service.measured import HOLD_S
 from sdn.path_service.messages import (
     Announce,
     Answer,
@@ -459,10 +460,28 @@ def test_missing_addresses_of_routers_are_refused_in_one_sentence(names: dict[st
         PathService(TWO_TIERS, routers=names)
 
 
-def test_parallel_links_are_refused() -> None:
+def test_parallel_links_are_refused_where_routers_answer_by_loopbacks() -> None:
     topology = leaf_spine(2, 2, 2, RATE, parallel_links=2)
-    with pytest.raises(ValueError, match="parallel links lead on from it"):
-        fabric_with(topology, names_of(topology))
+    with pytest.raises(ValueError, match="answers that name routers but not their ports do not tell which"):
+        fabric_with(topology, names_of(topology, unnumbered=True))
+
+
+def test_parallel_links_are_pinned_under_the_limits_of_routers() -> None:
+    """The far leaf answers for all ports of a pair, once a second."""
+    topology = leaf_spine(4, 2, 4, RATE, parallel_links=2)
+    probers = measured(topology, LinuxL4Hash())
+    permuted(probers)
+    probers.run(20.0)
+    assert max(probers.load().values()) <= 1.5
+    status = probers.service.status()["measured"]
+    assert status["pinned"] == HOSTS
+    assert status["first_ports"]["longest_s"] < HOLD_S
+    assert probers.misplaced() == set()
+    (link,) = [link for link in topology.links if link.a == PortRef("leaf1", 5)]
+    probers.change(forwarding(topology, frozenset([link])))
+    probers.run(40.0)
+    assert probers.misplaced() == set()
+    assert not probers.load().keys() & {link.a, link.b}
 
 
 def test_generations_grow_and_moves_are_few() -> None:
