@@ -27,6 +27,7 @@ from sdn.path_service.messages import Answer, CanProbe, Moved, Probe, Probed, Re
 from sdn.path_service.next_hops import NextHops
 from sdn.path_service.parties import Client, Pair
 from sdn.path_service.pinning import HostProbes, Preview, Prospect, Rerouted, Sends, distinct
+from sdn.path_service.places import SENT
 from sdn.path_service.predicted import Predicted
 from sdn.path_service.reach import Polarised
 from sdn.path_service.repinning import FirstPorts, Repinning
@@ -122,14 +123,27 @@ class Measured:
 
     def arrive(self, now_s: float, pair: Pair) -> list[Pair]:
         self._now_s = now_s
-        client, peer = pair.client, pair.peer
+        client = pair.client
         if client.conn not in self._hosts and self._predicted is not None:
             return self._predicted.arrive(now_s, pair)
         self._count += 1
         pair.commodity, pair.since_s = -self._count, now_s
         self._own[pair.commodity] = pair
-        if client.conn not in self._hosts:
-            return []
+        return self._enter(now_s, pair) if client.conn in self._hosts else []
+
+    def has_sent(self, now_s: float, pair: Pair, sent: int) -> list[Pair]:
+        """A connection that has lasted and has not sent much leaves the plan. It comes back when it has."""
+        self._now_s = now_s
+        if self._is_predicted(pair):
+            return [] if self._predicted is None else self._predicted.has_sent(now_s, pair, sent)
+        if 0 < sent < SENT:
+            return self._quit(now_s, pair)
+        if sent and pair not in self._keys and pair.client.conn in self._hosts:
+            return self._enter(now_s, pair)
+        return []
+
+    def _enter(self, now_s: float, pair: Pair) -> list[Pair]:
+        client, peer = pair.client, pair.peer
         key = PairKey(self._nic[client.nic], self._nic[peer.nic], *peer.at[1:])
         users = {**self._users.get(key, {}), pair: None}
         lanes, fixed = max(user.client.lanes for user in users), any(user.client.fixed for user in users)
@@ -147,7 +161,10 @@ class Measured:
         self._now_s = now_s
         if number >= 0:
             return [] if self._predicted is None else self._predicted.depart(now_s, number)
-        pair = self._own.pop(number)
+        return self._quit(now_s, self._own.pop(number))
+
+    def _quit(self, now_s: float, pair: Pair) -> list[Pair]:
+        """A pair leaves the plan, if it is there."""
         self._held.pop(pair, None)
         key = self._keys.pop(pair, None)
         if key is None:

@@ -49,7 +49,7 @@ class Hello(Struct, tag="hello", tag_field="type", frozen=True, gc=False):
     protocol: Literal["udp", "tcp"] = "udp"
     """Of the device's lanes and of their peers': RoCEv2, or TCP. Switches hash it too."""
     fixed: bool = False
-    """Its elephants cannot change their ports, so plans leave them on the paths that they begin with."""
+    """Its elephants cannot change their ports. Their sizes are what they have sent so far, 0 at first."""
 
     @property
     def ip_protocol(self) -> int:

@@ -64,6 +64,13 @@ class Pinning(Protocol):
         """Adds the commodity of a pair, which gets its number. Returns the other pairs whose ports may have changed."""
         ...
 
+    def has_sent(self, now_s: float, pair: Pair, sent: int) -> list[Pair]:
+        """The elephant of a pair that cannot move has sent so many bytes; 0: it has just begun.
+
+        Returns the other pairs whose ports may have changed.
+        """
+        ...
+
     def depart(self, now_s: float, number: int) -> list[Pair]:
         """Removes a commodity. Returns the other pairs whose ports may have changed."""
         ...

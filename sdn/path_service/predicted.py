@@ -41,6 +41,9 @@ class Predicted:
         self._failover.note_arrival(pair)
         return self._moved(moved)
 
+    def has_sent(self, now_s: float, pair: Pair, sent: int) -> list[Pair]:
+        return self._moved(self._routing.has_sent(now_s, pair, sent))
+
     def depart(self, now_s: float, number: int) -> list[Pair]:
         return self._moved(self._routing.depart(now_s, number))
 
@@ -127,7 +130,8 @@ class Predicted:
         """Changes to these constraints, and to the groups of switches, if they were read."""
         dead, was = constraints.dead, self._constraints
         before, gone = self._routing.hashed, frozenset(map(self._cables.link_number, dead - was.dead))
-        detours = self._failover.plan_for(gone) if gone and constraints == replace(was, dead=dead | was.dead) else None
+        ahead = bool(gone) and self._routing.is_incremental and constraints == replace(was, dead=dead | was.dead)
+        detours = self._failover.plan_for(gone) if ahead else None
         hashed = self._cables.without(dead).fabric
         cut = [pair for pair in self._routing.pairs.values() if self._crosses(pair, gone)] if gone else []
         if choices is not None:

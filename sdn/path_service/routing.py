@@ -2,8 +2,10 @@
 """The routes of all commodities, kept up by a planner, and the source ports that take them. Pure.
 
 An arrival or departure may reroute other commodities. How many is limited, because every reroute holds up a running
-elephant for a moment. None is rerouted while there are commodities that cannot move (`Hello.fixed`): a chain of moves
-that ends at one of them would leave the plan worse than no moves.
+elephant for a moment.
+
+Connections that cannot move (`Hello.fixed`) share places of the plan (`places`). A change that would reroute a place
+that stays reroutes nothing: a part of a chain of moves would leave the plan worse than none.
 """
 
 from collections import Counter
@@ -16,6 +18,7 @@ from sdn.path_service.groups import Choices
 from sdn.path_service.manual_pins import ManualPins
 from sdn.path_service.parties import Pair
 from sdn.path_service.pinning import distinct
+from sdn.path_service.places import SENT, Place, Places, least_congested
 from sdn.path_service.planning import AnyRoute, LivePlan, live_plan
 from sdn.path_service.ports import PortTables
 from sdn.path_service.reach import WithinReach, polarised
@@ -26,6 +29,8 @@ from sdn.planners.pods import IncrementalPods
 
 REROUTES_PER_S = 1000.0
 """Running elephants that arrivals and departures of others may reroute, on average."""
+BESIDE = 1 << 48
+"""The first number of commodities beside the plan: of connections that share the place of another one, or have none."""
 MAX_REROUTES = 16
 """The most of these by one arrival or departure. With one commodity per link the optimum takes up to ToRs - 1."""
 
@@ -35,7 +40,7 @@ class Routing:
 
     def __init__(self, cables: AnyCabling, planner: str, ecmp_hash: EcmpHash, counts: Counter[str]) -> None:
         self.pairs: dict[int, Pair] = {}
-        """Pairs that have a commodity, by its number."""
+        """Pairs that have a commodity, by its number. From `BESIDE` on it is not in the plan."""
         self.tables = PortTables(cables, ecmp_hash)
         self.polarised = polarised(cables, self.tables)
         """What ports do not reach; None on most fabrics."""
@@ -49,7 +54,8 @@ class Routing:
         self._pins = ManualPins(cables)
         self._snapshot: AnyPlan | None = None
         self._counts = counts
-        self._fixed = 0  # commodities that cannot move
+        self._places = Places()
+        self._next_beside = BESIDE
         self._reroutes = REROUTES_PER_S  # allowed now; at most those of one second
         self._reroutes_s = 0.0  # when `_reroutes` was computed
 
@@ -61,7 +67,7 @@ class Routing:
     @property
     def is_incremental(self) -> bool:
         """Whether the planner can go on from a plan that was made in advance."""
-        return isinstance(self._live, Incremental | IncrementalPods) and not self._fixed
+        return isinstance(self._live, Incremental | IncrementalPods) and not self._places
 
     def plan(self) -> AnyPlan:
         """The routes as they are, in the order of `numbers`."""
@@ -85,24 +91,51 @@ class Routing:
 
     def arrive(self, now_s: float, pair: Pair) -> list[Pair]:
         """Adds the commodity of a pair. Returns the other pairs that were rerouted."""
-        self._fixed += pair.client.fixed
-        self._live.max_reroutes = 0 if self._fixed else self._allowed(now_s, reserve=0.0)
+        if pair.client.fixed:
+            self._begin(now_s, pair)
+            return []
+        self._live.max_reroutes = self._allowed(now_s, reserve=0.0)
         route, moved = self._live.arrive(pair.client.nic, pair.peer.nic)
         pair.commodity, pair.way, pair.since_s = route.commodity, route[1:], now_s
         self.pairs[route.commodity] = pair
         self._snapshot = None
+        if moved and self._undone(moved):
+            self._put(pair, self._least_congested(pair, route[1:]))
+            moved = ()
         if self._pins and pair in self._pins:
             self._keep_pinned(pair)
         return self._rerouted(moved) if moved else []
 
     def depart(self, now_s: float, number: int) -> list[Pair]:
         """Removes a commodity. Returns the other pairs that were rerouted."""
+        pair = self.pairs.pop(number)
+        if pair.client.fixed and not self._end(pair, number):
+            return []
         # Half of the reroutes are reserved for arrivals: after a departure there is room, and balance can wait.
-        self._live.max_reroutes = 0 if self._fixed else self._allowed(now_s, reserve=REROUTES_PER_S / 2)
-        self._fixed -= self.pairs.pop(number).client.fixed
+        self._live.max_reroutes = self._allowed(now_s, reserve=REROUTES_PER_S / 2)
         moved = self._live.depart(number)
         self._snapshot = None
-        return self._rerouted(moved) if moved else []
+        return self._rerouted(moved) if moved and not self._undone(moved) else []
+
+    def has_sent(self, now_s: float, pair: Pair, sent: int) -> list[Pair]:
+        """The connection of a pair that cannot move has lasted, and has sent so many bytes; 0: it has just begun.
+
+        Returns the pairs that were rerouted.
+        """
+        place = self._places.of(pair)
+        assert place is not None  # the pair has arrived
+        if sent < SENT:
+            place.sent.discard(pair)
+        if not sent:
+            return []
+        is_first = sent >= SENT and not place.sent
+        if sent >= SENT:
+            place.sent.add(pair)
+        if place.holder is None:
+            return self._give_place(now_s, pair, place)
+        if is_first:
+            self._put_place(place, pair.way)
+        return []
 
     def follow(self, choices: Choices) -> None:
         """Predict ports by these groups from now on."""
@@ -116,11 +149,11 @@ class Routing:
         """
         self.tables = self.tables.around(hashed)
         self.hashed = hashed
-        self._live.max_reroutes = 0 if self._fixed else most_moves
+        self._live.max_reroutes = most_moves
         routes = self._live.refit(fabric)
         self._snapshot = None
         self._pins.forget()
-        return [*self._rerouted(routes), *self._repinned()]
+        return [*self._rerouted(routes), *self._off_dead_links(), *self._repinned()]
 
     def pin(self, pins: Mapping[PinnedPair, Via]) -> list[Pair]:
         """Pins these pairs, and no others, to ways with the wanted links. Returns the pairs that were rerouted.
@@ -136,16 +169,16 @@ class Routing:
         for way in self.tables.ways(src, dst) if taken else ():
             own = links.on_way(self.fabric, src, dst, way)
             if pair.commodity is not None and sorted(own) == sorted(taken) and all(rates[[*own]] > 0):
-                self._live.put(pair.commodity, *way)
-                pair.way = way
-                self._snapshot = None
+                self._put(pair, way)
                 return
 
     def copied(self) -> "Routing":
         """A routing of its own, with copies of the pairs in the same order, to try changes on."""
         made = copy(self)
         made._live, made._pins, made._counts = self._live.copied(), self._pins.copied(), Counter()
-        made.pairs = {number: copy(pair) for number, pair in self.pairs.items()}
+        copies = {pair: copy(pair) for pair in self.pairs.values()}
+        made.pairs = {number: copies[pair] for number, pair in self.pairs.items()}
+        made._places = self._places.copied(copies)
         return made
 
     def adopt(self, plan: AnyPlan, hashed: AnyClos, tables: PortTables) -> list[Pair]:
@@ -169,16 +202,20 @@ class Routing:
         return distinct((*moved, *self._repinned()))
 
     def _rerouted(self, routes: Iterable[AnyRoute]) -> list[Pair]:
-        """Takes over new routes, except of pinned pairs and of those that cannot move, which are put back.
+        """Takes over new routes, except of pinned pairs and of places that cannot move, which are put back.
 
-        Returns the pairs whose routes changed.
+        Returns the pairs whose routes changed. Those of places do not.
         """
         moved = []
         for route in routes:
             pair = self.pairs[route.commodity]
             before = pair.way
-            if not ((self._pins and pair in self._pins and self._keep_pinned(pair)) or self._keep_fixed(pair)):
-                pair.way = route[1:]
+            if not (self._pins and pair in self._pins and self._keep_pinned(pair)):
+                place = self._places.of(pair) if pair.client.fixed else None
+                if place is None:
+                    pair.way = route[1:]
+                elif not (place.stays and self._put_place(place, place.way)):
+                    place.way = route[1:]
             if pair.way != before:
                 moved.append(pair)
         self._counts["moved"] += len(moved)
@@ -199,21 +236,110 @@ class Routing:
         way = self._pins.way(pair, self.tables, self.fabric, self.plan)
         if way is None or pair.commodity is None:
             return False
-        self._live.put(pair.commodity, *way)
+        self._put(pair, way)
+        return True
+
+    def _put(self, pair: Pair, way: Way) -> None:
+        """Moves a pair, and its place with it, to a way over live links."""
+        if pair.commodity is not None and pair.commodity < BESIDE:
+            self._live.put(pair.commodity, *way)
+            self._snapshot = None
+        place = self._places.of(pair) if pair.client.fixed else None
+        if place is not None and place.holder in (None, pair):
+            place.way = way
         pair.way = way
+
+    # -- of connections that cannot move -------------------------------------------------------------------------------
+
+    def _begin(self, now_s: float, pair: Pair) -> None:
+        """A connection begins: on the way of its place, or where there is none on the least congested one."""
+        place = self._places.of(pair)
+        way = place.way if place else self._least_congested(pair)
+        self._places.join(pair, way)
+        pair.commodity, pair.way, pair.since_s = self._next_beside, way, now_s
+        self._next_beside += 1
+        self.pairs[pair.commodity] = pair
+        if self._pins and pair in self._pins:
+            self._keep_pinned(pair)
+
+    def _give_place(self, now_s: float, pair: Pair, place: Place) -> list[Pair]:
+        """Puts a place into the plan, and makes room for it if it may move. Returns the pairs that were rerouted."""
+        self._live.max_reroutes = 0 if place.stays else self._allowed(now_s, reserve=0.0)
+        route, moved = self._live.arrive(pair.client.nic, pair.peer.nic)
+        began, place.holder, place.way = pair.way, pair, route[1:]
+        self._hold(pair, route.commodity)
+        self._snapshot = None
+        undone = bool(moved) and self._undone(moved)
+        if place.stays:
+            self._put_place(place, began)
+        elif undone:
+            self._put_place(place, self._least_congested(pair, place.way))
+        if self._pins and pair in self._pins:
+            self._keep_pinned(pair)
+        return [] if undone else self._rerouted(moved)
+
+    def _undone(self, routes: Iterable[AnyRoute]) -> bool:
+        """Puts all back if one of these new routes is of a place that stays. Returns whether it did."""
+        if not self._places:
+            return False
+        pairs = [self.pairs[route.commodity] for route in routes]
+        places = [self._places.of(pair) if pair.client.fixed else None for pair in pairs]
+        if not any(place is not None and place.stays for place in places):
+            return False
+        for pair, place in zip(pairs, places, strict=True):
+            assert pair.commodity is not None
+            self._live.put(pair.commodity, *(pair.way if place is None else place.way))
         self._snapshot = None
         return True
 
-    def _keep_fixed(self, pair: Pair) -> bool:
-        """Puts a pair that cannot move back on its way. Returns whether that is one, and its way is alive."""
-        if not pair.client.fixed or pair.commodity is None:
+    def _least_congested(self, pair: Pair, own: Way | None = None) -> Way:
+        return least_congested(pair, self.tables, self.fabric, self.plan(), self._places, own)
+
+    def _hold(self, pair: Pair, number: int) -> None:
+        """This pair holds its place's commodity from now on."""
+        assert pair.commodity is not None
+        del self.pairs[pair.commodity]
+        pair.commodity, self.pairs[number] = number, pair
+
+    def _end(self, pair: Pair, number: int) -> bool:
+        """A connection has ended. Returns whether the commodity of its place ends with it."""
+        place = self._places.leave(pair)
+        if place.holder is not pair:
             return False
-        taken = links.on_way(self.fabric, pair.client.nic, pair.peer.nic, pair.way)
-        if not taken or not all(links.rates(self.fabric)[[*taken]] > 0):
+        place.holder = next(iter(place.members), None)
+        if place.holder is not None:
+            self._hold(place.holder, number)
+        return place.holder is None
+
+    def _put_place(self, place: Place, way: Way) -> bool:
+        """Puts a place that is in the plan on a way. Returns whether that is alive."""
+        holder = place.holder
+        assert holder is not None
+        assert holder.commodity is not None
+        if not self._is_alive(holder, way):
             return False
-        self._live.put(pair.commodity, *pair.way)
+        self._live.put(holder.commodity, *way)
+        place.way = way
         self._snapshot = None
         return True
+
+    def _is_alive(self, pair: Pair, way: Way) -> bool:
+        """Whether a way has links, and none is dead or drained."""
+        taken = links.on_way(self.fabric, pair.client.nic, pair.peer.nic, way)
+        return bool(taken) and bool((links.rates(self.fabric)[[*taken]] > 0).all())
+
+    def _off_dead_links(self) -> list[Pair]:
+        """Gives connections whose way has died that of their place, for the time after they have come back."""
+        moved = []
+        for place in self._places:
+            for pair in place.members:
+                if place.holder is None and not self._is_alive(pair, place.way):
+                    place.way = self._least_congested(pair)
+                if pair.way != place.way and not self._is_alive(pair, pair.way):
+                    pair.way = place.way
+                    moved.append(pair)
+        self._counts["moved"] += len(moved)
+        return moved
 
     def _allowed(self, now_s: float, reserve: float) -> int:
         """The number of other commodities that may be rerouted now, when `reserve` is kept for later."""

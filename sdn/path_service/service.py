@@ -333,6 +333,8 @@ class PathService:
             if expected is not None:
                 expected.discard(pair)
         elephants.open(pair, message, is_new)
+        if client.fixed:
+            self._update(self._pinning.has_sent(now_s, pair, message.bytes), sends)
         if self._pinning.is_settled(pair):
             self._assignments.answer(pair, number, sends)
         else:

@@ -4,6 +4,8 @@
 Elephants keep their paths where the new topology has them. Hosts are told of nothing but ports that have changed.
 """
 
+from typing import Literal
+
 from netmodel import IPPROTO_TCP
 from sdn.path_service.constraints import Constraints
 from sdn.path_service.messages import Announce, Hello
@@ -41,7 +43,8 @@ def take_over(now_s: float, old: PathService, new: PathService, constraints: Con
 
 def _hello(client: Client) -> Hello:
     device, port, protocol = client.endpoint.at
-    return Hello(1, "-", device, client.key[1], client.lanes, port, "tcp" if protocol == IPPROTO_TCP else "udp")
+    named: Literal["udp", "tcp"] = "tcp" if protocol == IPPROTO_TCP else "udp"
+    return Hello(1, "-", device, client.key[1], client.lanes, port, named, client.fixed)
 
 
 def _announcements(client: Client) -> list[Announce]:

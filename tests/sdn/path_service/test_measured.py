@@ -75,10 +75,15 @@ class Probers:
         self._told: set[tuple[int, str, int, str]] = set()
 
     def connect(
-        self, host: int, probes: bool = True, lanes: int = LANES, protocol: Literal["udp", "tcp"] = "udp"
+        self,
+        host: int,
+        probes: bool = True,
+        lanes: int = LANES,
+        protocol: Literal["udp", "tcp"] = "udp",
+        fixed: bool = False,
     ) -> None:
         """The number of the connection is that of the host."""
-        hello = Hello(2, TOKEN, address(self.topology, host), "0" * 16, lanes, protocol=protocol)
+        hello = Hello(2, TOKEN, address(self.topology, host), "0" * 16, lanes, protocol=protocol, fixed=fixed)
         if protocol == "tcp":
             self._over_tcp.add(host)
         self.hear(self.service.connect(self.now_s, host, hello)[0])
@@ -416,6 +421,21 @@ def test_answers_that_nobody_asked_for_change_nothing() -> None:
     assert probers.ports == before
     assert probers.service.status()["measured"]["events"] == []
     assert router != other
+
+
+def test_a_connection_that_has_sent_nothing_leaves_its_path_to_others_until_it_does() -> None:
+    probers = measured(TWO_TIERS, OvsHash())
+    probers.connect(0, lanes=1, fixed=True)
+
+    def said(sent: int) -> tuple[int, int]:
+        """Loads of links and planned ports."""
+        probers.say(0, Announce(1, address(TWO_TIERS, 4), sent))
+        probers.run(3.0)
+        return sum(link["up"] for link in probers.service.paths()), len(probers.ports[0, address(TWO_TIERS, 4)])
+
+    assert [said(sent) for sent in (0, 1, 1 << 20, 2 << 20, 1)] == [(1, 1), (0, 0), (1, 1), (1, 1), (0, 0)]
+    probers.say(0, Release(1))
+    assert not probers.service.commodities
 
 
 def test_more_answers_than_asked_are_left_out() -> None:

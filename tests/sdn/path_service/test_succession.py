@@ -73,6 +73,18 @@ def test_a_host_more_and_drains_hold() -> None:
     change(hosts, Constraints())
 
 
+def test_connections_that_cannot_move_do_not_after_it() -> None:
+    hosts = Hosts(PathService(fabric(leaves=2, spines=2, hosts=4)))
+    conns = [hosts.connect(host, fixed=True) for host in range(4)]
+    hosts.announce(conns[0], 1, 4)
+    hosts.announce(conns[1], 1, 5, size=1)
+    hosts.announce(conns[2], 1, 6, size=0)
+    before = ways(hosts.service)
+    assert follow(hosts, hosts.topology) == 0
+    assert ways(hosts.service) == before
+    assert all(client.fixed for client in hosts.service.clients)
+
+
 def test_what_cannot_be_taken_over_is_refused() -> None:
     hosts, _ = busy(PathService(BEFORE))
     before = ways(hosts.service)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections that cannot move: those that carry data find room, whatever a program has opened before them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from netmodel import Topology
+from sdn.path_service.messages import Announce, Release
+from sdn.path_service.places import SENT
+from sdn.path_service.service import Options, PathService
+from tests.sdn.path_service.sample import Hosts, address, fabric, three_tiers
+
+MEBIBYTES = 8 * SENT
+
+
+class Programs(Hosts):
+    """Programs whose connections cannot move, one on each host: each connection to a port of its own."""
+
+    def __init__(self, service: PathService) -> None:
+        super().__init__(service)
+        self.conns = [self.connect(host, lanes=1, fixed=True) for host in range(len(self.topology.hosts))]
+        self.peers: dict[tuple[int, int], tuple[str, int]] = {}
+        self.opened = 0
+
+    def begin(self, host: int, peer: int) -> tuple[int, int]:
+        """A connection, which has sent nothing yet."""
+        self.opened += 1
+        connection = self.conns[host], self.opened
+        self.peers[connection] = address(self.topology, peer), 30_000 + self.opened
+        self.sent(connection, 0)
+        return connection
+
+    def sent(self, connection: tuple[int, int], size: int) -> None:
+        conn, number = connection
+        peer, port = self.peers[connection]
+        self.hear(self.service.handle(self.now_s, conn, [Announce(number, peer, size, peer_port=port)]))
+
+    def close(self, connection: tuple[int, int]) -> None:
+        self.hear(self.service.handle(self.now_s, connection[0], [Release(connection[1])]))
+
+    def loads(self, connections: list[tuple[int, int]]) -> Counter[str]:
+        """By link and direction: how many of these connections the service says go over it."""
+        paths = {number: flow["path"] for flow in self.service.flows(10_000) for number in flow["ids"]}
+        return Counter(port for _, number in connections for port in paths[number][1:-1])
+
+
+def ring(hosts: int, seed: int) -> list[tuple[int, int]]:
+    order = list(range(hosts))
+    random.Random(seed).shuffle(order)
+    return [(order[place], order[(place + 1) % hosts]) for place in range(hosts)]
+
+
+FABRICS = [fabric(leaves=4, spines=2), three_tiers(in_pods=4)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
+def test_the_data_of_a_ring_have_links_of_their_own(topology: Topology, seed: int) -> None:
+    """As NCCL does: all meet at one rank, each connects to the next one, and, later, again for the data.
+
+    Beside these, ranks open and close connections to the previous one and to any other.
+    """
+    programs = Programs(PathService(topology))
+    hosts = len(topology.hosts)
+    draw = random.Random(seed)
+    edges = ring(hosts, seed)
+    root = edges[0][0]
+    meetings = [programs.begin(host, root) for host in range(hosts) if host != root]
+    meetings += [programs.begin(root, host) for host in range(hosts) if host != root]
+    idle = [programs.begin(*ends) for ends in draw.sample(edges, hosts)]
+    for connection in meetings:
+        programs.close(connection)
+    programs.now_s += 1.0
+    for connection in idle:
+        programs.sent(connection, 100)
+    data = []
+    for own, peer in draw.sample(edges, hosts):
+        other = draw.choice([host for host in range(hosts) if host not in (own, peer)])
+        short = [programs.begin(peer, own), programs.begin(own, other)]
+        data += [programs.begin(own, peer), programs.begin(own, peer)]  # of two channels
+        if draw.random() < 0.8:
+            programs.close(short[0])
+    for connection in draw.sample(data, len(data)):
+        programs.sent(connection, MEBIBYTES)
+    loads = programs.loads(data)
+    assert set(loads.values()) == {2}
+    assert not programs.service.counts["moved"]
+
+
+def test_a_connection_of_the_set_up_takes_no_room() -> None:
+    """Two spines: the data of two hosts of a leaf take one each, although others have gone there before."""
+    programs = Programs(PathService(fabric(leaves=2, spines=2, hosts=4)))
+    for _ in range(3):
+        programs.begin(0, 4)
+    first, second = programs.begin(1, 5), programs.begin(2, 6)
+    for connection in (first, second):
+        programs.sent(connection, MEBIBYTES)
+    assert max(programs.loads([first, second]).values()) == 1
+    assert sum(link["up"] + link["down"] for link in programs.service.paths()) == 4
+
+
+def test_a_place_goes_on_when_the_connection_that_it_was_for_ends() -> None:
+    programs = Programs(PathService(fabric(leaves=2, spines=2, hosts=4)))
+    idle, data = programs.begin(0, 4), programs.begin(0, 4)
+    programs.sent(idle, 1)
+    programs.sent(data, MEBIBYTES)
+    programs.close(idle)
+    taken = programs.loads([data])
+    others = [programs.begin(host, host + 4) for host in (1, 2, 3)]
+    for connection in others:
+        programs.sent(connection, MEBIBYTES)
+    assert programs.loads([data]) == taken
+    assert max(programs.loads([data, *others]).values()) == 2
+    for connection in (data, *others):
+        programs.close(connection)
+    assert sum(link["up"] + link["down"] for link in programs.service.paths()) == 0
+
+
+@pytest.mark.parametrize("planner", ["optimal", "ecmp", "greedy"])
+def test_the_plan_counts_a_connection_with_data_where_it_is(planner: str) -> None:
+    """The plan may have moved its place before it has sent anything."""
+    programs = Programs(PathService(three_tiers(), Options(planner)))
+    opened = [programs.begin(own, peer) for own, peer in [(0, 4), (1, 5), (2, 6), (3, 7), (4, 0), (5, 2)]]
+    began = {connection: programs.loads([connection]) for connection in opened}
+    for connection in opened:
+        programs.sent(connection, 1)
+    for connection in opened:
+        programs.sent(connection, MEBIBYTES)
+    assert {connection: programs.loads([connection]) for connection in opened} == began
+    planned = {f"{link[end]} {way}": link[way] for link in programs.service.paths() for end, way in ENDS}
+    for port, count in programs.loads(opened).items():
+        assert count in (planned.get(f"{port} up"), planned.get(f"{port} down"))
+
+
+ENDS = (("lower", "up"), ("upper", "down"))
+
+
+def test_a_dead_link_gives_the_next_connection_another_way() -> None:
+    topology = fabric(leaves=2, spines=2, hosts=2)
+    programs = Programs(PathService(topology))
+    begun, idle = programs.begin(0, 2), programs.begin(1, 3)
+    programs.sent(idle, 1)
+    dead = [link for link in topology.links if {link.a.node, link.b.node} == {"leaf1", "spine1"}]
+    programs.link(dead, up=False)
+    after = [programs.begin(0, 2), programs.begin(1, 3)]
+    for connection in (begun, idle, *after):
+        assert "spine1" not in {port.split(":")[0] for port in programs.loads([connection])}
+        assert programs.loads([connection])
+
+
+def test_elephants_that_can_move_make_room_beside_connections_that_cannot() -> None:
+    topology = three_tiers(in_pods=4)
+    programs = Programs(PathService(topology))
+    free = [programs.connect(host, instance=1) for host in range(len(topology.hosts))]
+    data = [programs.begin(host, host + 8) for host in range(0, 8, 4)]
+    for connection in data:
+        programs.sent(connection, MEBIBYTES)
+    began = programs.loads(data)
+    draw = random.Random(1)
+    running: list[tuple[int, int]] = []
+    for number in range(100, 180):
+        own, peer = draw.sample(range(len(topology.hosts)), 2)
+        programs.now_s += 0.1
+        programs.announce(free[own], number, peer)
+        running.append((free[own], number))
+        if len(running) > 12:
+            programs.release(*running.pop(draw.randrange(12)))
+    assert programs.loads(data) == began
+    assert programs.service.counts["moved"] > 5
