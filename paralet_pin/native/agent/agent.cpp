@@ -86,6 +86,7 @@ Agent::Process* Agent::process(pid_t pid) {
 }
 
 void Agent::run(int signals) {
+  if (service_ && options_.connects_ahead) service_->connect(options_.addresses);
   for (;;) {
     std::vector<pollfd> waited{{.fd = listener_.get(), .events = POLLIN, .revents = 0},
                                {.fd = wake_.get(), .events = POLLIN, .revents = 0},
@@ -299,7 +300,8 @@ void Agent::settle(Nanos now) {
   for (Waiting& waiting : waiting_) {
     const auto port = answer(waiting.flow, now);
     KnownFlow* flow = flows_.find(waiting.flow);
-    const bool away = service_away && flow != nullptr && !port;
+    const bool in_vain = service_ && now >= waiting.until && service_->connected() == 0;
+    const bool away = (service_away || in_vain) && flow != nullptr && !port;
     if (!port && flow != nullptr && !away && now < waiting.until) {
       still.push_back(std::move(waiting));
       continue;
@@ -325,7 +327,7 @@ void Agent::settle(Nanos now) {
 
 void Agent::follow_plan() {
   for (auto& [id, flow] : flows_.all()) {
-    if (flow.port == 0 || flow.announced == 0) continue;
+    if (flow.port == 0 || !flow.announced) continue;
     const auto port = service_->port(flow);
     if (!port || *port == 0 || *port == flow.planned_port) continue;
     flow.planned_port = *port;

@@ -28,6 +28,7 @@ struct AgentOptions {
   pid_t program = 0;                  ///< the agent ends with it and with all that have asked; 0: at a signal only
   std::vector<IpAddress> addresses;   ///< of this host on the fabric
   path_client::Options path_service;  ///< without an address: none is asked
+  bool connects_ahead = false;        ///< to it, before the first flow
   std::map<IpAddress, std::vector<std::uint16_t>> ports;  ///< by peer, in place of a path service
 };
 

@@ -4,6 +4,15 @@
 #include <algorithm>
 
 namespace paralet::pin {
+namespace {
+
+/// What is announced of a flow that begins. Its bytes are counted later, where they can be.
+std::uint64_t first_announced(const KnownFlow& flow) {
+  if (flow.declared != 0) return std::max(flow.declared, Flows::kElephant);
+  return flow.course.tcp ? 0 : Flows::kElephant;
+}
+
+}  // namespace
 
 std::optional<Slot> Flows::free_slot(const Course& course, Nanos now) {
   auto& free_at = slots_[course];
@@ -26,7 +35,7 @@ KnownFlow* Flows::begin(const Course& course, int pid, std::string what, std::ui
           .declared = declared,
           .begun = now,
           .active_at = now};
-  announce(flow, std::max(declared, kElephant));
+  announce(flow, first_announced(flow));
   return &flow;
 }
 
@@ -43,7 +52,8 @@ bool Flows::next_slot(std::uint64_t id, Nanos now) {
   flow->slot = *slot;
   flow->port = flow->planned_port = 0;
   flow->begun = flow->active_at = now;
-  announce(*flow, std::max(flow->declared, kElephant));
+  flow->seen = false;
+  announce(*flow, first_announced(*flow));
   return true;
 }
 
@@ -69,12 +79,19 @@ void Flows::counted(std::uint64_t id, std::optional<std::uint64_t> sent_bytes, N
   KnownFlow* flow = find(id);
   if (flow == nullptr) return;
   if (!sent_bytes) {
-    if (now >= flow->begun + kAbsent) end(id);
+    if (flow->seen || now >= flow->begun + kAbsent) end(id);
     return;
   }
+  flow->seen = true;
   if (*sent_bytes > flow->bytes) sent(id, *sent_bytes - flow->bytes, now);
-  const Nanos idle = flow->bytes < kElephant ? kIdle : kElephantIdle;
-  if (flow->announced != 0 && flow->declared == 0 && now >= flow->active_at + idle) release(*flow);
+  if (!flow->announced || flow->declared != 0) return;
+  if (!flow->course.tcp) {
+    if (now >= flow->active_at + kLasting) release(*flow);
+  } else if (*flow->announced == 0) {
+    if (flow->bytes != 0 && now >= flow->begun + kLasting) announce(*flow, flow->bytes);
+  } else if (*flow->announced >= kElephant && now >= flow->active_at + kElephantIdle) {
+    announce(*flow, 1);
+  }
 }
 
 void Flows::sent(std::uint64_t id, std::uint64_t bytes, Nanos now) {
@@ -82,9 +99,9 @@ void Flows::sent(std::uint64_t id, std::uint64_t bytes, Nanos now) {
   if (flow == nullptr) return;
   flow->bytes += bytes;
   flow->active_at = now;
-  if (flow->announced == 0) {
+  if (!flow->announced) {
     announce(*flow, std::max(bytes, kElephant));
-  } else if (flow->bytes >= 2 * flow->announced) {
+  } else if (flow->bytes >= std::max(kElephant, 2 * *flow->announced)) {
     announce(*flow, flow->bytes);
   }
 }
@@ -108,8 +125,8 @@ void Flows::announce(KnownFlow& flow, std::uint64_t bytes) {
 }
 
 void Flows::release(KnownFlow& flow) {
-  if (flow.announced == 0) return;
-  flow.announced = 0;
+  if (!flow.announced) return;
+  flow.announced.reset();
   news_.push_back({.kind = News::Kind::kRelease, .flow = flow});
 }
 

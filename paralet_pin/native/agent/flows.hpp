@@ -41,11 +41,12 @@ struct KnownFlow {
   Slot slot = 0;
   int pid = 0;
   std::string what;
-  std::uint16_t port = 0;          ///< that the program has, 0: it still waits
-  std::uint16_t planned_port = 0;  ///< of the plan as it is now
-  std::uint64_t declared = 0;      ///< bytes that the program has declared: nobody counts those of a queue pair
-  std::uint64_t bytes = 0;         ///< sent so far
-  std::uint64_t announced = 0;     ///< bytes of the open elephant, 0: none is open
+  std::uint16_t port = 0;                  ///< that the program has, 0: it still waits
+  std::uint16_t planned_port = 0;          ///< of the plan as it is now
+  std::uint64_t declared = 0;              ///< bytes that the program has declared: nobody counts those of a queue pair
+  std::uint64_t bytes = 0;                 ///< sent so far
+  std::optional<std::uint64_t> announced;  ///< bytes of the open elephant; none is open without
+  bool seen = false;                       ///< the kernel has had its socket
   Nanos begun = 0;
   Nanos active_at = 0;  ///< when bytes moved last
 };
@@ -61,12 +62,13 @@ class Flows {
  public:
   static constexpr std::size_t kMost = 65536;
   static constexpr std::size_t kMostNotPinned = 256;    ///< the newest ones are kept
-  static constexpr std::uint64_t kElephant = 1U << 20;  ///< bytes that are announced before any is counted
+  static constexpr std::uint64_t kElephant = 1U << 20;  ///< bytes of a connection that carries data (`places.SENT`)
   static constexpr Nanos kAbsent = 2 * kSecond;         ///< without a socket, after which a flow has ended
   static constexpr Nanos kTimeWait = 60 * kSecond;      ///< for which the kernel keeps a connection that has ended
-  /// Without a byte, after which a flow is released that was never an elephant, such as one for control.
-  static constexpr Nanos kIdle = 1 * kSecond;
-  /// The same of one that was: released sooner, its path would be planned for others, and it keeps its own.
+  /// After which a connection that has sent anything counts as one that lasts. It is announced with 0 bytes at first,
+  /// and then with what it has sent. One of datagrams, which nobody counts, is released after as long without a byte.
+  static constexpr Nanos kLasting = 1 * kSecond;
+  /// Without a byte, after which an elephant is announced as a connection that has hardly sent anything.
   static constexpr Nanos kElephantIdle = 60 * kSecond;
 
   /// What the path service has to be told of a flow.

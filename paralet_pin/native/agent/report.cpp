@@ -28,7 +28,7 @@ std::string report_of(const AgentState& state, const Flows& flows) {
                   {"port", flow.port},
                   {"planned_port", flow.planned_port},
                   {"bytes", flow.bytes},
-                  {"elephant", flow.announced != 0}});
+                  {"elephant", flow.announced.value_or(0) >= Flows::kElephant}});
     pinned.push_back(std::move(entry));
   }
   nlohmann::json others = nlohmann::json::array();

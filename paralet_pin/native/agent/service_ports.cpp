@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service_ports.hpp"
 
+#include "base/errors.hpp"
 #include "base/random.hpp"
 
 namespace paralet::pin {
@@ -13,27 +14,40 @@ PeerName peer_of(const KnownFlow& flow) { return {flow.course.remote, flow.cours
 
 }  // namespace
 
-ServicePorts::Client& ServicePorts::client(const KnownFlow& flow) {
-  Client& client = clients_[key(flow)];
+ServicePorts::Client& ServicePorts::client(const Key& key) {
+  const auto& [tcp, local, slot] = key;
+  Client& client = clients_[key];
   if (!client.client) {
     const std::uint64_t instance = (std::uint64_t{random_u32()} << 32) | random_u32();
     client.client.emplace(options_,
                           path_client::Hello{.token = options_.token,
-                                             .device = {flow.course.local, kNowhere},
+                                             .device = {local, kNowhere},
                                              .instance = instance,
-                                             .lanes = flow.slot + 1,
-                                             .tcp = flow.course.tcp,
-                                             .fixed = flow.course.tcp},  // queue pairs of some NICs can move
+                                             .lanes = slot + 1,
+                                             .tcp = tcp,
+                                             .fixed = tcp},  // queue pairs of some NICs can move
                           client.mailbox, wake_);
   }
   return client;
 }
 
+void ServicePorts::connect(const std::vector<IpAddress>& addresses) {
+  for (const IpAddress& address : addresses) {
+    try {
+      client({true, address, Slot{0}});
+    } catch (const DeviceError&) {
+      return;  // no thread for it now; there may be one when a flow needs it
+    }
+  }
+}
+
 void ServicePorts::tell(const Flows::News& news) {
   // A full queue loses an event: the flow then has no port, or an elephant stays open until the client ends.
   if (news.kind == Flows::News::Kind::kAnnounce) {
-    static_cast<void>(client(news.flow).mailbox.post(
-        path_client::Announce{.id = news.flow.id, .peer = peer_of(news.flow), .bytes = news.flow.announced}));
+    static_cast<void>(
+        client(key(news.flow))
+            .mailbox.post(path_client::Announce{
+                .id = news.flow.id, .peer = peer_of(news.flow), .bytes = news.flow.announced.value_or(0)}));
   } else if (const auto found = clients_.find(key(news.flow)); found != clients_.end()) {
     static_cast<void>(found->second.mailbox.post(path_client::Release{.id = news.flow.id}));
   }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include "flows.hpp"
 #include "path_client/client.hpp"
@@ -20,12 +21,14 @@ namespace paralet::pin {
 
 class ServicePorts {
  public:
-  static constexpr Nanos kPatience = 100 * kMillisecond;
+  static constexpr Nanos kPatience = 1 * kSecond;
 
   /// `wake` is called from any thread when there may be something new.
   ServicePorts(path_client::Options options, std::function<void()> wake)
       : options_(std::move(options)), wake_(std::move(wake)) {}
 
+  /// Connects for the first TCP connections from these addresses, so that these need not wait for it.
+  void connect(const std::vector<IpAddress>& addresses);
   /// Throws DeviceError when the process may start no more threads.
   void tell(const Flows::News& news);
   /// Takes the newest assignments.
@@ -47,7 +50,7 @@ class ServicePorts {
   using Key = std::tuple<bool, IpAddress, Slot>;
 
   [[nodiscard]] static Key key(const KnownFlow& flow) { return {flow.course.tcp, flow.course.local, flow.slot}; }
-  Client& client(const KnownFlow& flow);
+  Client& client(const Key& key);
 
   path_client::Options options_;
   std::function<void()> wake_;

@@ -16,7 +16,7 @@ constexpr Course kCourse{
 std::vector<std::pair<Flows::News::Kind, std::uint64_t>> kinds_of(const std::vector<Flows::News>& news) {
   std::vector<std::pair<Flows::News::Kind, std::uint64_t>> found;
   found.reserve(news.size());
-  for (const auto& one : news) found.emplace_back(one.kind, one.flow.announced);
+  for (const auto& one : news) found.emplace_back(one.kind, one.flow.announced.value_or(0));
   return found;
 }
 
@@ -62,30 +62,47 @@ TEST_CASE("a flow whose slots are all taken ends") {
   CHECK(flows.find(id) == nullptr);
 }
 
-TEST_CASE("an elephant is announced at once, when it has doubled, and when its flow wakes; released when it is idle") {
+TEST_CASE("a connection is announced when it begins, when it has lasted, and when it has carried data or is idle") {
   Flows flows;
   const std::uint64_t id = flows.begin(kCourse, 7, "", 0, 0)->id;
-  CHECK(kinds_of(flows.take_news()) == std::vector{std::pair{kAnnounce, Flows::kElephant}});
-  flows.counted(id, Flows::kElephant, kSecond);
+  CHECK(kinds_of(flows.take_news()) == std::vector{std::pair{kAnnounce, std::uint64_t{0}}});
+  flows.counted(id, 100, Flows::kLasting - 1);
   CHECK(flows.take_news().empty());
-  flows.counted(id, 3 * Flows::kElephant, 2 * kSecond);
+  flows.counted(id, 100, Flows::kLasting);
+  CHECK(kinds_of(flows.take_news()) == std::vector{std::pair{kAnnounce, std::uint64_t{100}}});
+  flows.counted(id, Flows::kElephant - 1, 2 * kSecond);
+  CHECK(flows.take_news().empty());
+  flows.counted(id, Flows::kElephant, 3 * kSecond);
+  CHECK(kinds_of(flows.take_news()) == std::vector{std::pair{kAnnounce, Flows::kElephant}});
+  flows.counted(id, 3 * Flows::kElephant, 4 * kSecond);
   CHECK(kinds_of(flows.take_news()) == std::vector{std::pair{kAnnounce, 3 * Flows::kElephant}});
-  flows.counted(id, 3 * Flows::kElephant, 2 * kSecond + Flows::kElephantIdle - 1);
+  flows.counted(id, 3 * Flows::kElephant, 4 * kSecond + Flows::kElephantIdle - 1);
   CHECK(flows.take_news().empty());
-  flows.counted(id, 3 * Flows::kElephant, 2 * kSecond + Flows::kElephantIdle);
-  CHECK(kinds_of(flows.take_news()) == std::vector{std::pair{kRelease, std::uint64_t{0}}});
+  for (int i = 0; i < 2; ++i) flows.counted(id, 3 * Flows::kElephant, 4 * kSecond + Flows::kElephantIdle + i);
+  CHECK(kinds_of(flows.take_news()) == std::vector{std::pair{kAnnounce, std::uint64_t{1}}});
   flows.counted(id, 3 * Flows::kElephant + 1, 100 * kSecond);
-  CHECK(kinds_of(flows.take_news()) == std::vector{std::pair{kAnnounce, Flows::kElephant}});
+  CHECK(kinds_of(flows.take_news()) == std::vector{std::pair{kAnnounce, 3 * Flows::kElephant + 1}});
 }
 
-TEST_CASE("a flow that has never been an elephant does not stay in the plan for long") {
+TEST_CASE("a connection without a byte does not count as one that lasts") {
   Flows flows;
   const std::uint64_t id = flows.begin(kCourse, 7, "", 0, 0)->id;
-  flows.counted(id, 100, kSecond / 2);
   flows.take_news();
-  flows.counted(id, 100, kSecond / 2 + Flows::kIdle - 1);
+  flows.counted(id, 0, 60 * kSecond);
   CHECK(flows.take_news().empty());
-  flows.counted(id, 100, kSecond / 2 + Flows::kIdle);
+  flows.counted(id, 1, 61 * kSecond);
+  CHECK(kinds_of(flows.take_news()) == std::vector{std::pair{kAnnounce, std::uint64_t{1}}});
+}
+
+TEST_CASE("datagrams, which nobody counts, are an elephant for a while") {
+  Flows flows;
+  Course course = kCourse;
+  course.tcp = false;
+  const std::uint64_t id = flows.begin(course, 7, "", 0, 0)->id;
+  CHECK(kinds_of(flows.take_news()) == std::vector{std::pair{kAnnounce, Flows::kElephant}});
+  flows.counted(id, 0, Flows::kLasting - 1);
+  CHECK(flows.take_news().empty());
+  flows.counted(id, 0, Flows::kLasting);
   CHECK(kinds_of(flows.take_news()) == std::vector{std::pair{kRelease, std::uint64_t{0}}});
 }
 
@@ -103,6 +120,14 @@ TEST_CASE("a flow ends without its socket, but not before the program can have c
   flows.counted(id, std::nullopt, Flows::kAbsent - 1);
   CHECK(flows.find(id) != nullptr);
   flows.counted(id, std::nullopt, Flows::kAbsent);
+  CHECK(flows.find(id) == nullptr);
+}
+
+TEST_CASE("a flow whose socket was there ends with it") {
+  Flows flows;
+  const std::uint64_t id = flows.begin(kCourse, 7, "", 0, 0)->id;
+  flows.counted(id, 0, 1);
+  flows.counted(id, std::nullopt, 2);
   CHECK(flows.find(id) == nullptr);
 }
 
