@@ -1,0 +1,10 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# A host that `remote.sh` runs commands on, with the environment that this script has: `host.sh ADDRESS`. Ends when
+# there is a file $HOSTS/done.
+export -p >"$HOSTS/$1.environment"
+echo $$ >"$HOSTS/$1.new"
+mv "$HOSTS/$1.new" "$HOSTS/$1"
+echo ready
+while [ ! -e "$HOSTS/done" ]; do sleep 0.1; done

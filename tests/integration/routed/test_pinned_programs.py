@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of others under `paralet pin` between routers: every connection takes the path that the service says."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from emul.routed.requirements import lack
+from netmodel import IPPROTO_TCP, LinuxL4Hash, PortRef
+from sdn.path_service.replay import replay
+from testbed.analysis.observations import Observations, SeenFlow
+from tests.integration.paralet import run
+
+LACK = lack()
+pytestmark = pytest.mark.skipif(LACK is not None, reason=LACK.what if LACK else "")
+
+LEAVES, SPINES = 2, 4
+MPI = Path(__file__).with_name("mpi")
+MPI_PORTS = range(1024, 32768)
+"""At which ranks listen. Open MPI's daemons have ports that the kernel chooses."""
+
+
+def flows_of(tmp_path: Path, workload: dict[str, Any], hosts_per_leaf: int = 1) -> list[SeenFlow]:
+    """The connections of a run of these commands, from the side that connects, that routers had a choice for.
+
+    All go as planned, and there are no others.
+    """
+    spec = {
+        "name": "pinned-programs",
+        "topology": {
+            "leaf_spine": {
+                "leaves": LEAVES,
+                "spines": SPINES,
+                "hosts_per_leaf": hosts_per_leaf,
+                "host_rate": "20 Mbit/s",
+            }
+        },
+        "fabric": "routed",
+        "pinning": "hash",
+        "workload": {"kind": "command", **workload},
+        "policies": [{"name": "pin", "policy": "controller", "transport": "socket", "assign_wait_s": 5}],
+        "seeds": 1,
+    }
+    file = tmp_path / "spec.yaml"
+    file.write_text(yaml.safe_dump(spec))
+    run(file, tmp_path / "results")
+    folder = tmp_path / "results" / "pinned-programs"
+    said: dict[tuple[str, str, int], list[str]] = {}
+    for step in replay([folder / "logs" / "path-service-pin-1.jsonl"], lambda name, topology: LinuxL4Hash()):
+        for flow in step.service.flows(1000):
+            said |= {(flow["device"], flow["peer"], port): flow["path"] for port in flow["ports"]}
+    (observed,) = Observations.load(folder / "observations.json").runs
+    flows = [seen for seen in observed.seen if seen.protocol == IPPROTO_TCP]
+    planned = [seen for seen in flows if (seen.src, seen.dst, seen.src_port) in said]
+    for seen in planned:
+        assert {*seen.ports} <= {*said[seen.src, seen.dst, seen.src_port]}
+    answered = {(seen.dst, seen.dst_port, seen.src, seen.src_port) for seen in planned}
+    others = [seen for seen in flows if seen not in planned]
+    assert all((seen.src, seen.src_port, seen.dst, seen.dst_port) in answered for seen in others)
+    return planned
+
+
+def uplinks(flows: list[SeenFlow]) -> list[int]:
+    """How many of these flows the spines carry, in ascending order."""
+    nodes = Counter(port for seen in flows for port in seen.ports if PortRef.parse(port).node.startswith("leaf"))
+    return sorted(nodes.values())
+
+
+def test_iperf3_with_eight_connections(tmp_path: Path) -> None:
+    """A connection for control comes first. It and eight for data are spread over four spines."""
+    server = {"run": "iperf3 -s -1 --forceflush", "ready": "Server listening"}
+    commands = ["iperf3 -c $ADDRESS_1 -P 8 -n 2M", server]
+    flows = flows_of(tmp_path, {"bytes": "2 MiB", "pairs": [[0, 1]], "commands": commands})
+    assert {seen.dst_port for seen in flows} == {5201}
+    assert uplinks(flows) == [2, 2, 2, 3]
+
+
+@pytest.mark.skipif(shutil.which("mpicc") is None, reason="mpicc is missing: apt install libopenmpi-dev openmpi-bin")
+def test_an_mpi_program(tmp_path: Path) -> None:
+    """Open MPI over TCP: a ring of four hosts, two behind each leaf. Its daemons' connections are planned, too."""
+    program, hosts = tmp_path / "ring", tmp_path / "hosts"
+    subprocess.run(["mpicc", "-O1", "-o", program, MPI / "ring.c"], check=True)
+    hosts.mkdir()
+    chosen = {
+        "plm_rsh_agent": str(MPI / "remote.sh"),
+        "btl": "tcp,self",
+        "btl_tcp_if_include": "10.0.0.0/8",
+        "oob_tcp_if_include": "10.0.0.0/8",
+    }
+    ranks = ",".join(f"$ADDRESS_{rank}" for rank in range(4))
+    words = " ".join(f"--mca {name} {value}" for name, value in chosen.items())
+    words += f" --mca btl_tcp_port_range_v4 {len(MPI_PORTS)}"
+    start = f"mpirun --allow-run-as-root {words} --host {ranks} {program} 500000"
+    own = {"run": f"{start}; status=$?; touch $HOSTS/done; exit $status"}
+    others = [{"run": f"{MPI}/host.sh $ADDRESS_{rank}", "ready": "ready"} for rank in (1, 2, 3)]
+    commands = [{**command, "environment": {"HOSTS": str(hosts)}} for command in (own, *others)]
+    pairs = [[rank, (rank + 1) % 4] for rank in range(4)]
+    flows = flows_of(tmp_path, {"bytes": "500 KB", "pairs": pairs, "commands": commands}, hosts_per_leaf=2)
+    between = {(seen.src, seen.dst) for seen in flows if seen.dst_port in MPI_PORTS}
+    assert between == {("10.0.0.2", "10.0.1.1"), ("10.0.1.2", "10.0.0.1")}
