@@ -148,7 +148,8 @@ class Device:
     ``faults``
         Faults injected into received packets, for tests.
     ``path_service``
-        For policy ``controller``: where the path service listens, as ``"10.0.0.9:4792"``.
+        For policy ``controller``: where the path service listens, as ``"10.0.0.9:4792"``, or with a standby
+        ``"10.0.0.9:4792,10.0.0.10:4792"``.
     ``token_file``, ``token``
         For policy ``controller``: the token shared with the path service, or a file with it that only its owner may
         read. Give one of them.

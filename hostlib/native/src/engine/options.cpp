@@ -185,9 +185,9 @@ std::vector<Option> make_options() {
        "For policy pinned and backend soft over IPv6: the nodes that the packets of each of the ports towards a peer "
        "pass, in this order (segment routing, RFC 8754). Routers then need no hash.",
        PARALET_FIELD(segments)},
-      {"path_service", "PARALET_PATH_SERVICE", kText, FreeText{"HOST:PORT, [IPv6 address]:PORT"}, "none",
+      {"path_service", "PARALET_PATH_SERVICE", kText, FreeText{"HOST:PORT, [IPv6 address]:PORT; with a standby A:PORT,B:PORT"}, "none",
        "For policy controller: where the path service listens. Elephants are announced to it and move to the ports that "
-       "it assigns.",
+       "it assigns. Of several addresses that of the service that leads is found, and found again after a takeover.",
        set_service, Field([](auto& options) -> auto& { return options.policy.path_client.service; }).get,
        "PARALET_CONTROLLER"},
       {"token", nullptr, kText, FreeText{"1 to 256 printable ASCII characters without blanks"}, "none",

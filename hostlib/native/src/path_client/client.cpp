@@ -21,7 +21,18 @@
 namespace paralet::path_client {
 namespace {
 
+// With several addresses, since a standby takes over after about a second:
+constexpr Nanos kPingWithStandby = 500 * kMillisecond;
+constexpr Nanos kSilenceWithStandby = 1500 * kMillisecond;
+constexpr Nanos kReconnectWithStandby = 250 * kMillisecond;
+
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+/// The longest pause between attempts.
+Nanos longest_pause(const Options& options, std::size_t services) {
+  if (services == 1) return options.reconnect_most;
+  return std::min(options.reconnect_most, std::max(options.reconnect_least, kReconnectWithStandby));
+}
 
 }  // namespace
 
@@ -32,16 +43,20 @@ Nanos Backoff::next() {
 
 Client::Client(const Options& options, Hello hello, Mailbox& mailbox, std::function<void()> wake)
     : options_(options),
-      service_(resolve(options.service)),
+      services_(resolve(options.service)),
       mailbox_(mailbox),
       wake_(std::move(wake)),
       probing_{.from = hello.device.address,
                .tcp = hello.tcp,
                .limits = {.rate = options.probe_rate, .attempts = 1}},  // `Asks` and `Watches` count attempts
       session_(std::move(hello), options.job),
-      backoff_(options.reconnect_least, options.reconnect_most, random_u32()),
+      backoff_(options.reconnect_least, longest_pause(options, services_.size()), random_u32()),
       changed_at_(now()) {
   if (!options_.log) options_.log = log_to_standard_error;
+  if (services_.size() > 1) {
+    options_.ping_every = std::min(options_.ping_every, kPingWithStandby);
+    options_.silence = std::min(options_.silence, kSilenceWithStandby);
+  }
   thread_ = start_thread([this] { run(); });
 }
 
@@ -87,10 +102,11 @@ void Client::run() {
 void Client::start_connecting(Nanos now) {
   state_ = State::kConnecting;
   since_ = now;
-  socket_ = FileDescriptor(::socket(family_of(service_.address), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const Address& service = services_[service_];
+  socket_ = FileDescriptor(::socket(family_of(service.address), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  const SocketAddress to(service_.address, service_.port);
+  const SocketAddress to(service.address, service.port);
   if (!socket_.valid() || (::connect(socket_.get(), to.get(), to.length()) != 0 && errno != EINPROGRESS)) {
     drop(std::strerror(errno), now);
   }
@@ -106,6 +122,7 @@ void Client::on_connecting(Nanos now) {
   }
   state_ = State::kConnected;
   since_ = received_at_ = sent_at_ = pinged_at_ = now;
+  unanswered_at_ = kNever;
   session_.on_connected(out_);
 }
 
@@ -118,6 +135,7 @@ void Client::on_readable(Nanos now) {
     return;
   }
   received_at_ = now;
+  unanswered_at_ = kNever;
   const std::size_t searched = in_.size();
   in_.append(chunk.data(), static_cast<std::size_t>(got));
   std::size_t begin = 0;
@@ -175,10 +193,16 @@ void Client::disconnect(Nanos now) {
 
 void Client::drop(const std::string& why, Nanos now) {
   // Only a connection that lasted resets the back-off.
-  if (state_ == State::kConnected && now - since_ >= options_.reconnect_most) backoff_.reset();
+  if (state_ == State::kConnected && now - since_ >= options_.reconnect_most) {
+    backoff_.reset();
+    tried_ = 0;
+  }
   disconnect(now);
-  attempt_at_ = now + backoff_.next();
-  if (!std::exchange(loss_logged_, true)) {
+  service_ = (service_ + 1) % services_.size();
+  const bool all_tried = ++tried_ >= services_.size();
+  if (all_tried) tried_ = 0;
+  attempt_at_ = all_tried ? now + backoff_.next() : now;
+  if (all_tried && !std::exchange(loss_logged_, true)) {
     options_.log("no path service at " + options_.service + ", lanes use ECMP until it answers: " + why);
   }
 }
@@ -220,13 +244,14 @@ void Client::check_time(Nanos now) {
     case State::kConnected:
       if (!session_.welcome() && now >= since_ + kWelcomeTime) {
         drop("it does not say welcome", now);
-      } else if (now >= received_at_ + options_.silence) {
+      } else if (now >= silent_at()) {
         drop("it has been silent for too long", now);
       } else if (session_.welcome()) {
         session_.on_time(now, out_);
         if (now >= ping_at()) {
           out_ += encode_ping(++nonce_);
           pinged_at_ = now;
+          if (unanswered_at_ == kNever) unanswered_at_ = now;
         }
         // A service that goes away again at once is not logged each time.
         if (now >= since_ + options_.reconnect_most && std::exchange(loss_logged_, false)) {
@@ -240,6 +265,13 @@ void Client::check_time(Nanos now) {
 /// Time of the next ping, which shows both sides that the other one is alive.
 Nanos Client::ping_at() const { return std::max(std::min(sent_at_, received_at_), pinged_at_) + options_.ping_every; }
 
+/// When the service counts as gone, unless it says something. The time runs from a ping, so a host that was held up
+/// itself takes nothing for silence.
+Nanos Client::silent_at() const {
+  if (unanswered_at_ == kNever) return kNever;
+  return unanswered_at_ + std::max(options_.silence - options_.ping_every, options_.ping_every);
+}
+
 Nanos Client::deadline() const {
   switch (state_) {
     case State::kOff:
@@ -250,7 +282,7 @@ Nanos Client::deadline() const {
       break;
   }
   if (!session_.welcome()) return since_ + kWelcomeTime;
-  return std::min({session_.deadline(), received_at_ + options_.silence, ping_at()});
+  return std::min({session_.deadline(), silent_at(), ping_at()});
 }
 
 // -- publishing ---------------------------------------------------------------------------------------------------

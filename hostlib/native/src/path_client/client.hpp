@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/file_descriptor.hpp"
@@ -73,6 +74,7 @@ class Client {
   void check_time(Nanos now);
   void flush();
   [[nodiscard]] Nanos ping_at() const;
+  [[nodiscard]] Nanos silent_at() const;
   void disconnect(Nanos now);
   void drop(const std::string& why, Nanos now);
   void set_connected(bool connected, Nanos now);
@@ -87,7 +89,9 @@ class Client {
   static constexpr std::size_t kMaxUnsent = std::size_t{1} << 22;  ///< unsent bytes at which the connection is dropped
 
   Options options_;
-  Address service_;
+  std::vector<Address> services_;
+  std::size_t service_ = 0;  ///< the one of the connection, or of the next attempt
+  std::size_t tried_ = 0;    ///< since the last pause between attempts, or the last connection that lasted
   Mailbox& mailbox_;
   std::function<void()> wake_;
   ProbeThread::Options probing_;  ///< but for the limits of routers
@@ -105,6 +109,7 @@ class Client {
   Nanos received_at_ = 0;  ///< last data from the service
   Nanos sent_at_ = 0;      ///< last data to the service
   Nanos pinged_at_ = 0;
+  Nanos unanswered_at_ = kNever;  ///< first ping since the last data from the service
   std::uint64_t nonce_ = 0;
   bool loss_logged_ = false;  ///< the log says that the service is away
   bool invalid_logged_ = false;

@@ -18,6 +18,7 @@ constexpr double kShortestPeriod = 0.1;  // seconds between two probes of a watc
 constexpr double kLongestPeriod = 3600;
 constexpr double kLeastRate = 1e-3;  // packets per second
 constexpr double kMostRate = 1e6;
+constexpr std::size_t kMaxServiceName = 64;
 
 std::string line(const json& message) { return message.dump(-1, ' ', false, json::error_handler_t::replace) + '\n'; }
 
@@ -114,6 +115,11 @@ Answer decode_welcome(const json& message) {
   const auto version = integer(member(message, "version"), kVersion);
   if (!version || *version < kOldestVersion) return wrong("a welcome of another version of the protocol");
   Welcome out{.version = static_cast<unsigned>(*version)};
+  if (const json& generation = member(message, "generation"); !generation.is_null()) {
+    const auto value = integer(generation, INT64_MAX);
+    if (!value) return wrong("a welcome whose generation is not a non-negative integer");
+    out.generation = *value;
+  }
   if (out.version < 2) return out;
   const json& probe = member(message, "probe");
   if (!probe.is_null() && !probe.is_boolean()) return wrong("a welcome whose probe is neither true nor false");
@@ -129,6 +135,16 @@ Answer decode_welcome(const json& message) {
     out.router_burst = *value;
   }
   return out;
+}
+
+Answer decode_vote(const json& message) {
+  const auto generation = integer(member(message, "generation"), INT64_MAX);
+  const std::string service = quoted(member(message, "service"), kMaxServiceName);
+  if (!generation || *generation == 0 || service.empty()) {
+    return InvalidMessage{.what = "an ask for a vote without a generation and a service", .peer = {}};
+  }
+  const json& trial = member(message, "trial");
+  return VoteAsk{{.generation = *generation, .service = service, .trial = trial.is_boolean() && trial.get<bool>()}};
 }
 
 /// Whether no two of the ports are the same.
@@ -241,7 +257,8 @@ std::string encode(const Hello& hello) {
            {"token", hello.token},
            {"device", format_address(hello.device.address)},
            {"instance", hex(hello.instance)},
-           {"lanes", hello.lanes}};
+           {"lanes", hello.lanes},
+           {"generation", hello.generation}};
   if (hello.device.port != wire::kRocePort) out["udp_port"] = hello.device.port;
   if (hello.tcp) out["protocol"] = "tcp";
   if (hello.fixed) out["fixed"] = true;
@@ -290,6 +307,12 @@ std::string encode(const Probed& probed) {
   return line({{"type", "probed"}, {"ask", probed.ask}, {"answers", rows_of(probed.answers)}});
 }
 
+std::string encode(const Vote& voted) {
+  json out{{"type", "voted"}, {"generation", voted.generation}, {"service", voted.service}};
+  if (voted.trial) out["trial"] = true;
+  return line(out);
+}
+
 std::string encode(const Moved& moved) {
   json out{{"type", "moved"}, {"peer", format_address(moved.peer.address)}, {"answers", rows_of(moved.answers)}};
   if (moved.peer.port != wire::kRocePort) out["peer_port"] = moved.peer.port;
@@ -304,6 +327,7 @@ Answer decode(std::string_view text) {
   if (type == "assign") return decode_assign(message);
   if (type == "probe") return decode_probe(message);
   if (type == "watch") return decode_watch(message);
+  if (type == "vote") return decode_vote(message);
   if (type == "welcome") return decode_welcome(message);
   if (type == "error")
     return Refusal{.code = quoted(member(message, "code"), 32), .text = quoted(member(message, "text"), 200)};

@@ -34,6 +34,7 @@ struct Hello {
   bool tcp = false;    ///< lanes are TCP connections, whose protocol number switches hash
   bool fixed = false;  ///< its elephants cannot change their ports
   unsigned version = kVersion;
+  std::uint64_t generation = 0;  ///< highest of the services that have welcomed this host
 };
 /// An elephant to `peer` has begun, or has grown.
 struct Announce {
@@ -88,6 +89,14 @@ struct Moved {
   PeerName peer;
   std::vector<ProbedPort> answers;
 };
+/// The service that this host voted for as the one of a generation.
+struct Vote {
+  std::uint64_t generation = 0;
+  std::string service;  ///< its name, which it has chosen at random
+  bool trial = false;   ///< only says for whom this host would vote
+
+  bool operator==(const Vote&) const = default;
+};
 /// From the data path to the client.
 using Event = std::variant<Announce, Release, Measured, Report, LanesConnected>;
 
@@ -101,6 +110,7 @@ std::string encode_ping(std::uint64_t nonce);
 /// Tells that this host probes, at most at this rate in packets per second.
 std::string encode_probe(double rate);
 std::string encode(const Probed& probed);
+std::string encode(const Vote& voted);
 /// Of at most kMaxProbedPorts answers.
 std::string encode(const Moved& moved);
 
@@ -108,6 +118,7 @@ std::string encode(const Moved& moved);
 
 struct Welcome {
   unsigned version = kOldestVersion;
+  std::uint64_t generation = 0;  ///< of the service: higher than of all before it; 0: it does not say
   // From version 2 on.
   bool probe = false;       ///< the service would like this host to probe
   double router_rate = 1;   ///< answers per second that a router gives one host; 0: unlimited. Linux's default
@@ -144,6 +155,10 @@ struct Watch {
   Nanos period = 0;
   std::vector<Port> ports;  ///< at most kMaxProbedPorts, each once
 };
+/// A service asks for this host's vote to be the one of a generation.
+struct VoteAsk {
+  Vote vote;
+};
 /// A pong, or a message of a later version.
 struct Ignored {};
 /// An invalid message.
@@ -152,7 +167,7 @@ struct InvalidMessage {
   std::optional<PeerName> peer;  ///< the peer that it was about
   bool fatal = false;            ///< the other side does not speak this protocol: drop the connection
 };
-using Answer = std::variant<Welcome, Assign, Refusal, ProbeAsk, Watch, Ignored, InvalidMessage>;
+using Answer = std::variant<Welcome, Assign, Refusal, ProbeAsk, Watch, VoteAsk, Ignored, InvalidMessage>;
 
 /// Decodes a line without its line feed.
 Answer decode(std::string_view line);

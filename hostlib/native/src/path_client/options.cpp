@@ -24,6 +24,7 @@ namespace {
 
 constexpr std::size_t kMaxToken = 256;
 constexpr std::size_t kMaxJob = 64;
+constexpr std::size_t kMaxServices = 8;
 
 bool is_word(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
@@ -52,12 +53,19 @@ HostAndPort parse_service(const std::string& service) {
   return {.host = std::move(host), .port = port};
 }
 
-}  // namespace
+std::vector<HostAndPort> parse_services(const std::string& services) {
+  std::vector<HostAndPort> out;
+  for (std::size_t begin = 0; begin <= services.size();) {
+    const std::size_t end = std::min(services.find(',', begin), services.size());
+    out.push_back(parse_service(services.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  if (out.size() > kMaxServices) throw DeviceError("a path service has at most 8 addresses");
+  return out;
+}
 
-void check_service(const std::string& service) { static_cast<void>(parse_service(service)); }
-
-Address resolve(const std::string& service) {
-  const auto [host, port] = parse_service(service);
+Address resolve(const HostAndPort& service) {
+  const auto& [host, port] = service;
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -68,6 +76,16 @@ Address resolve(const std::string& service) {
     throw DeviceError("the path service's host '" + host + "' has no address: " + ::gai_strerror(error));
   }
   return {.address = SocketAddress(found->ai_addr).address(), .port = port};
+}
+
+}  // namespace
+
+void check_service(const std::string& service) { static_cast<void>(parse_services(service)); }
+
+std::vector<Address> resolve(const std::string& service) {
+  std::vector<Address> out;
+  for (const HostAndPort& one : parse_services(service)) out.push_back(resolve(one));
+  return out;
 }
 
 std::string read_token(const std::string& path) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/ip_address.hpp"
@@ -22,7 +23,7 @@ struct Thresholds {
 };
 
 struct Options {
-  std::string service;  ///< "HOST:PORT"; an IPv6 address is in brackets
+  std::string service;  ///< "HOST:PORT", an IPv6 address in brackets; with a standby both, between them a comma
   std::string token;
   std::string job;  ///< sent with every elephant, empty: none
   /// Bytes to one peer without a pause that make an elephant. 1 MiB takes 0.1 ms at 100 Gbit/s: shorter traffic ends
@@ -34,7 +35,7 @@ struct Options {
   Nanos reconnect_least = 50 * kMillisecond;
   Nanos reconnect_most = 1 * kSecond;
   Nanos ping_every = 2 * kSecond;  ///< interval of pings on an idle connection
-  Nanos silence = 6 * kSecond;     ///< a service silent for this long counts as gone
+  Nanos silence = 6 * kSecond;     ///< a service that leaves pings unanswered for this long counts as gone
   Log log;                         ///< takes messages for the user; nothing: standard error
 };
 
@@ -43,11 +44,12 @@ struct Address {
   std::uint16_t port = 0;
 };
 
-/// Throws DeviceError when the text is not HOST:PORT. Does not resolve the host.
+/// Throws DeviceError when the text is not one or more HOST:PORT with commas between them. Resolves no host.
 void check_service(const std::string& service);
 
-/// Resolves the service's address. Throws DeviceError when the text is not HOST:PORT or the host has no address.
-Address resolve(const std::string& service);
+/// Resolves the addresses of the service, one or more. Throws DeviceError as `check_service`, and when a host has no
+/// address.
+std::vector<Address> resolve(const std::string& service);
 
 /// Reads a token file. Throws DeviceError when the file is missing, other users may access it, or it holds no token.
 std::string read_token(const std::string& path);

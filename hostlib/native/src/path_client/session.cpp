@@ -114,6 +114,12 @@ Session::Verdict Session::on_line(std::string_view line, Nanos now, std::string&
             if (w.version > version_) {
               return invalid({.what = "a welcome of another version of the protocol", .peer = {}, .fatal = true});
             }
+            if (w.generation != 0 && w.generation < hello_.generation) {
+              warning_ = "it is of generation " + std::to_string(w.generation) + ", and generation " +
+                         std::to_string(hello_.generation) + " has taken over from it";
+              return Verdict::kDrop;
+            }
+            hello_.generation = std::max(hello_.generation, w.generation);
             welcome_ = now_.connected = changed_ = true;
             if (w.probe) wish_ = w;
             announce_all(false, out);
@@ -150,6 +156,10 @@ Session::Verdict Session::on_line(std::string_view line, Nanos now, std::string&
           },
           [&](const ProbeAsk& a) { return order(a); },
           [&](const Watch& w) { return order(w); },
+          [&](const VoteAsk& a) {
+            vote(a, out);
+            return Verdict::kContinue;
+          },
           [&](const Ignored&) { return Verdict::kContinue; },
           [&](const InvalidMessage& n) { return invalid(n); },
       },
@@ -182,6 +192,18 @@ void Session::set(PeerName peer, PeerPaths paths, bool cut) {
   before = std::move(paths);
   changed_ = true;
   tell_lanes(peer);
+}
+
+/// A generation gets one vote of this host. So two services that ask for it cannot both have those of most hosts.
+void Session::vote(const VoteAsk& ask, std::string& out) {
+  const Vote asked{.generation = ask.vote.generation, .service = ask.vote.service};
+  const bool is_new = asked.generation > std::max(voted_.generation, hello_.generation);
+  if (ask.vote.trial && (is_new || asked == voted_)) {
+    out += encode(ask.vote);
+    return;
+  }
+  if (is_new) voted_ = asked;
+  if (voted_.generation != 0) out += encode(voted_);
 }
 
 void Session::offer_probes(double rate, std::string& out) {

@@ -83,6 +83,7 @@ class Session {
   void set(PeerName peer, PeerPaths paths, bool cut = false);
   Verdict order(ProbeOrder order);
   void tell_lanes(PeerName peer);
+  void vote(const VoteAsk& ask, std::string& out);
   Verdict invalid(const InvalidMessage& message);
 
   static constexpr std::size_t kMaxPeers = 65536;   // named by one service
@@ -103,8 +104,9 @@ class Session {
   std::unordered_map<PeerName, Pushed> pushed_;                    ///< assignments without an elephant
   std::map<std::uint64_t, Measured> measured_;                     ///< not sent yet
   Nanos measured_at_ = 0;
-  Nanos again_at_ = kNever;  ///< when unanswered elephants are announced again
-  std::uint64_t generation_ = 0;
+  Nanos again_at_ = kNever;       ///< when unanswered elephants are announced again
+  std::uint64_t generation_ = 0;  ///< of the last assignment
+  Vote voted_;                    ///< with the highest generation, on this connection or an earlier one
   Assignments now_;
   std::uint64_t serial_ = 0;
   bool changed_ = false;

@@ -46,7 +46,7 @@ std::string assign_with(const char* name, const std::string& value) {
 TEST_CASE("messages of a host match docs/path-service.md") {
   CHECK(object(encode(Hello{.token = "t", .device = 0x0A000001, .instance = 0xABC, .lanes = 8})) ==
         json::parse(R"({"type":"hello","version":2,"token":"t","device":"10.0.0.1","instance":"0000000000000abc",
-                        "lanes":8})"));
+                        "lanes":8,"generation":0})"));
   CHECK(object(encode(Hello{.device = 0x0A000001, .lanes = 8, .version = kOldestVersion}))["version"] == 1);
   CHECK(object(encode(Hello{.device = 0x0A000001, .lanes = 8, .tcp = true}))["protocol"] == "tcp");
   CHECK(object(encode(Hello{.device = 0x0A000001, .lanes = 8, .fixed = true}))["fixed"] == true);

@@ -29,8 +29,10 @@ const Ports kReassigned{51001, 51002};
 
 /// The policy, used as the holder of the device's progress lock uses it.
 struct Host {
-  explicit Host(const test::FakePathService& service, Nanos assign_wait = 0, Nanos reconnect_most = kMillisecond) {
-    options.service = service.address();
+  explicit Host(const test::FakePathService& service, Nanos assign_wait = 0, Nanos reconnect_most = kMillisecond)
+      : Host(service.address(), assign_wait, reconnect_most) {}
+  explicit Host(const std::string& service, Nanos assign_wait = 0, Nanos reconnect_most = kMillisecond) {
+    options.service = service;
     options.token = "t";
     options.elephant_bytes = 1000;
     options.assign_wait = assign_wait;
@@ -91,6 +93,31 @@ TEST_CASE("controller: ports follow the assignments, and lanes beyond m reuse th
   host.until([&] { return host.on_ecmp(); });
   CHECK(host.policy->changed(kOther));  // all assignments are void
   CHECK(!host.policy->counters()->connected);
+}
+
+TEST_CASE("controller: of two addresses the other is tried when one refuses, ends, is silent or has been taken over") {
+  test::FakePathService one;
+  test::FakePathService other;
+  Host host(one.address() + "," + other.address());
+  const auto meet = [](test::FakePathService& service, std::uint64_t seen, std::uint64_t generation) {
+    service.accept();
+    CHECK(service.receive()["generation"] == seen);
+    service.send({{"type", "welcome"}, {"version", 1}, {"generation", generation}});
+  };
+  one.accept();
+  one.send({{"type", "error"}, {"code", "standby"}, {"text", "another one leads"}});
+  meet(other, 0, 3);
+  other.assign(kRemote, kAssigned);
+  host.until_on(kAssigned);
+  other.disconnect();
+  meet(one, 3, 2);
+  meet(other, 3, 3);
+  other.assign(kRemote, kReassigned);
+  host.until_on(kReassigned);
+  meet(one, 3, 4);  // the other has left pings unanswered
+  one.assign(kRemote, kAssigned);
+  host.until_on(kAssigned);
+  CHECK(host.policy->counters()->connections == 3);
 }
 
 TEST_CASE("controller: without an update there is nothing to take") {
@@ -345,13 +372,23 @@ TEST_CASE("controller: invalid options are rejected") {
     options.service = service;
     CHECK(refusal(options).find("is not where a path service listens") != std::string::npos);
   }
+  options.service = "127.0.0.1:1,[::1]:2";
+  CHECK(refusal(options).empty());
+  for (const char* service : {"127.0.0.1:1,", ",127.0.0.1:1", "127.0.0.1:1,,127.0.0.1:2", "127.0.0.1:1, 127.0.0.1"}) {
+    options.service = service;
+    CHECK(refusal(options).find("is not where a path service listens") != std::string::npos);
+  }
+  options.service = "127.0.0.1:1";
+  for (int port = 2; port < 10; ++port) options.service += ",127.0.0.1:" + std::to_string(port);
+  CHECK(refusal(options) == "a path service has at most 8 addresses");
+  options.service = "127.0.0.1:1";
   options.token = "";
   CHECK(refusal(options) == "the path service's token must be 1 to 256 printable characters without blanks");
 }
 
 TEST_CASE("controller: the service's address may be an IPv6 address") {
-  CHECK(path_client::resolve("[::1]:4792").address == *parse_address("::1"));
-  CHECK(path_client::resolve("127.0.0.1:4792").address == *parse_address("127.0.0.1"));
+  CHECK(path_client::resolve("[::1]:4792").front().address == *parse_address("::1"));
+  CHECK(path_client::resolve("127.0.0.1:4792").front().address == *parse_address("127.0.0.1"));
 }
 
 TEST_CASE("controller: reconnect delays grow to their bound and vary") {

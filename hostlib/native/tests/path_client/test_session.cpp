@@ -352,6 +352,62 @@ TEST_CASE("an assignment before the welcome is fatal") {
   CHECK(talk.ports(kSessionPeer).empty());
 }
 
+TEST_CASE("a service of a lower generation than was seen is refused, and one that names none is not") {
+  Talk talk;
+  const auto meet = [&talk](const json& generation) {
+    talk.session.on_connected(talk.out);
+    json welcome{{"type", "welcome"}, {"version", 1}};
+    if (!generation.is_null()) welcome["generation"] = generation;
+    const Verdict verdict = talk.receive(welcome);
+    talk.lose();
+    return verdict;
+  };
+  CHECK(meet(7) == Verdict::kContinue);
+  CHECK(talk.said().back()["generation"] == 0);
+  CHECK(meet(6) == Verdict::kDrop);
+  CHECK(talk.said().back()["generation"] == 7);
+  CHECK(talk.session.take_warning() == "it is of generation 6, and generation 7 has taken over from it");
+  CHECK(talk.session.counters().invalid == 0);
+  CHECK(meet(7) == Verdict::kContinue);
+  CHECK(meet(nullptr) == Verdict::kContinue);
+  CHECK(meet(-1) == Verdict::kDrop);
+  CHECK(talk.session.counters().invalid == 1);
+}
+
+TEST_CASE("a host votes once for each generation, also after it has left") {
+  Talk talk;
+  const auto ask = [&talk](std::uint64_t generation, const char* service) {
+    talk.session.on_connected(talk.out);
+    talk.said();
+    CHECK(talk.receive({{"type", "vote"}, {"generation", generation}, {"service", service}}) == Verdict::kContinue);
+    const auto said = talk.said();
+    talk.lose();
+    return said.empty() ? json() : said.front();
+  };
+  const auto voted = [](std::uint64_t generation, const char* service) {
+    return json{{"type", "voted"}, {"generation", generation}, {"service", service}};
+  };
+  CHECK(talk.receive({{"type", "vote"}, {"generation", 8}, {"service", "other"}, {"trial", true}}) ==
+        Verdict::kContinue);
+  CHECK(talk.said() ==
+        std::vector{json({{"type", "voted"}, {"generation", 8}, {"service", "other"}, {"trial", true}})});
+  CHECK(ask(8, "one") == voted(8, "one"));
+  CHECK(talk.receive({{"type", "vote"}, {"generation", 8}, {"service", "other"}, {"trial", true}}) ==
+        Verdict::kContinue);
+  CHECK(talk.said() == std::vector{voted(8, "one")});
+  CHECK(ask(8, "other") == voted(8, "one"));
+  CHECK(ask(8, "one") == voted(8, "one"));
+  CHECK(ask(7, "other") == voted(8, "one"));
+  CHECK(ask(9, "other") == voted(9, "other"));
+  talk.session.on_connected(talk.out);
+  CHECK(talk.receive({{"type", "welcome"}, {"version", 1}, {"generation", 12}}) == Verdict::kContinue);
+  talk.lose();
+  CHECK(ask(12, "one") == voted(9, "other"));
+  CHECK(ask(13, "one") == voted(13, "one"));
+  CHECK(talk.receive({{"type", "vote"}, {"generation", 14}}) == Verdict::kContinue);
+  CHECK(talk.session.counters().invalid == 1);
+}
+
 TEST_CASE("losing the connection voids all assignments, and open elephants are announced on the next one") {
   Talk talk;
   talk.welcome();
