@@ -23,11 +23,11 @@ from testbed.spec.findings import Findings
 from testbed.spec.instance import Instance
 from testbed.spec.placing import (
     Job,
-    hosts_of,
     job_sizes,
     jobs_of,
     nic_index,
     placed_by_vclos,
+    placed_hosts,
     port_named,
     sending_port_named,
 )
@@ -83,7 +83,7 @@ def _experiment(spec: Spec, topology: Topology, pcap: tuple[PortRef, ...], found
             arrangements.append(placed)
             topology, hosts = placed.topology, tuple(chain.from_iterable(placed.hosts.values()))
         else:
-            hosts = hosts_of(spec.placement, topology, seeds[0])
+            hosts = placed_hosts(spec, topology, seeds[0])
     if not hosts:
         return None
     nic = nic_index(spec.nic, topology, hosts, "nic", found)
@@ -97,7 +97,7 @@ def _experiment(spec: Spec, topology: Topology, pcap: tuple[PortRef, ...], found
     jobs: tuple[Job, ...] = ()
     if found.fit("jobs", "workload"):
         with found.collecting():
-            where = ("jobs",) if spec.workload.job_sizes is None else ("workload", "models")
+            where = ("jobs",) if spec.workload.job_sizes is None else ("workload", spec.workload.JOBS_KEY)
             jobs = jobs_of(job_sizes(spec), len(hosts), where)
     if not jobs or nic is None or not found.fit("local_nic"):
         return None

@@ -14,7 +14,7 @@ from testbed.allocation.ports import RankPorts, plan_ports
 from testbed.arrangements import Arrangement, Carried, DecidedPaths, JobHosts
 from testbed.policies import Placed
 from testbed.spec.experiment import Experiment
-from testbed.spec.placing import Job, hosts_of
+from testbed.spec.placing import Job, placed_hosts
 from testbed.spec.policies import Policy
 from testbed.workloads import Transfer
 
@@ -30,10 +30,10 @@ class Instance:
     @cached_property
     def hosts(self) -> tuple[str, ...]:
         """The host of each rank."""
-        placement = self.experiment.spec.placement
-        if not placement.redraw:
+        spec = self.experiment.spec
+        if not spec.placement.redraw:
             return self.experiment.first_hosts
-        return hosts_of(placement, self.experiment.topology, self.seed)
+        return placed_hosts(spec, self.experiment.topology, self.seed)
 
     @cached_property
     def job_hosts(self) -> JobHosts:

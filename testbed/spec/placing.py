@@ -40,7 +40,8 @@ def job_sizes(spec: Spec) -> int | list[int] | dict[str, int]:
     if (sizes := spec.workload.job_sizes) is None:
         return spec.jobs
     if spec.jobs != 1:
-        raise Conflict(f"the models of workload {spec.workload.kind} are the jobs; leave it out", "jobs")
+        workload = spec.workload
+        raise Conflict(f"workload {workload.kind} has the jobs in its {workload.JOBS_KEY}; leave it out", "jobs")
     return sizes
 
 
@@ -69,12 +70,12 @@ def placed_by_vclos(spec: Spec, topology: Topology) -> PlacedByVclos:
     """Hosts and a virtual Clos for every job. Raises Conflict if a job does not fit."""
     if not {"leaf", "spine"} <= {switch.role for switch in topology.switches}:
         raise Conflict(f"topology {topology.name} has no leaves and spines for rule vclos", "placement")
-    ranks = spec.placement.ranks
+    ranks, jobs = spec.placement.ranks, job_sizes(spec)
     if ranks is None:
-        sizes = [] if isinstance(spec.jobs, int) else spec.jobs
+        sizes = [] if isinstance(jobs, int) else jobs
         ranks = sum(sizes.values() if isinstance(sizes, dict) else sizes) or len(topology.hosts)
     try:
-        placed = isolated(topology, {job.name: job.size for job in jobs_of(spec.jobs, ranks)})
+        placed = isolated(topology, {job.name: job.size for job in jobs_of(jobs, ranks)})
     except PlacementError as error:
         raise Conflict(str(error), "placement" if isinstance(spec.jobs, int) else "jobs") from error
     return PlacedByVclos(topology, placed, (spec.optical or Optical()).reconfiguration_s)
@@ -99,6 +100,15 @@ def hosts_of(placement: Placement, topology: Topology, seed: int) -> tuple[str, 
             found.append(Conflict(f"host {host} has a rank already; name each host once", "placement", "hosts", index))
     raise_all(found)
     return hosts
+
+
+def placed_hosts(spec: Spec, topology: Topology, seed: int) -> tuple[str, ...]:
+    """The hosts by rank: those of the placement, in the order in which the workload's jobs have them."""
+    hosts = hosts_of(spec.placement, topology, seed)
+    try:
+        return spec.workload.by_job(hosts)
+    except Conflict as error:
+        raise error.below("workload") from None
 
 
 def nic_index(nic: str, topology: Topology, hosts: Sequence[str], key: str, found: Findings) -> int | None:

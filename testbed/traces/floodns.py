@@ -8,6 +8,7 @@ among n members. Following `DataParallelism` there, a step starts when all hops 
 with an all-reduce at its start time, and computes between iterations.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from testbed.training.tasks import Phase, TaskGraph
 
 _NANOSECOND = 1e-9
 _COLUMNS = ("src", "dst", "src_tor", "dst_tor", "start_time", "flow_size", "compute_time", "stage_index")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+"""What a job may be called."""
 _LONGEST = int(LONGEST_S / _NANOSECOND)
 
 
@@ -90,6 +93,8 @@ def _ring(hops: dict[int, tuple[int, int]], stage: int, path: Path) -> tuple[int
 def graph_of(jobs: Sequence[RingJob], iterations: int, first: int | None = None) -> TaskGraph:
     """The jobs as one task graph. Device d is node `first` + d; by default nodes that occur are numbered in order.
 
+    The graph names the `jobs` if there are several and no two of them share a node.
+
     Raises ValueError, with the file and line of a job, if it makes the graph too large or has a node before `first`.
     """
     tasks = 0
@@ -104,10 +109,14 @@ def graph_of(jobs: Sequence[RingJob], iterations: int, first: int | None = None)
             raise ValueError(
                 f"{job.where}: {iterations} iterations of the jobs up to this one are more than {MOST_TASKS} tasks"
             )
-    nodes = sorted({node for job in jobs for ring in job.rings for node in ring})
+    nodes_of = [sorted({node for ring in job.rings for node in ring}) for job in jobs]
+    nodes = sorted({node for own in nodes_of for node in own})
     devices = len(nodes) if first is None else nodes[-1] - first + 1
     device = {node: place if first is None else node - first for place, node in enumerate(nodes)}
     graph = TaskGraph(devices)
+    if len(jobs) > 1 and sum(map(len, nodes_of)) == len(nodes):  # no two of them share a node
+        names = [job.name if _NAME.fullmatch(job.name) else f"job{n}" for n, job in enumerate(jobs, start=1)]
+        graph.jobs = {name: [device[node] for node in own] for name, own in zip(names, nodes_of, strict=True)}
     for number, job in enumerate(jobs):
         begin = graph.join((), job.name, delay_s=job.start_s)
         for iteration in range(iterations):
@@ -125,6 +134,6 @@ def graph_of(jobs: Sequence[RingJob], iterations: int, first: int | None = None)
             begun, begin = begin, graph.join(ends, job.name)
             graph.phases.append(Phase(number, begun, begin))
             if iteration + 1 < iterations:
-                engines = sorted({device[node] for ring in job.rings for node in ring})
+                engines = [device[node] for node in nodes_of[number]]
                 begin = graph.join([graph.compute(engine, job.compute_s, [begin]) for engine in engines])
     return graph

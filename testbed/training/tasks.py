@@ -88,6 +88,9 @@ class TaskGraph:
     """By task: those that it waits for."""
     phases: list[Phase] = field(default_factory=list)
     """When jobs begin and end communication, for planners. None: all communicate all the time."""
+    jobs: dict[str, list[int]] = field(default_factory=dict)
+    """By name: the devices of each job of a trace that has several, which share neither devices nor tasks. The phases
+    have the jobs' numbers in this order."""
 
     def compute(self, device: int, seconds: float, after: Iterable[int] = (), name: str = "") -> int:
         """Add computing; returns its number. Raises ValueError as all methods that add, for what does not fit."""
@@ -193,6 +196,19 @@ class TaskGraph:
             start = max((ends[earlier] for earlier in self.after[number]), default=0.0)
             ends[number] = start + self.tasks[number].seconds(rate_bps)
         return max(ends, default=0.0)
+
+    def of_job(self, name: str) -> "TaskGraph":
+        """The tasks of one of the `jobs`, whose devices are numbered in the order there."""
+        number, members = list(self.jobs).index(name), self.jobs[name]
+        phases = [phase for phase in self.phases if phase.job == number]
+        first, last = phases[0].begin, phases[-1].end
+        device = {member: place for place, member in enumerate(members)}
+        return TaskGraph(
+            len(members),
+            [replace(task, devices=tuple(device[at] for at in task.devices)) for task in self.tasks[first : last + 1]],
+            [[earlier - first for earlier in waits] for waits in self.after[first : last + 1]],
+            [Phase(0, phase.begin - first, phase.end - first) for phase in phases],
+        )
 
     def divided(self, size: float, seconds: float) -> "TaskGraph":
         """The same tasks with bytes divided by `size`, and delays and computing by `seconds`."""

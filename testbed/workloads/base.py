@@ -101,6 +101,8 @@ class Workload(BaseModel, ABC):
     """What tables say of received bytes when nothing was wrong."""
     STRANDED: ClassVar[str] = ""
     """What to change in the spec if cut links leave ranks without a path; empty where nothing helps."""
+    JOBS_KEY: ClassVar[str] = "kind"
+    """The key of the spec that says the jobs, where the workload has `job_sizes`."""
     FROM_FILES: ClassVar[frozenset[str]] = frozenset()
     """Keys for the contents of files, which people need not see."""
 
@@ -200,9 +202,16 @@ class Workload(BaseModel, ABC):
         return {}
 
     @property
-    def job_sizes(self) -> list[int] | None:
+    def job_sizes(self) -> list[int] | dict[str, int] | None:
         """The number of ranks of each job, if the workload defines it; else None."""
         return None
+
+    def by_job(self, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        """The host of each rank, where the workload has the jobs and their ranks are not those of the placement.
+
+        Raises Conflict for too few hosts.
+        """
+        return hosts
 
     def of_job(self, number: int) -> "Workload":
         """The workload of job `number` (from 0) among its own ranks."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces of others as a workload: the task graph that a file describes."""
 
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -18,12 +19,15 @@ class Trace(TaskGraphWorkload):
     """`kind: trace`. `file` is in `format`, or a folder of such files; a relative name starts at the spec's folder.
 
     `iterations` and `first` are for `floodns`. `read` puts the contents of the file in `packed`, the size of the
-    largest message in `bytes`, and the rate of the spec's NICs, in bits per second, in `for_nic_bps`.
+    largest message in `bytes`, and the rate of the spec's NICs, in bits per second, in `for_nic_bps`. If the file has
+    several jobs that share no device, their devices are in `jobs`, and ranks are numbered job after job; else ranks are
+    the devices.
     """
 
     SUBJECT: ClassVar[str] = "the trace"
     KEY: ClassVar[str] = "file"
-    FROM_FILES: ClassVar[frozenset[str]] = frozenset({"packed", "bytes", "for_nic_bps"})
+    JOBS_KEY: ClassVar[str] = "file"
+    FROM_FILES: ClassVar[frozenset[str]] = frozenset({"packed", "bytes", "for_nic_bps", "jobs"})
 
     kind: Literal["trace"] = "trace"
     format: Format
@@ -33,6 +37,7 @@ class Trace(TaskGraphWorkload):
     packed: str | None = None
     bytes: Bytes = Field(default=ITEM_BYTES, gt=0)
     for_nic_bps: float = Field(default=100e9, gt=0, allow_inf_nan=False)
+    jobs: dict[str, list[int]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _options_of_its_format(self) -> "Trace":
@@ -43,9 +48,11 @@ class Trace(TaskGraphWorkload):
             raise Conflict("the trace has the sizes; leave it out", "bytes")
         if self.packed is None and "for_nic_bps" in self.model_fields_set:
             raise Conflict("the topology has the rate; leave it out", "for_nic_bps")
+        if self.packed is None and self.jobs:
+            raise Conflict("the trace has the jobs; leave it out", "jobs")
         if self.packed is not None:
             try:
-                _ = self.graph
+                _ = self._parts
             except ValueError as error:
                 raise Conflict(str(error), "packed") from None
         return self
@@ -63,7 +70,8 @@ class Trace(TaskGraphWorkload):
 
     def holding(self, graph: TaskGraph) -> "Trace":
         """This workload with the contents of its file."""
-        return self.model_copy(update={"packed": pack(graph), "bytes": largest_bytes(graph)})
+        found: dict[str, object] = {"packed": pack(graph), "bytes": largest_bytes(graph)}
+        return self.model_copy(update=found | ({"jobs": graph.jobs} if graph.jobs else {}))
 
     @property
     def nic_bps(self) -> float:
@@ -73,7 +81,34 @@ class Trace(TaskGraphWorkload):
     @cached_property
     def graph(self) -> TaskGraph:
         """The trace as a task graph. Raises ValueError if `packed` is none."""
-        return unpack(self.packed or "")
+        return replace(unpack(self.packed or ""), jobs=self.jobs)
+
+    @cached_property
+    def _parts(self) -> "list[Trace]":
+        """The trace of each job. Raises ValueError if `packed` is no trace with these `jobs`."""
+        graph = self.graph
+        try:
+            parts = [graph.of_job(name) for name in graph.jobs]
+        except (KeyError, IndexError):
+            raise ValueError("is not a packed trace with these jobs; give format and file") from None
+        own = self.model_dump(exclude={"jobs"})
+        return [Trace.model_validate(own | {"packed": pack(part)}) for part in parts]
+
+    @property
+    def job_sizes(self) -> dict[str, int] | None:
+        """The devices of each job, if there are several."""
+        return {name: len(members) for name, members in self.jobs.items()} or None
+
+    def of_job(self, number: int) -> "Trace":
+        """The trace of one job."""
+        return self._parts[number] if self.jobs else self
+
+    def by_job(self, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        """The hosts of the devices of each job, device d being on `hosts[d]`."""
+        devices = [device for members in self.jobs.values() for device in members]
+        if devices and max(devices) >= len(hosts):
+            raise Conflict(f"the trace has {self.graph.devices} devices, and the job has {len(hosts)} ranks", "file")
+        return tuple(hosts[device] for device in devices) or hosts
 
     def check_ranks(self, ranks: int) -> None:
         """Raises Conflict for fewer ranks than the trace has devices. Further ranks do nothing."""

@@ -28,7 +28,7 @@ Rank t + tensor * (p + pipeline * d) holds tensor part t of stage p of copy d, s
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -131,6 +131,8 @@ class _Ring(NamedTuple):
 
 class Training(VerifiedWorkload):
     """`kind: training`. `models` are the jobs, in the order of their ranks. Each runs `iterations` iterations."""
+
+    JOBS_KEY: ClassVar[str] = "models"
 
     kind: Literal["training"] = "training"
     dtype: Literal["int64"] = "int64"

@@ -53,9 +53,11 @@ def released(folder: Path, jobs: Sequence[str], /, **changes: Any) -> Experiment
 
 
 def flow_s(experiment: Experiment) -> dict[tuple[int, int], float]:
-    """By pair: when its last message was delivered."""
+    """By pair of nodes, whose hosts are in order: when its last message was delivered."""
     (record,) = observe(experiment).runs
-    return {(flow.src, flow.dst): flow.completion_s for flow in record.flows}
+    hosts = [host.name for host in experiment.topology.hosts]
+    node = [hosts.index(host) for host in experiment.first_hosts]
+    return {(node[flow.src], node[flow.dst]): flow.completion_s for flow in record.flows}
 
 
 @pytest.mark.parametrize("fabric", ["fluid", "packet"])
@@ -139,18 +141,19 @@ def planner_of(experiment: Experiment) -> tuple[TalkPlanner, Traffic]:
 
 
 def test_a_begin_or_end_moves_no_flow_that_has_a_path_of_its_own(tmp_path: Path) -> None:
+    """Ranks 0 and 1 are those of the first job, and so on."""
     jobs = [job(0, 4, 0), job(1, 5, 1 * MS), job(2, 6, 5 * MS)]
     planner, traffic = planner_of(released(tmp_path, jobs))
     talks = traffic.dependencies.talks
     started = planner.start()
-    assert {traffic.pairs[pair] for pair in started} == {(0, 4), (4, 0)}
+    assert {traffic.pairs[pair] for pair in started} == {(0, 1), (1, 0)}
     second = planner.reached([talks[1].begin])
-    assert {traffic.pairs[pair] for pair in second} == {(1, 5), (5, 1)}
+    assert {traffic.pairs[pair] for pair in second} == {(2, 3), (3, 2)}
     assert not {port for path in started.values() for port in path} & {
         port for path in second.values() for port in path
     }
     assert planner.reached([talks[0].end]) == {}
-    assert {traffic.pairs[pair] for pair in planner.reached([talks[2].begin, talks[1].end])} == {(2, 6), (6, 2)}
+    assert {traffic.pairs[pair] for pair in planner.reached([talks[2].begin, talks[1].end])} == {(4, 5), (5, 4)}
     assert planner.reached([talks[2].end]) == {}
 
 

@@ -186,6 +186,79 @@ def test_a_trace_that_cannot_run_is_one_sentence_with_the_specs_line(
     assert mistake.place[:1] == ("workload",)
 
 
+def floodns_job(first: int, second: int, size: int, start_ns: int = 0) -> str:
+    """Two nodes that all-reduce: each sends `size` bytes in each of two steps."""
+    return "".join(f"{src} {dst} 0 0 {start_ns} {size} 0 0\n" for src, dst in ((first, second), (second, first)))
+
+
+def floodns(folder: Path, *jobs: str, **changes: Any) -> Path:
+    for number, text in enumerate(jobs):
+        (folder / f"job_{number}-GPT.txt").write_text(text)
+    return written(folder, **({"workload": {"kind": "trace", "format": "floodns", "file": "."}} | changes))
+
+
+def test_jobs_of_a_trace_are_jobs_of_the_experiment(tmp_path: Path) -> None:
+    """Devices are hosts in order, whichever rank they are."""
+    path = floodns(tmp_path, floodns_job(0, 2, 3_000_000), floodns_job(1, 3, 1_000_000, 5_000_000))
+    experiment = spec.load(path)
+    assert [(job.name, job.size) for job in experiment.jobs] == [("job_0-GPT", 2), ("job_1-GPT", 2)]
+    assert experiment.first_hosts == ("h1", "h3", "h2", "h4")
+    (record,) = observe(experiment).runs
+    assert [job.completion_s for job in record.jobs] == pytest.approx([6e-3, 7e-3], rel=0.05)
+    assert [first_of(experiment).ideal_s(job) for job in experiment.jobs] == pytest.approx([6e-3, 7e-3], rel=0.05)
+    again = tmp_path / "again.yaml"
+    again.write_text(spec.dump(experiment.spec))
+    assert spec.load(again).first_hosts == experiment.first_hosts
+
+
+def test_jobs_of_a_trace_may_leave_hosts_without_a_rank(tmp_path: Path) -> None:
+    workload = {"kind": "trace", "format": "floodns", "file": ".", "first": 10}
+    leaf = {"leaves": 1, "spines": 1, "hosts_per_leaf": 9, "host_rate": "8 Gbit/s"}
+    path = floodns(
+        tmp_path,
+        floodns_job(17, 12, 800),
+        floodns_job(13, 11, 800),
+        workload=workload,
+        topology={"leaf_spine": leaf},
+        placement={"rule": "random", "redraw": True},
+        seeds=2,
+    )
+    experiment = spec.load(path)
+    assert experiment.ranks == 4
+    assert {len(spec.Instance(experiment, seed).hosts) for seed in (1, 2)} == {4}
+    assert spec.Instance(experiment, 1).hosts != spec.Instance(experiment, 2).hosts
+
+
+def test_jobs_that_share_a_node_are_one(tmp_path: Path) -> None:
+    experiment = spec.load(floodns(tmp_path, floodns_job(0, 2, 3000), floodns_job(2, 3, 1000)))
+    assert [job.size for job in experiment.jobs] == [4]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"jobs": 2}, "workload trace has the jobs in its file; leave it out"),
+        ({"placement": {"hosts": ["h1", "h2", "h3"]}}, "the trace has 4 devices, and the job has 3 ranks"),
+        ({"workload": {**SIMAI, "jobs": {"a": [0]}}}, "the trace has the jobs; leave it out"),
+    ],
+)
+def test_jobs_that_do_not_fit_are_refused(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
+    path = floodns(tmp_path, floodns_job(0, 2, 3000), floodns_job(1, 3, 1000), **changes)
+    with pytest.raises(SpecError) as refusal:
+        spec.load(path)
+    (mistake,) = refusal.value.mistakes
+    assert expected in mistake.what
+    assert mistake.line is not None
+
+
+@pytest.mark.parametrize("jobs", [{"a": [0]}, {"a": [0, 1], "b": [2, 3], "c": [4]}, {"a": [0, 2], "b": [1]}])
+def test_jobs_that_a_packed_trace_does_not_have_are_refused(tmp_path: Path, jobs: dict[str, list[int]]) -> None:
+    experiment = spec.load(floodns(tmp_path, floodns_job(0, 2, 3000), floodns_job(1, 3, 1000)))
+    values = experiment.spec.workload.model_dump() | {"jobs": jobs}
+    with pytest.raises(ValueError, match="is not a packed trace with these jobs"):
+        Trace.model_validate(values)
+
+
 def test_processes_run_transfers_whose_ends_know_when_to_send() -> None:
     graph = TaskGraph(4)
     first = graph.send(0, 1, 800)

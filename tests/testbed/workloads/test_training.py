@@ -287,7 +287,7 @@ def test_ring_phases_take_the_transfer_time_of_their_links() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"jobs": 2}, "the models of workload training are the jobs"),
+        ({"jobs": 2}, "workload training has the jobs in its models"),
         ({"placement": {"rule": "packed", "ranks": 8}}, "must be 2 or more and add up to the 8 ranks placed"),
     ],
 )
