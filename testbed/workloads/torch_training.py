@@ -59,7 +59,7 @@ class TorchTraining(Workload):
         if find_spec("torch") is None:
             raise InputError("torch is not installed: run 'make torch' in a checkout, or pip install 'paralet[torch]'")
 
-    def read(self, folder: Path, ranks: int) -> "TorchTraining":
+    def read(self, folder: Path, ranks: int, rate_bps: float) -> "TorchTraining":
         """The workload with the absolute path of its script. Raises Conflict when there is no such file."""
         script = (folder / self.script).resolve()
         if not script.is_file():
