@@ -8,7 +8,6 @@ one-way, as in Algorithm 5: a server has `degree` transmitters and as many recei
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heapreplace
-from itertools import product
 
 import numpy as np
 
@@ -57,8 +56,9 @@ def reconfigure(demand: Matrix, degree: int, *, diminish: float = 0.5, connected
         transmitters[source] -= 1
         receivers[destination] -= 1
         heapreplace(left, (size * diminish, pair))
-    for source, destination in product(range(servers), repeat=2):
-        if source != destination and (count := min(transmitters[source], receivers[destination])):
+    for source in (source for source in range(servers) if transmitters[source]):
+        for destination in (other for other in range(servers) if receivers[other] and other != source):
+            count = min(transmitters[source], receivers[destination])
             circuits += count * [(source, destination)]
             transmitters[source] -= count
             receivers[destination] -= count
