@@ -150,6 +150,10 @@ class Cluster:
         above = self._free_above_after(allocation.core_links, free=True)
         return replace(self, idle=self.idle.changed(allocation.gpus, idle=True), free=free, free_above=above)
 
+    def with_free_links(self) -> "Cluster":
+        """The cluster with the same idle GPUs and a free link, at least, between each leaf and spine."""
+        return replace(self, free=np.maximum(self.free, 1))
+
     def _free_after(self, links: LinkCount, sign: int) -> NDArray[np.int32]:
         if not links:
             return self.free

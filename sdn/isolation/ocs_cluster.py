@@ -101,6 +101,10 @@ class OcsCluster:
         circuits = frozenset(Circuit.of(*both) for both in ends.values())
         return cls(leaves, spines, servers_per_leaf, gpus_per_server, plain.idle, ocs, circuits)
 
+    def with_free_links(self) -> "OcsCluster":
+        """The cluster with the same idle GPUs, of which no job uses a circuit."""
+        return replace(self, busy=frozenset())
+
     def emptied(self) -> "OcsCluster":
         """The cluster with every GPU idle and no circuit."""
         plain = Cluster.empty(self.leaves, self.spines, self.servers_per_leaf, self.gpus_per_server)

@@ -9,6 +9,7 @@ import numpy as np
 
 from sdn.isolation import ocs_vclos, packing, vclos
 from sdn.isolation.cluster import Allocation, Cluster
+from sdn.isolation.integer_program import Undecided
 from sdn.isolation.ocs_cluster import OcsAllocation, OcsCluster
 from sim.cluster.shape import Shape
 
@@ -16,9 +17,10 @@ PlacementName = Literal["packed", "relaxed", "scattered", "vclos", "ocs_vclos"]
 
 PLACEMENTS: tuple[PlacementName, ...] = get_args(PlacementName)
 
-Cause = Literal["busy", "locality", "network", "undecided"]
+Cause = Literal["busy", "locality", "shape", "network", "undecided"]
 """Why a job was not placed: fewer GPUs are idle than it asks for; enough are idle, but not in whole servers; servers
-are there, but not the links for them; an integer program ran out of time."""
+are idle, but on leaves where the rule has no place for them, were all links free; the rule would have one if all links
+were free; an integer program ran out of time."""
 
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
@@ -49,8 +51,13 @@ def rule(placement: PlacementName, rng: np.random.Generator) -> Place:
     return rules[placement]
 
 
-def cause(cluster: AnyCluster, gpus: int) -> Cause:
-    """Why a rule has no place now for a job of so many GPUs."""
+def cause(cluster: AnyCluster, place: Place, gpus: int) -> Cause:
+    """Why the rule `place` has no place now for a job of so many GPUs."""
     if len(cluster.idle) < gpus:
         return "busy"
-    return "locality" if packing.packed(cluster, "job", gpus) is None else "network"
+    if packing.packed(cluster, "job", gpus) is None:
+        return "locality"
+    try:
+        return "shape" if place(cluster.with_free_links(), "job", gpus) is None else "network"
+    except Undecided:
+        return "undecided"

@@ -365,7 +365,7 @@ class _Simulation:
         if allocation is None:
             self._failed.add(number)
             if first:
-                self._failures[why or cause(self._cluster, job.gpus)] += 1
+                self._failures[why or cause(self._cluster, self._place, job.gpus)] += 1
             return False
         self._queue.remove(number)
         self._start(number, allocation)

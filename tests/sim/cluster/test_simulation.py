@@ -297,6 +297,15 @@ def test_failed_placements_are_counted_by_cause(monkeypatch: pytest.MonkeyPatch)
     assert [outcome.state for outcome in late.outcomes] == ["waiting"]
 
 
+@pytest.mark.parametrize("placement", ["vclos", "ocs_vclos"])
+def test_a_job_whose_shape_does_not_fit_lacks_no_links(placement: PlacementName) -> None:
+    """A server of two leaves is busy, and all links are free. Twelve GPUs need three leaves with two idle servers."""
+    jobs = [Job(f"job{number}", 0.0, 2, 20.0 if number in (0, 2) else 5.0) for number in range(4)]  # on two leaves
+    result = result_of(Scenario(SMALL, placement, "reserved"), *jobs, Job("job", 1.0, 12, 5.0))
+    assert result.failures == {"busy": 2, "shape": 1}  # on arrival and after the first end; after the second
+    assert result.outcomes[-1].start_s == 20.0
+
+
 def test_a_job_that_never_fits_is_refused_with_the_reason_and_others_go_on() -> None:
     result = simulate([Job("big", 0.0, 17, 1.0), Job("job", 0.0, 1, 1.0)], Scenario(SMALL))
     refused, ended = result.outcomes
