@@ -1,15 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """A claim: one number of a paper, our number, and a verdict."""
 
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import floor
 from typing import Literal
 
-Relation = Literal["equals", "more than", "less than"]
+Relation = Literal["equals", "more than", "less than", "at least", "at most"]
 Verdict = Literal["agrees", "close", "differs", "holds", "fails", "input", "not printed", "not computed"]
 
 CLOSE = 0.05
 """Largest relative deviation from the paper's number with verdict `agrees` or `close`."""
+
+
+_BOUNDS: Mapping[Relation, tuple[Callable[[float, float], bool], str]] = {
+    "more than": (operator.gt, "<="),
+    "less than": (operator.lt, ">="),
+    "at least": (operator.ge, "<"),
+    "at most": (operator.le, ">"),
+}
+"""By relation: whether our number and the paper's have it, and the relation that they have otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +67,8 @@ class Claim:
         if self.given:
             return "input"
         if self.relation != "equals":
-            holds = self.ours > self.printed if self.relation == "more than" else self.ours < self.printed
-            return "holds" if holds else "fails"
+            holds, _ = _BOUNDS[self.relation]
+            return "holds" if holds(self.ours, self.printed) else "fails"
         if abs(self.ours - self.printed) > CLOSE * abs(self.printed):
             return "differs"
         return "agrees" if self._digits(0.5) or self._digits(0.0) else "close"
@@ -68,8 +79,8 @@ class Claim:
         if self.verdict in ("input", "not printed", "not computed"):
             return ""
         if self.relation != "equals":
-            return f"ours {'<=' if self.relation == 'more than' else '>='} {self.printed:.{self.decimals}f}"
-        return f"|ours / paper - 1| > {CLOSE}"
+            return f"ours {_BOUNDS[self.relation][1]} {self.printed:.{self.decimals}f}"
+        return f"|ours / paper - 1| > {CLOSE}" if self.printed else "ours != 0"
 
     def _digits(self, up: float) -> bool:
         """Whether our number has the printed digits: rounded if `up` is 0.5, truncated if it is 0."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_args
 
-from testbed.research.papers.claim import Claim, Verdict
+from testbed.research.papers.claim import CLOSE, Claim, Verdict
 from testbed.research.papers.claims_csv import read, table
 from testbed.research.papers.findings import Findings, Paper
 
@@ -74,7 +74,7 @@ def _markdown(paper: Paper, claims: Sequence[Claim], figures: Sequence[str], csv
         _of_csv(claims, csv_name),
         "\n".join([HEAD, *(_line(row, notes) for row in rows)]) if rows else "",
         "\n".join(f"{number}. {note}" for number, note in enumerate(notes, start=1)),
-        "These agree, hold or are close:" if others else "",
+        f"These hold, or are within {100 * CLOSE:g} % of the paper's number:" if others else "",
         "\n".join(_item(row) for row in others),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -134,7 +134,7 @@ def printed_of(claim: Claim) -> str:
     """The paper's number with its unit; empty if the paper prints none."""
     if claim.printed is None:
         return ""
-    sign = {"equals": "", "more than": "> ", "less than": "< "}[claim.relation]
+    sign = {"equals": "", "more than": "> ", "less than": "< ", "at least": ">= ", "at most": "<= "}[claim.relation]
     return f"{sign}{claim.printed:,.{claim.decimals}f} {claim.unit}".strip()
 
 

@@ -42,4 +42,4 @@ def of_failures() -> Iterator[Claim]:
         ("a failed GPU, an idle one over an optical switch", lost_s("spare_gpu", computing)),
         ("a failed GPU, its tasks move to an idle HB domain", lost_s("moved_domain", computing)),
     ):
-        yield Claim("IV-C", f"time lost: {what}", "s", seconds, decimals=1, note=model)
+        yield Claim("IV-C", f"time lost: {what}", "s", seconds, decimals=2, note=model)

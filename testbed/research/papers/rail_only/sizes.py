@@ -41,7 +41,7 @@ def of_megatron() -> Iterator[Claim]:
             note = "Table 1 of MegatronLM has 529.6: 539.6 is a misprint." if printed == 539.6 else ""
             yield Claim("III-A", what, "G", shape.parameters / 1e9, printed, 1, note=note, series=series)
     most = max(training.gpus for training in traffic.MEGATRON)
-    yield Claim("III-A", "most GPUs", "", most, 3072)
+    yield _given("III-A", "most GPUs", "", most, 3072)
     yield Claim("III-A", "most DGX A100 servers", "", most / DGX_A100.domain_gpus, 384)
     largest = traffic.MEGATRON[-1]
     stage, series = largest.gpus // largest.model.pipeline, "GPT-1T: GPUs of one, four pipeline stages"
@@ -49,7 +49,7 @@ def of_megatron() -> Iterator[Claim]:
     yield Claim("Fig. 3", "GPT-1T: GPUs of four pipeline stages", "", 4 * stage, 192, series=series)
     series = "GPUs of an HB domain, and from a GPU to the next on its rail"
     yield _given("Fig. 3", "GPUs of an HB domain", "", DGX_A100.domain_gpus, 8, series=series)
-    yield Claim("Fig. 3", "from a GPU to the next on its rail", "", largest.model.tensor, 8, series=series)
+    yield _given("Fig. 3", "from a GPU to the next on its rail", "", largest.model.tensor, 8, series=series)
 
 
 def of_gh200() -> Iterator[Claim]:

@@ -71,8 +71,8 @@ def test_the_placement_does_not_depend_on_failures() -> None:
 
 def test_claims_other_than_run_times_agree_with_the_paper(quick: Findings) -> None:
     claims = [claim for claim in quick.claims if claim.where != "Figure 7"]
-    assert {claim.verdict for claim in claims} == {"agrees", "holds", "not printed"}
-    assert sum(claim.verdict == "agrees" for claim in claims) >= 8
+    assert {claim.verdict for claim in claims} == {"agrees", "holds", "input", "not printed"}
+    assert sum(claim.verdict == "agrees" for claim in claims) >= 5
 
 
 def test_a_page_has_the_printed_claims_and_its_figures(quick: Findings, tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_a_page_has_the_printed_claims_and_its_figures(quick: Findings, tmp_path
     text = page.read_text()
     assert text.startswith("# Routing for Large ML Models")
     table = [line for line in text.splitlines() if line.startswith("| ")][1:]
-    listed = text[text.index("These agree, hold or are close:") :].split("\n- ")[1:]
-    printed = [claim for claim in quick.claims if claim.printed is not None]
+    listed = text[text.index("These hold, or are within 5 % of the paper's number:") :].split("\n- ")[1:]
+    printed = [claim for claim in quick.claims if claim.printed is not None and not claim.given]
     series = {(claim.where, claim.series or claim.what) for claim in printed}
     assert len(table) + len(listed) == len(series) < len(printed)
     assert quick.drawings
