@@ -4,7 +4,7 @@
 from matplotlib.figure import Figure
 
 from testbed.report.plots import PALETTE
-from testbed.research.papers.vclos import printed, simulated, trace
+from testbed.research.papers.vclos import printed, simulated
 
 
 def table_5() -> Figure:
@@ -12,10 +12,7 @@ def table_5() -> Figure:
     figure = Figure(figsize=(8.0, 3.4))
     left, right = figure.subplots(1, 2, sharey=True)
     for (name, row), colour in zip(printed.TABLE_5.items(), (*PALETTE, "black"), strict=False):
-        ours = [
-            trace.best_s(gap_s) if name == "Best" else simulated.table_5(name, gap_s).completion_s
-            for gap_s in printed.GAPS_S
-        ]
+        ours = [simulated.table_5(name, gap_s).completion_s for gap_s in printed.GAPS_S]
         left.plot(printed.GAPS_S, row, "o-", ms=3.5, color=colour, label=name)
         right.plot(printed.GAPS_S, ours, "o-", ms=3.5, color=colour, label=name)
     for axes, title in ((left, "paper"), (right, "here")):

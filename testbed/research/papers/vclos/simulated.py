@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulations of the paper's clusters, by its rule for contention (fidelity `steps`)."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from itertools import product
 from statistics import fmean
 
 import numpy as np
 
 from sim.cluster import Job, NetworkName, Outcome, Pattern, PlacementName, QueueName, Scenario, Shape, simulate
-from testbed.research.papers.vclos.trace import CLUSTER512, CLUSTER2048, FITTED, jobs_of
+from testbed.research.papers.ahead import Case, Remembered
+from testbed.research.papers.vclos.printed import GAPS_S, TABLE_6
+from testbed.research.papers.vclos.trace import CLUSTER512, CLUSTER2048, FITTED, jobs_of, one_switch
 
 STRATEGIES: Mapping[str, tuple[PlacementName, NetworkName]] = {
     "Best": ("packed", "ideal"),
@@ -35,24 +37,36 @@ class Means:
     waiting_s: float
     running_s: float
     gpu_failures: int
+    """Too few GPUs are idle, or not in whole servers."""
+    shape_failures: int
+    """Idle servers are on leaves that suit no l x s, were all links free."""
     network_failures: int
+    """Placements that would not have failed had all links been free."""
+    head_s: float
+    """The longest time for which a job was the first of a FIFO queue."""
+    behind_s: float
+    """The waiting of all other jobs in that time, divided by the number of jobs."""
 
 
-@cache
+@Remembered
 def table_5(name: str, gap_s: float, queue: QueueName = "fifo") -> Means:
     """A strategy on CLUSTER512 with the fitted trace."""
     return _run(jobs_of(FITTED, gap_s), CLUSTER512, name, queue)
 
 
-@cache
+@Remembered
 def cluster2048(name: str) -> Means:
     """A strategy on CLUSTER2048 with lambda = 15 s (section 9.5) and the fitted trace."""
     return _run(jobs_of(FITTED, 15.0), CLUSTER2048, name, "fifo")
 
 
-def one_switch(shape: Shape) -> Shape:
-    """Best's network: "an electric switch with enough ports to connect all servers" (section 9.3)."""
-    return Shape(1, 1, shape.leaves * shape.servers_per_leaf, shape.gpus_per_server)
+def cases() -> list[Case]:
+    """All simulations of the 5,000 jobs, for `ahead`: the slowest first."""
+    found: list[Case] = [(cluster2048, (name,)) for name in ("vClos", "OCS-vClos", "SR")]
+    found += [(table_5, (name, gap_s)) for name, gap_s in product(reversed([*STRATEGIES]), GAPS_S)]
+    queues: tuple[QueueName, ...] = ("edf", "fewest_first")
+    found += [(table_5, (name, 120, queue)) for queue, name in product(queues, TABLE_6["FF"])]
+    return found + [(table_5, (name, gap_s, "backfill")) for name, gap_s in product(("OCS-vClos", "Best"), GAPS_S)]
 
 
 def _run(jobs: Iterable[Job], shape: Shape, name: str, queue: QueueName) -> Means:
@@ -66,8 +80,20 @@ def _run(jobs: Iterable[Job], shape: Shape, name: str, queue: QueueName) -> Mean
         fmean(outcome.waiting_s or 0.0 for outcome in result.outcomes),
         fmean(outcome.running_s or 0.0 for outcome in result.outcomes),
         failures["busy"] + failures["locality"],
+        failures["shape"],
         failures["network"],
+        *longest_at_head(result.outcomes),
     )
+
+
+def longest_at_head(outcomes: Sequence[Outcome]) -> tuple[float, float]:
+    """`head_s` and `behind_s` of `Means`, for jobs in the order of arrival that have all started in this order."""
+    arrivals, starts = np.array([(one.job.arrival_s, one.start_s) for one in outcomes]).T
+    first = np.maximum(arrivals, np.concatenate([[0.0], np.maximum.accumulate(starts)[:-1]]))
+    at_head = starts - first
+    job = int(at_head.argmax())
+    waiting = np.clip(np.minimum(starts, starts[job]) - np.maximum(arrivals, first[job]), 0.0, None)
+    return float(at_head[job]), float((waiting.sum() - waiting[job]) / len(outcomes))
 
 
 TESTBED_TRACES = 10
@@ -92,7 +118,7 @@ def testbed_jobs(seed: int, run_s: float, gap_s: float) -> list[Job]:
     return jobs
 
 
-@cache
+@Remembered
 def table_4(name: str, run_s: float, gap_s: float) -> tuple[tuple[Outcome, ...], ...]:
     """The outcomes of `TESTBED_TRACES` traces: one of the columns of table 4."""
     network: NetworkName = {"vClos": "reserved", "SR": "source_routing"}.get(name, "ecmp")  # type: ignore[assignment]
