@@ -67,7 +67,8 @@ def test_the_page_has_the_times_that_paralet_run_gives(model: str, gbits: int, t
     page, stored = _PAGE.read_text(encoding="utf-8"), STORED_MS[model, gbits]
     (spec,) = (block for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL) if "flexnet" in block)
     file = tmp_path / "released.yaml"
-    file.write_text(spec.replace("100 Gbit/s", f"{gbits} Gbit/s").replace("candle_16_100", f"{model}_16_{gbits}"))
+    keys = spec.replace("100 Gbit/s", f"{gbits} Gbit/s").replace("candle_16_100", f"{model}_16_{gbits}")
+    file.write_text(f"name: released\npolicies: [{{name: pinned, policy: pinned}}]\n{keys}")
     (tmp_path / f"{model}_16_{gbits}.fbuf").write_bytes(_bytes_of(model, gbits))
     with Steps(1) as steps:
         (run,) = observe(load(file), steps).runs
