@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from itertools import product
 from math import factorial
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -14,8 +16,18 @@ from hypothesis import strategies as st
 
 from testbed.cli import main
 from testbed.research.papers.paralet import theory
-from testbed.research.papers.paralet.claims import of_packets
-from testbed.research.papers.paralet.evaluation import PACKETS, SMALL, SPRAYING, Case, Scheme, measure
+from testbed.research.papers.paralet.claims import SEEDS, of_packets
+from testbed.research.papers.paralet.evaluation import (
+    ECMP,
+    PACKETS,
+    PARALET,
+    SMALL,
+    SPRAYING,
+    Case,
+    Scheme,
+    measure,
+    measured,
+)
 
 
 @given(n_prime=st.floats(0.5, 7))
@@ -57,6 +69,16 @@ def test_drill_is_slower_with_go_back_n_than_with_selective_repeat() -> None:
     assert len(ratios) == 5 * 3 * 2
     slower = ratios["packets, m = 32 against DRILL: slowest flow, least"]
     assert slower > ratios["packets, m = 32 against DRILL, selective repeat: slowest flow, least"]
+
+
+@pytest.mark.parametrize("case", SMALL, ids=str)
+def test_the_committed_gains_over_ecmp_are_those_of_the_model(case: Case) -> None:
+    ecmp, lanes = measured([(case, Scheme(ECMP, "ecmp", 1)), (case, Scheme(PARALET, "ecmp", 32))], SEEDS)
+    with (Path(__file__).parents[4] / "docs" / "papers" / "paralet.csv").open() as file:
+        ours = {row["what"]: row["ours"] for row in csv.DictReader(file)}
+    assert ours[f"{case}: Maximum Total Throughput"] == f"{lanes.peak_bps / ecmp.peak_bps:.2f}"
+    assert ours[f"{case}: slowest flow, shorter by"] == f"{ecmp.fct_max_s / lanes.fct_max_s:.2f}"
+    assert ours[f"{case}: mean FCT, shorter by"] == f"{ecmp.fct_mean_s / lanes.fct_mean_s:.2f}"
 
 
 def test_the_command_prints_verdicts() -> None:
