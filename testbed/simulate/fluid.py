@@ -6,11 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from netmodel import Forwarding, NoRouteError, Path, PortRef, forwarding
+from netmodel import Forwarding, Link, NoRouteError, Path, PortRef, forwarding
 from sim.fluid import Messages, Simulation
 from sim.links import Links
 from sim.messages import NO_CHANNEL
 from sim.paths import Paths, spread_paths
+from testbed.allocation.demands import Pair
 from testbed.analysis.kept_runs import NOT_KEPT, Runs
 from testbed.analysis.observations import HappenedEvent, LinkLoad, Observations, RunRecord
 from testbed.errors import TestbedError
@@ -79,7 +80,8 @@ class _Model:
             first = self._lanes.rows[:, 0, 0]
             rates_bps.append(np.repeat(links.rate_bps[first] / policy.m, policy.m))
         self._simulation = Simulation(np.concatenate(rates_bps))
-        self._simulation.add_channels(self._paths(self._lanes.rows))
+        self._cut_off = np.zeros(len(self._pairs), dtype=np.bool_)  # by pair: no way, so that it waits for a mend
+        self._simulation.add_channels(self._paths(self._lanes.rows, np.arange(len(self._pairs))))
         self._planner = TalkPlanner.of(instance, policy, self._traffic)
         self._left_bits = np.zeros(self._flows)  # by flow: bits sent on paths that it has left
         payload = self._traffic.payload_bytes.astype(np.float64)
@@ -96,17 +98,23 @@ class _Model:
     def _flows(self) -> int:
         return len(self._pairs) if self._policy.kind.division in _SPREAD else self._lanes.ports.size
 
-    def _paths(self, rows: npt.NDArray[np.int32]) -> Paths:
-        """The flows of all pairs under the policy, where `rows` are the links of each lane."""
+    def _lanes_of(self, pairs: _Numbers) -> _Numbers:
+        """The numbers of the lanes of these pairs, by pair."""
+        lanes = self._lanes.ports.shape[1]
+        found: _Numbers = pairs[:, None] * lanes + np.arange(lanes)
+        return found
+
+    def _paths(self, rows: npt.NDArray[np.int32], pairs: _Numbers) -> Paths:
+        """The flows of these pairs under the policy, where `rows` are the links of each of their lanes."""
         division = self._policy.kind.division
         if division == "sprayed":
-            src, dst = addresses_of(self._instance, self._pairs)
+            src, dst = addresses_of(self._instance, [self._pairs[pair] for pair in pairs.tolist()])
             return spread_paths(self._links, src, dst, self._routes)
         if division == "cycled":
             return Paths.sprayed(rows)
         if division == "parted":  # a queue pair sends its fixed part of a message
             return Paths.of(rows.reshape(-1, 1, rows.shape[2]))
-        return self._pulling(rows, np.arange(self._lanes.ports.size).reshape(rows.shape[:2]))
+        return self._pulling(rows, self._lanes_of(pairs))
 
     def _pulling(self, rows: npt.NDArray[np.int32], lanes: _Numbers) -> Paths:
         """Lanes with these numbers that pull over `rows` of links, at their pace at most if the policy has one."""
@@ -168,8 +176,8 @@ class _Model:
         if simulation.undelivered:
             stuck = self._traffic.transfers[int(np.flatnonzero(np.isnan(delivered_s))[0])]
             raise TestbedError(
-                f"policy {self._policy.name}: the run stops after {simulation.now_s:.3g} s, because a link on the path "
-                f"from rank {stuck.src} to rank {stuck.dst} is dead"
+                f"policy {self._policy.name}: the run stops after {simulation.now_s:.3g} s, because "
+                f"{self._why_stuck((stuck.src, stuck.dst))}; let an event mend it"
             )
         return SimulatedJobs(
             traffic=self._traffic,
@@ -180,6 +188,15 @@ class _Model:
             happened=happened,
             lanes=self._lane_totals(),
         )
+
+    def _why_stuck(self, pair: Pair) -> str:
+        said = f"a link on the path from rank {pair[0]} to rank {pair[1]} is dead"
+        ports = self._lanes.ports[[self._pairs.index(pair)]]
+        try:
+            paths_of_ports(self._instance, [pair], ports, self._links, self._routes)
+        except NoRouteError as error:
+            return f"{said}: {error}"
+        return said
 
     def _lane_totals(self) -> LaneTotals:
         """The bytes that each lane has sent over all its paths. The model does not cut messages into flowlets."""
@@ -251,6 +268,7 @@ class _Model:
         shape = self._lanes.ports.shape
         dead = ((self._capacity[self._lanes.rows] == 0) & (self._lanes.rows >= 0)).any(axis=2)
         moved = mover.look(self._simulation.rates_bps().reshape(shape), self._could_have, dead)
+        moved = moved[~self._cut_off[moved // shape[1]]]
         if not moved.size:
             return
         pairs = moved // shape[1]
@@ -317,28 +335,33 @@ class _Model:
         return HappenedEvent(what=event.what, at_s=at_s, done_s=self._simulation.now_s, concerned=concerned)
 
     def _reroute(self) -> None:
-        """Recompute all paths without dead links; ports do not change."""
+        """Recompute all paths without dead links; ports do not change. Pairs without a way keep their dead paths."""
         topology = self._experiment.topology
         dead = frozenset(topology.link_at(port) for port in self._dead)
         self._routes = forwarding(topology, dead)
-        try:
-            rows = self._rows_around()
-            paths = self._paths(rows)
-        except NoRouteError as error:
-            raise TestbedError(f"policy {self._policy.name}: {error}") from error
-        self._move(np.arange(self._flows), paths)
+        rows = self._rows_around(dead)
+        there = np.flatnonzero(~self._cut_off)
+        if there.size:
+            flows = there if self._policy.kind.division in _SPREAD else self._lanes_of(there).ravel()
+            self._move(flows, self._paths(rows[there], there))
         self._lanes = Lanes(self._lanes.ports, rows)
         if self._planner is not None:
             self._take(self._planner.refit(dead))
 
-    def _rows_around(self) -> npt.NDArray[np.int32]:
-        """The links of all lanes without dead links, over other rails where a rail is dead."""
+    def _rows_around(self, dead: frozenset[Link]) -> npt.NDArray[np.int32]:
+        """The links of all lanes without dead links, over other rails where a rail is dead. Notes pairs without one."""
         ports, hosts = self._lanes.ports, self._instance.hosts
         plan = self._instance.detours(self._killed)
         names = [(hosts[src], hosts[dst]) for src, dst in self._pairs]
         around = [place for place, ends in enumerate(names) if ends in plan.ways]
         left = sorted({*range(len(names))} - {*around})
-        found = []
+        self._cut_off[:] = False
+        if dead and self._instance.decided_paths is None:
+            reached = list(self._instance.reached((self._pairs[place] for place in left), dead))
+            self._cut_off[[place for place, way in zip(left, reached, strict=True) if not way]] = True
+        left = [place for place in left if not self._cut_off[place]]
+        kept = np.flatnonzero(self._cut_off).tolist()
+        found = [(kept, self._lanes.rows[kept])]
         if left:
             pairs = [self._pairs[place] for place in left]
             found.append((left, paths_of_ports(self._instance, pairs, ports[left], self._links, self._routes)))

@@ -2,7 +2,7 @@
 """What one seed makes of an experiment: the host of each rank, the transfers, their ports, paths and ideal times."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 
@@ -122,6 +122,13 @@ class Instance:
         """
         if self.decided_paths is not None:
             return
+        pairs = ((transfer.src, transfer.dst) for transfer in self.transfers)
+        for transfer, reached in zip(self.transfers, self.reached(pairs, dead_links), strict=True):
+            if not reached:
+                yield transfer
+
+    def reached(self, pairs: Iterable[Pair], dead_links: frozenset[Link]) -> Iterator[bool]:
+        """Whether routes lead from the first rank of each pair to the other while these links are dead."""
         topology = self.experiment.topology
         groups = forwarding(topology, dead_links).groups
 
@@ -130,10 +137,8 @@ class Instance:
             address = topology.host(self.hosts[dst]).nics[other].address
             return topology.link_at(near) not in dead_links and address in groups[topology.peer(near).node]
 
-        for transfer in self.transfers:
-            ends = transfer.src, transfer.dst
-            if not any(joined(*ends, *nics) for nics in self._ways(*ends)):
-                yield transfer
+        for src, dst in pairs:
+            yield any(joined(src, dst, *nics) for nics in self._ways(src, dst))
 
     # NICs and ports of ranks
 

@@ -231,6 +231,28 @@ def test_a_cut_link_halves_the_rate_until_it_is_mended() -> None:
     assert run.events[0].concerned
 
 
+@pytest.mark.parametrize(
+    "policy", [{"policy": "ecmp", "m": 4}, {"policy": "pinned"}, {"policy": "spraying"}, {"policy": "qp_scaling"}]
+)
+def test_flows_without_a_path_wait_until_links_are_mended(policy: dict[str, Any]) -> None:
+    """Both uplinks of the leaf are cut for 0.1 s. The last flow then goes on over the one that is mended."""
+    until = [{"at_s": 0.1, "cut": "leaf1:3"}, {"at_s": 0.1, "cut": "leaf1:4"}, {"at_s": 0.2, "mend": "leaf1:3"}]
+    before = [{"at_s": 0.1, "cut": "leaf1:4"}]
+    waiting, cut = (
+        observe(made(events=events, policies=[{"name": "it", **policy}])).runs[0] for events in (until, before)
+    )
+    assert waiting.completion_s == pytest.approx(cut.completion_s + 0.1, rel=0.02)
+
+
+@pytest.mark.parametrize("policy", ["adaptive", "recycled"])
+def test_lanes_that_look_for_paths_wait_where_there_is_none(policy: str) -> None:
+    events = [{"at_s": 0.1, "cut": "leaf1:1"}, {"at_s": 0.2, "mend": "leaf1:1"}]
+    waiting, free = (
+        observe(made(events=some, policies=[{"name": "it", "policy": policy, "m": 4}])).runs[0] for some in (events, [])
+    )
+    assert waiting.completion_s == pytest.approx(free.completion_s + 0.1, rel=0.1)
+
+
 def test_a_host_without_a_path_is_reported() -> None:
     experiment = made(events=[{"at_s": 0.1, "cut": "leaf1:1"}])
     with pytest.raises(TestbedError, match="h1:1 is dead"):
