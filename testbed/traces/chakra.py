@@ -50,7 +50,7 @@ def read_chakra(prefix: Path) -> TaskGraph:
         raise ValueError(f"{first}: {said}; give the traces' common prefix, to which .RANK.et or .RANK.json is added")
     nodes: list[list[Node]] = []
     while (path := _file(prefix, len(nodes), *endings)).is_file():
-        nodes.append(nodes_of(path, MOST_TASKS - sum(map(len, nodes))))
+        nodes.append(nodes_of(path, sum(map(len, nodes)), MOST_TASKS))
     return _Builder(prefix, nodes).build()
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed.traces.files import LONGEST_S, MOST_TASKS, bytes_of, text_of
+from testbed.traces.files import LONGEST_S, bytes_of, text_of
 from testbed.traces.protobuf import Field, Message, delimited
 
 SEND, RECEIVE, COLLECTIVE = 5, 6, 7
@@ -80,18 +80,19 @@ class Node:
         return self.duration_us * _MICROSECOND
 
 
-def nodes_of(path: Path, most: int) -> list[Node]:
+def nodes_of(path: Path, before: int, most: int) -> list[Node]:
     """The nodes of a file: JSON if its name ends so, else Protocol Buffers.
 
-    Raises ValueError, one sentence with file and place, for a bad file and for more than `most` nodes.
+    Raises ValueError, one sentence with file and place, for a bad file and for more than `most` nodes with those of the
+    ranks `before`.
     """
     found: list[Node] = []
     known: set[int] = set()
     for node in _json_nodes(path) if path.suffix == ".json" else _coded_nodes(path):
         if node.id in known:
             raise node.fail("has the id of a node before it")
-        if len(found) == most:
-            raise node.fail(f"is one more than the {MOST_TASKS} of all ranks that are read")
+        if before + len(found) == most:
+            raise node.fail(f"is one more than the {most} of all ranks that are read")
         known.add(node.id)
         found.append(node)
     if not any(node.id in node.calls for node in found):
