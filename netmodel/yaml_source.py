@@ -13,7 +13,8 @@ a number at 100 characters, a file at 64 MiB, and aliases may not blow a file up
 import difflib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path as FilePath
@@ -119,6 +120,30 @@ class Document:
             return model.model_validate(self.data, context=context)
         except pydantic.ValidationError as error:
             raise SpecError(*_mistakes(error, self._root, model, self.file)) from None
+
+    def spread(self, key: str, entries: Callable[[Any], Sequence[Any]]) -> Self:
+        """This document, in whose list at `key` each entry is replaced by what `entries` makes of it.
+
+        The new entries have the lines of the old one. Without such a list this is the same document.
+        """
+        old = self.data.get(key) if isinstance(self.data, dict) else None
+        if not isinstance(old, list) or not isinstance(self._root, yaml.MappingNode):
+            return self
+        new = [entries(entry) for entry in old]
+
+        def repeated(node: yaml.Node) -> yaml.Node:
+            nodes = [one for one, made in zip(node.value, new, strict=True) for _ in made]
+            return yaml.SequenceNode(node.tag, nodes, node.start_mark, node.end_mark)
+
+        found = copy(self)
+        found.data = self.data | {key: [entry for made in new for entry in made]}
+        found._root = yaml.MappingNode(
+            self._root.tag,
+            [(name, repeated(value) if name.value == key else value) for name, value in self._root.value],
+            self._root.start_mark,
+            self._root.end_mark,
+        )
+        return found
 
     def mistakes(self, errors: Iterable[LocatedError]) -> list[Mistake]:
         """Errors that were found in the data after it was read, with their lines."""

@@ -29,6 +29,7 @@ from testbed.spec.bare_fabric import BareFabric
 from testbed.spec.checks import examine
 from testbed.spec.experiment import Experiment
 from testbed.spec.fabrics import FabricName
+from testbed.spec.policies import one_per_m
 from testbed.spec.written import Spec, TopologyFile
 from testbed.workloads import PythonFiles
 
@@ -63,7 +64,7 @@ def load(
 
     Raises SpecError with all mistakes of the files, or InputError for a wrong argument.
     """
-    document = source if isinstance(source, Document) else Document.read(source)
+    document = (source if isinstance(source, Document) else Document.read(source)).spread("policies", one_per_m)
     spec, mistakes, unread = _read(document, PythonFiles(Path(document.file).parent) if run_code else None)
     spec, of_topology = with_topology(spec, Path(document.file).parent)
     if of_topology:

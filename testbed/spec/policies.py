@@ -2,9 +2,9 @@
 """The section `policies` of a spec: a policy and its options. `testbed.policies` has the policies."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from netmodel import IPPROTO_TCP, IPPROTO_UDP, Path, raise_all
 from sdn.openflow.steering import Steering
@@ -21,6 +21,26 @@ TransportName = Literal["paralet", "tcp", "socket"]
 
 CongestionControl = Literal["delay", "fixed_window"]
 """The engine's laws of congestion control; a test compares them with the engine's own list."""
+
+
+LANES_MAX = 256
+
+_ONE_M = {"type": "integer", "minimum": 1, "maximum": LANES_MAX}
+_M_SCHEMA = {"anyOf": [_ONE_M, {"type": "array", "items": _ONE_M, "minItems": 1}], "default": 1}
+"""What a file may have as `m`; `one_per_m` spells lists out."""
+
+
+def one_per_m(policy: Any) -> Sequence[Any]:
+    """The policies that an entry of a spec's list stands for: with a list as `m` one for each number, called NAME-m.
+
+    Anything else is left as it is, also what is no policy.
+    """
+    if not isinstance(policy, dict) or not isinstance(policy.get("name"), str):
+        return [policy]
+    numbers = policy.get("m")
+    if not isinstance(numbers, list) or not 1 <= len(numbers) <= LANES_MAX:
+        return [policy]
+    return [{**policy, "name": f"{policy['name']}-{m}", "m": m} for m in numbers]
 
 
 def _known(name: str) -> str:
@@ -60,7 +80,7 @@ class Policy(Section):
         str, AfterValidator(_known), Field(json_schema_extra=lambda keys: keys.update(enum=[*policy_names()]))
     ]
     transport: TransportName = "paralet"
-    m: int = Field(default=1, ge=1, le=256)
+    m: Annotated[int, Field(ge=1, le=LANES_MAX), WithJsonSchema(_M_SCHEMA)] = 1
     flowlet_bytes: Bytes | None = Field(default=None, gt=0)
     mice_bytes: Bytes | None = Field(default=None, ge=0)
     congestion_control: CongestionControl | None = None
