@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces of real clusters, in samples with their columns, and what is said about files that are none."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,20 @@ SACCT_TYPED = """JobID|Submit|ElapsedRaw|AllocTRES
 5.batch|2024-01-01T00:00:00|3600|cpu=64,gres/gpu:a100=8,mem=1T,node=1
 7|2024-01-01T00:01:40|60|cpu=64,gres/gpu:a100=8,gres/gpumem=80G,node=1
 """
+# Two tasks of a job, on 2 x 4 and 4 x 2 GPUs; then one on parts of GPUs, one without GPUs, two that never ran or ended.
+PAI = """j1,ps,2.0,Terminated,1000.0,2000.0,600.0,29.3,400.0,V100
+j1,worker,4.0,Terminated,1200.0,4600.0,600.0,29.3,200.0,V100
+j2,tensorflow,8.0,Failed,1100.0,1160.0,600.0,29.3,50.0,MISC
+j3,xComputeWorker,1.0,Terminated,900.0,950.0,600.0,29.3,,
+j4,tensorflow,1.0,Waiting,,,600.0,29.3,100.0,MISC
+j5,tensorflow,1.0,Running,1200.0,,600.0,29.3,100.0,MISC
+"""
+OPENB = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+p2,12000,16384,8,1000,,LS,Running,100,170,110
+p1,12000,16384,16,1000,V100M16|V100M32,Burstable,Succeeded,0,3612.0,12.0
+p3,12000,16384,0,0,,LS,Running,20,1000,20
+p4,12000,16384,1,460,,BE,Failed,30,1000,
+"""
 PHILLY = """[
 {"jobid": "x", "submitted_time": "2017-10-03 00:01:40", "attempts": [
   {"start_time": "2017-10-03 00:01:45", "end_time": "2017-10-03 00:02:15", "detail": [{"ip": "m1", "gpus": ["gpu0"]}]},
@@ -58,10 +73,12 @@ def read(folder: Path, text: str, trace_format: TraceFormat, most: int | None = 
         (SACCT, "sacct", "57"),
         (SACCT_TYPED, "sacct", "57"),
         (PHILLY, "philly", "yx"),
+        (PAI, "alibaba_2020", ("j1", "j2")),
+        (OPENB, "alibaba_2023", ("p1", "p2")),
     ],
 )
 def test_each_format_gives_sizes_arrivals_and_durations(
-    tmp_path: Path, text: str, trace_format: TraceFormat, names: str
+    tmp_path: Path, text: str, trace_format: TraceFormat, names: Sequence[str]
 ) -> None:
     """Each sample has the same two jobs with GPUs, out of order, and others without GPUs or that never ran."""
     jobs = read(tmp_path, text, trace_format)
@@ -89,6 +106,11 @@ def test_a_job_on_a_part_of_a_gpu_takes_a_whole_one(tmp_path: Path) -> None:
         (HELIOS.replace(",3600,", ",nan,"), "helios", "trace:3: duration must be a number, 0 or more, not 'nan'"),
         (SACCT.replace("|3600|billing", "|-3600|billing"), "sacct", "trace:2: ElapsedRaw must be a number"),
         (SACCT.splitlines()[0], "sacct", "no job in it had GPUs and ran"),
+        (PAI.replace("1200.0,4600.0", "1200.0,late"), "alibaba_2020", "trace:2: end_time must be a number, 0 or more"),
+        (PAI.replace("4600.0", "1e99"), "alibaba_2020", "trace:2: end_time must be a time in seconds, not '1e99'"),
+        (PAI + "j6,worker\n", "alibaba_2020", "trace:7: has fewer fields than 10"),
+        (OPENB.replace("8,1000,,LS", "-8,1000,,LS"), "alibaba_2023", "trace:2: num_gpu must be a number, 0 or more"),
+        (OPENB.replace("name,", "pod,"), "alibaba_2023", "trace:1: has no column name; the format needs name, num_gpu"),
         ("{", "philly", "trace: is not a JSON file"),
         ("{}", "philly", "trace: is not a list of jobs"),
         ('[{"jobid": 1}]', "philly", "trace: entry 0: has no jobid, submitted_time or attempts"),
