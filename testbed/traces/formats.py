@@ -13,13 +13,15 @@ from testbed.traces.chakra import read_chakra
 from testbed.traces.files import LARGEST_FILE, LONGEST_S, MOST_ENTRIES, MOST_TASKS, bytes_of, text_of
 from testbed.traces.flexnet import read as read_flexnet
 from testbed.traces.floodns import graph_of, read_jobs
+from testbed.traces.goal import read_goal
+from testbed.traces.hpcc import read_flows
 from testbed.traces.htsim import read_connections
 from testbed.traces.nccl_inspector import read_inspector
 from testbed.traces.simai import read_simai
 from testbed.training.hardware import Kind
 from testbed.training.tasks import Phase, Task, TaskGraph
 
-Format = Literal["chakra", "flexnet", "floodns", "htsim", "nccl_inspector", "simai"]
+Format = Literal["chakra", "flexnet", "floodns", "goal", "hpcc", "htsim", "nccl_inspector", "simai"]
 
 _LARGEST_BYTES = 1e18
 """Of a task."""
@@ -32,9 +34,10 @@ _PART = 1 << 20
 def read_trace(form: Format, path: Path, ranks: int, *, iterations: int = 1, first: int | None = None) -> TaskGraph:
     """The trace at `path` as a task graph.
 
-    `ranks` is the number of devices where a format does not say it. `iterations` and `first` are for `floodns`:
-    iterations of each job, and the node that is device 0. Raises ValueError, in one sentence with file and line or
-    byte, for a bad file.
+    `ranks` is the number of devices where a format does not say it. `iterations` of each job are for `floodns`, and
+    `first`, the node that is device 0, for `floodns` and `hpcc`.
+
+    Raises ValueError, in one sentence with file and line or byte, for a bad file.
     """
     match form:
         case "chakra":
@@ -47,6 +50,10 @@ def read_trace(form: Format, path: Path, ranks: int, *, iterations: int = 1, fir
                 raise ValueError(f"{path}: {error}") from None
         case "floodns":
             graph = graph_of(read_jobs(path), iterations, first)
+        case "goal":
+            graph = read_goal(path)
+        case "hpcc":
+            graph = read_flows(path, first)
         case "htsim":
             graph = read_connections(text_of(path), str(path))
         case "nccl_inspector":

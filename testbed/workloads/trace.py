@@ -18,10 +18,10 @@ from testbed.workloads.task_graph import ITEM_BYTES, TaskGraphWorkload, largest_
 class Trace(TaskGraphWorkload):
     """`kind: trace`. `file` is in `format`, or a folder of such files; a relative name starts at the spec's folder.
 
-    `iterations` and `first` are for `floodns`. `read` puts the contents of the file in `packed`, the size of the
-    largest message in `bytes`, and the rate of the spec's NICs, in bits per second, in `for_nic_bps`. If the file has
-    several jobs that share no device, their devices are in `jobs`, and ranks are numbered job after job; else ranks are
-    the devices.
+    `iterations` is for `floodns`, and `first` also for `hpcc`. `read` puts the contents of the file in `packed`, the
+    size of the largest message in `bytes`, and the rate of the spec's NICs, in bits per second, in `for_nic_bps`. If
+    the file has several jobs that share no device, their devices are in `jobs`, and ranks are numbered job after job;
+    else ranks are the devices.
     """
 
     SUBJECT: ClassVar[str] = "the trace"
@@ -41,9 +41,10 @@ class Trace(TaskGraphWorkload):
 
     @model_validator(mode="after")
     def _options_of_its_format(self) -> "Trace":
-        for key, default in (("iterations", 1), ("first", None)):
-            if self.format != "floodns" and getattr(self, key) != default:
-                raise Conflict("is for format floodns only; leave it out", key)
+        if self.format != "floodns" and self.iterations != 1:
+            raise Conflict("is for format floodns only; leave it out", "iterations")
+        if self.format not in ("floodns", "hpcc") and self.first is not None:
+            raise Conflict("is for formats floodns and hpcc only; leave it out", "first")
         if self.packed is None and "bytes" in self.model_fields_set:
             raise Conflict("the trace has the sizes; leave it out", "bytes")
         if self.packed is None and "for_nic_bps" in self.model_fields_set:

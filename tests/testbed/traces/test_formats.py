@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.traces import flexnet, floodns, formats, htsim, nccl_inspector, simai
+from testbed.traces import chakra, flexnet, floodns, formats, goal, hpcc, htsim, nccl_inspector, simai
 from testbed.traces.formats import Format, pack, read_trace, unpack
 from testbed.training.ideal import run
 from testbed.training.tasks import TaskGraph
@@ -32,10 +32,23 @@ Triggers 1
 1->2 id 3 trigger 1 size 3000
 trigger id 1 barrier count 2
 """
+SCHEDULE = """num_ranks 2
+rank 0 {
+l1: calc 100
+l2: send 1000b to 1 tag 7
+l2 requires l1
+}
+rank 1 {
+l1: recv 1000b from 0 tag 7
+}
+"""
+FLOWS = "3\n2 1 3 100 2000 0\n3 1 3 100 3000 0.5\n4 1 3 100 1500 2.000000001\n"
 SAMPLES: dict[Format, tuple[str, str]] = {
     "chakra": ("chakra.0.et", "chakra"),
     "flexnet": ("graph.fbuf", "graph.fbuf"),
     "floodns": ("floodns/job_0-A.txt", "floodns"),
+    "goal": ("s.goal", "s.goal"),
+    "hpcc": ("flow.txt", "flow.txt"),
     "htsim": ("matrix.cm", "matrix.cm"),
     "nccl_inspector": ("inspector/a-pid11.log", "inspector"),
     "simai": ("simai.txt", "simai.txt"),
@@ -47,6 +60,8 @@ _PLACE = re.compile(r"^[^:]+(:\d+: |: byte \d+: |: task \d+ )")
 def samples(folder: Path) -> None:
     shutil.copytree(DATA, folder, dirs_exist_ok=True)
     (folder / "matrix.cm").write_text(MATRIX)
+    (folder / "s.goal").write_text(SCHEDULE)
+    (folder / "flow.txt").write_text(FLOWS)
     (folder / "graph.fbuf").write_bytes(
         lzma.decompress((Path(__file__).parent / "flexnet/bert_16_100.fbuf.xz").read_bytes())
     )
@@ -57,7 +72,7 @@ def samples(folder: Path) -> None:
 @given(data=st.data())
 def test_changed_bytes_are_a_graph_or_one_sentence_with_file_and_place(form: Format, data: st.DataObject) -> None:
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        for module in (flexnet, floodns, formats, htsim, nccl_inspector, simai):
+        for module in (chakra, flexnet, floodns, formats, goal, hpcc, htsim, nccl_inspector, simai):
             patch.setattr(module, "MOST_TASKS", 20_000)  # graphs beyond take seconds to build
         folder = Path(name)
         samples(folder)

@@ -168,7 +168,7 @@ def test_jobs_of_a_trace_run_side_by_side(tmp_path: Path) -> None:
         ({"workload": {**SIMAI, "file": "none.txt"}}, "none.txt: cannot be read: No such file"),
         ({"workload": {**SIMAI, "format": "chakra"}}, "simai.txt.0.et: there is no such file"),
         ({"workload": {**SIMAI, "format": "htsim"}}, "simai.txt:1: 'HYBRID_TRANSFORMER"),
-        ({"workload": {**SIMAI, "first": 3}}, "is for format floodns only"),
+        ({"workload": {**SIMAI, "first": 3}}, "is for formats floodns and hpcc only"),
         ({"workload": {**SIMAI, "bytes": 8}}, "the trace has the sizes"),
         ({"workload": {**SIMAI, "packed": "a"}}, "is not a packed trace"),
         ({"placement": {"hosts": ["h1", "h2"]}}, "the trace has 4 devices, and the job has 2 ranks"),
