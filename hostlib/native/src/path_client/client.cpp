@@ -242,7 +242,7 @@ void Client::check_time(Nanos now) {
       if (now >= since_ + kConnectTime) drop("it does not answer", now);
       break;
     case State::kConnected:
-      if (!session_.welcome() && now >= since_ + kWelcomeTime) {
+      if (!session_.welcome() && now >= welcome_by()) {
         drop("it does not say welcome", now);
       } else if (now >= silent_at()) {
         drop("it has been silent for too long", now);
@@ -272,6 +272,12 @@ Nanos Client::silent_at() const {
   return unanswered_at_ + std::max(options_.silence - options_.ping_every, options_.ping_every);
 }
 
+/// A standby that this host waits for says something, as it asks for votes; another one may be cut off.
+Nanos Client::welcome_by() const {
+  return services_.size() == 1 ? since_ + kWelcomeTime
+                               : std::min(since_ + kWelcomeTime, received_at_ + options_.silence);
+}
+
 Nanos Client::deadline() const {
   switch (state_) {
     case State::kOff:
@@ -281,7 +287,7 @@ Nanos Client::deadline() const {
     case State::kConnected:
       break;
   }
-  if (!session_.welcome()) return since_ + kWelcomeTime;
+  if (!session_.welcome()) return welcome_by();
   return std::min({session_.deadline(), silent_at(), ping_at()});
 }
 

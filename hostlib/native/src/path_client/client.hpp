@@ -75,6 +75,7 @@ class Client {
   void flush();
   [[nodiscard]] Nanos ping_at() const;
   [[nodiscard]] Nanos silent_at() const;
+  [[nodiscard]] Nanos welcome_by() const;
   void disconnect(Nanos now);
   void drop(const std::string& why, Nanos now);
   void set_connected(bool connected, Nanos now);
