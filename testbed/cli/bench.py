@@ -24,6 +24,7 @@ BENCHES = {
     "scale": Bench("testbed.bench.scale"),
     "cores": Bench("testbed.bench.cores"),
     "plugin": Bench("testbed.bench.plugin"),
+    "pin": Bench("testbed.bench.pin"),
     "planner": Bench("testbed.bench.planner", "models"),
     "fluid": Bench("testbed.bench.fluid", "models"),
     "packet": Bench("testbed.bench.packet", "models"),
