@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from emul.routed.requirements import lack
 from netmodel import IPPROTO_TCP, LinuxL4Hash, PortRef
 from sdn.path_service.replay import replay
 from testbed.analysis.observations import Observations, SeenFlow
-from tests.integration.paralet import run
+from tests.integration.paralet import ROOT, run
 
 LACK = lack()
 pytestmark = pytest.mark.skipif(LACK is not None, reason=LACK.what if LACK else "")
@@ -28,7 +29,7 @@ MPI_PORTS = range(1024, 32768)
 
 
 def flows_of(tmp_path: Path, workload: dict[str, Any], hosts_per_leaf: int = 1) -> list[SeenFlow]:
-    """The connections of a run of these commands, from the side that connects, that routers had a choice for.
+    """The connections of a run, from the side that connects, that routers have forwarded.
 
     All go as planned, and there are no others.
     """
@@ -44,7 +45,7 @@ def flows_of(tmp_path: Path, workload: dict[str, Any], hosts_per_leaf: int = 1) 
         },
         "fabric": "routed",
         "pinning": "hash",
-        "workload": {"kind": "command", **workload},
+        "workload": workload,
         "policies": [{"name": "pin", "policy": "controller", "transport": "socket", "assign_wait_s": 5}],
         "seeds": 1,
     }
@@ -77,7 +78,8 @@ def test_iperf3_with_eight_connections(tmp_path: Path) -> None:
     """A connection for control comes first. It and eight for data are spread over four spines."""
     server = {"run": "iperf3 -s -1 --forceflush", "ready": "Server listening"}
     commands = ["iperf3 -c $ADDRESS_1 -P 8 -n 2M", server]
-    flows = flows_of(tmp_path, {"bytes": "2 MiB", "pairs": [[0, 1]], "commands": commands})
+    workload = {"kind": "command", "bytes": "2 MiB", "pairs": [[0, 1]], "commands": commands}
+    flows = flows_of(tmp_path, workload)
     assert {seen.dst_port for seen in flows} == {5201}
     assert uplinks(flows) == [2, 2, 2, 3]
 
@@ -102,6 +104,24 @@ def test_an_mpi_program(tmp_path: Path) -> None:
     others = [{"run": f"{MPI}/host.sh $ADDRESS_{rank}", "ready": "ready"} for rank in (1, 2, 3)]
     commands = [{**command, "environment": {"HOSTS": str(hosts)}} for command in (own, *others)]
     pairs = [[rank, (rank + 1) % 4] for rank in range(4)]
-    flows = flows_of(tmp_path, {"bytes": "500 KB", "pairs": pairs, "commands": commands}, hosts_per_leaf=2)
+    workload = {"kind": "command", "bytes": "500 KB", "pairs": pairs, "commands": commands}
+    flows = flows_of(tmp_path, workload, hosts_per_leaf=2)
     between = {(seen.src, seen.dst) for seen in flows if seen.dst_port in MPI_PORTS}
     assert between == {("10.0.0.2", "10.0.1.1"), ("10.0.1.2", "10.0.0.1")}
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed: run 'make torch'")
+@pytest.mark.long
+def test_data_parallel_training_over_gloo(tmp_path: Path) -> None:
+    """Gloo connects each rank to each other one."""
+    workload = {
+        "kind": "torch",
+        "script": str(ROOT / "experiments" / "torch" / "transformer.py"),
+        "arguments": ["--layers", "2", "--width", "64", "--batch", "2"],
+        "steps": 2,
+        "bytes": 424576,
+    }
+    flows = flows_of(tmp_path, workload, hosts_per_leaf=2)
+    hosts = ["10.0.0.1", "10.0.0.2", "10.0.1.1", "10.0.1.2"]
+    met = {frozenset((seen.src, seen.dst)) for seen in flows}
+    assert met == {frozenset((one, other)) for one in hosts[:2] for other in hosts[2:]}
