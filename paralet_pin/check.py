@@ -42,7 +42,7 @@ class Pinned(Course, kw_only=True):
     """Of the plan as it is now. A socket keeps the port that it has."""
     bytes: int
     elephant: bool
-    """Whether the path service counts it now."""
+    """Whether it has carried 1 MiB, and not rested for 60 s since."""
 
 
 class NotPinned(Course, kw_only=True):

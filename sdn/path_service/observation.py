@@ -34,6 +34,8 @@ class Figures:
     """Devices that are connected."""
     connections: int
     elephants: int
+    fixed_elephants: int
+    """Those of connections that cannot move, such as the TCP connections of `paralet pin`."""
     commodities: int
     dead_links: int
     drained_links: int
@@ -64,6 +66,7 @@ async def figures(server: Server) -> Figures:
         hosts=service.hosts,
         connections=len(server.connections),
         elephants=service.elephants,
+        fixed_elephants=service.fixed_elephants,
         commodities=service.commodities,
         dead_links=len(service.dead),
         drained_links=len(service.constraints.drained),

@@ -249,6 +249,11 @@ class PathService:
         return sum(len(client.open) for client in self._parties.clients.values())
 
     @property
+    def fixed_elephants(self) -> int:
+        """Those of connections that cannot move, such as the TCP connections of `paralet pin`."""
+        return sum(len(client.open) for client in self._parties.clients.values() if client.fixed)
+
+    @property
     def commodities(self) -> int:
         """Pairs of devices that have a path."""
         return len(self._pinning.pairs)

@@ -43,6 +43,11 @@ class PathServiceCollector(Collector):
         yield _gauge("hosts", "Devices that are connected.", figures.hosts)
         yield _gauge("connections", "Connections, also those that have not said hello.", figures.connections)
         yield _gauge("elephants", "Open elephants.", figures.elephants)
+        yield _gauge(
+            "fixed_elephants",
+            "Open elephants of connections that cannot move, such as those of paralet pin.",
+            figures.fixed_elephants,
+        )
         yield _gauge("commodities", "Pairs of devices that have a path.", figures.commodities)
         yield _gauge("dead_links", "Links between switches that are down.", figures.dead_links)
         yield _gauge("drained_links", "Links between switches that an operator drains.", figures.drained_links)

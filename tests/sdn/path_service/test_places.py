@@ -171,3 +171,4 @@ def test_elephants_that_can_move_make_room_beside_connections_that_cannot() -> N
             programs.release(*running.pop(draw.randrange(12)))
     assert programs.loads(data) == began
     assert programs.service.counts["moved"] > 5
+    assert programs.service.fixed_elephants == len(data) < programs.service.elephants
