@@ -16,6 +16,10 @@ an uplink. No two flows share any link if
 
 A spine with parallel links acts as several spines: packets that enter by the k-th link of one leaf leave by the k-th
 link of another.
+
+On three tiers aggs have a mapping too: packets to another pod that enter by the j-th port to leaves leave by the j-th
+port to cores, modulo their number. With as many cores of an agg as leaves of a pod, what the paper proves of equal
+mappings holds for links to cores too, by the argument in `pods_vclos`.
 """
 
 from collections import defaultdict
@@ -38,7 +42,7 @@ class SourceRouting:
     def routes(self, topology: Topology, dead_links: frozenset[Link] = frozenset()) -> Forwarding:
         """`netmodel.forwarding` with tables for the mapped ports.
 
-        Packets use the groups when the mapped uplink is dead or its spine does not reach the destination.
+        Packets use the groups when the mapped port is dead or what it leads to does not reach the destination.
 
         Raises ValueError for an unknown leaf, host port or spine port, and for an uplink that two ports share.
         """
@@ -51,6 +55,8 @@ class SourceRouting:
         }
         for port, same in planes(topology).items():
             ingress[port] = Preferring(routes.groups[port.node], same)
+        for port, core in _core_ports(topology).items():
+            ingress[port] = Preferring(routes.groups[port.node], frozenset({core}))
         return Forwarding(routes.groups, routes.dead_links, ingress)
 
 
@@ -116,7 +122,7 @@ def by_rank(topology: Topology) -> SourceRouting:
 
 
 def path(topology: Topology, routing: SourceRouting, src: str, dst: str) -> Path:
-    """The path from one host's first NIC to another's while all links are alive.
+    """The path from one host's first NIC to another's on a leaf-spine, while all links are alive.
 
     It equals `netmodel.path_of` with `routing.routes(topology)`, but needs no tables: for fabrics of thousands of
     hosts. Raises KeyError for an unknown host, and for a source whose port is not mapped.
@@ -160,6 +166,19 @@ def planes(topology: Topology) -> dict[PortRef, frozenset[int]]:
                         others[rank] for others in between.values() if rank < len(others)
                     )
     return result
+
+
+def _core_ports(topology: Topology) -> dict[PortRef, int]:
+    """For every port of an agg to a leaf: the port to a core that packets from there take."""
+    roles = {switch.name: switch.role for switch in topology.switches}
+    found: dict[PortRef, int] = {}
+    for switch, role in roles.items():
+        peers = _peers(topology)[switch] if role == "agg" else {}
+        cores = [port for port, peer in peers.items() if roles.get(peer) == "core"]
+        leaves = [port for port, peer in peers.items() if roles.get(peer) == "leaf"]
+        if cores:
+            found |= {PortRef(switch, port): cores[place % len(cores)] for place, port in enumerate(leaves)}
+    return found
 
 
 def _ports_by_leaf(topology: Topology, *, to_hosts: bool) -> dict[str, list[int]]:

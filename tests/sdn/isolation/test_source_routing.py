@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netmodel import Flow, OvsHash, PortRef, Topology, leaf_spine, path_of
+from netmodel import Flow, OvsHash, PortRef, Topology, clos, fat_tree, leaf_spine, path_of
 from sdn.isolation.source_routing import SourceRouting, by_rank, host_ports, in_order, path, uplink_ports
 from sdn.openflow.program import EMPTY, IngressMatch, Program, Route, ViaGroup, difference, programs
 from sdn.openflow.steering import Steer
@@ -85,6 +85,23 @@ def test_halving_doubling_shares_no_link_if_leaves_have_a_power_of_two(
     for ranks in range(2, len(topology.hosts) + 1):
         if ranks & (ranks - 1) == 0 or ranks % len(host_ports(topology)["leaf1"]) == 0:
             assert all(most_loaded(topology, routing, step) == 1 for step in patterns.halving_doubling(ranks))
+
+
+@pytest.mark.parametrize("topology", [fat_tree(4, RATE), clos(2, 2, 4, 2, 4, RATE)], ids=lambda topology: topology.name)
+def test_on_three_tiers_aggs_choose_cores_by_ingress_port_too(topology: Topology) -> None:
+    """With a flow of every host in each step of a ring, an all-to-all and halving-doubling no two share a link."""
+    routes, ranks = in_order(topology).routes(topology), len(topology.hosts)
+    steps = [*patterns.ring(ranks), *patterns.pairwise_alltoall(ranks), *patterns.halving_doubling(ranks)]
+    tiers: Counter[int] = Counter()
+    for step in steps:
+        crossed: Counter[PortRef] = Counter()
+        for src, dst in step:
+            ends = [topology.hosts[rank].nics[0].address for rank in (src, dst)]
+            way = path_of(topology, Flow(*ends, 50_000 + src), OvsHash(), routes=routes)
+            tiers[len(way)] += 1
+            crossed.update(way)
+        assert max(crossed.values(), default=1) == 1
+    assert set(tiers) == {2, 4, 6}
 
 
 def test_the_paper_leaves_out_when_halving_doubling_shares_no_link() -> None:
