@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,6 +83,35 @@ def test_counters_and_live_counters_of_lanes_over_tcp_say_what_was_sent() -> Non
             time.sleep(0.02)
         assert {device.protocol for device in snapshots().values()} == {"tcp"}
         assert snapshots()[A].udp_port == one.udp_port
+
+
+@pytest.mark.parametrize(
+    "larger",
+    [{"policy": "pinned", "ports": {B: [0xF601, 0xF602, 0xF603, 0xF604]}}, {"policy": "ecmp"}],
+    ids=["pinned", "ecmp"],
+)
+def test_the_side_that_connects_first_may_have_more_lanes_than_its_peer_has_pinned_ports(
+    larger: dict[str, Any],
+) -> None:
+    pinned = {A: [0xF701, 0xF702]}
+    with (
+        Device(A, backend="tcp", lanes=4, **larger) as one,
+        Device(B, backend="tcp", lanes=2, policy="pinned", ports=pinned) as two,
+    ):
+        listeners = one.listen(), two.listen()
+        for device, listener in ((one, listeners[1]), (one, listeners[1]), (two, listeners[0])):
+            there = device.connect(listener.handle)
+            back = listener.accept(timeout_s=10)
+            for sender, receiver in ((there, back), (back, there)):
+                into = bytearray(500_000)
+                receiving = receiver.recv(into)
+                sender.send(b"x" * len(into)).wait(10)
+                receiving.wait(10)
+                assert into == b"x" * len(into)
+        for device in (one, two):  # one set of lanes, for all connections
+            assert device.counters()["peers"] == 1
+            assert len(device.counters()["lanes"]) == 2
+        assert {lane["port"] for lane in two.counters()["lanes"]} == set(pinned[A])
 
 
 @pytest.mark.parametrize("addresses", [(A, B), ("::1", "::1")], ids=["ipv4", "ipv6"])

@@ -61,6 +61,8 @@ inline constexpr std::uint32_t kTcpVendor = 0x504C5443;
 
 /// The option of both that the engine adds: short messages may go eagerly (engine/eager.hpp).
 inline constexpr std::uint32_t kEagerMessages = 8;
+/// The option of `tcp` that the engine adds: the welcome may have fewer QPs than the hello.
+inline constexpr std::uint32_t kFewerLanes = 32;
 
 /// What lanes are. Only devices of one kind can be peers.
 enum class Transport : std::uint8_t { kRoce, kTcp };

@@ -60,6 +60,7 @@ void Connections::start(const std::shared_ptr<Connection>& connection) {
     handshake::Hello hello{.listener = target.listener, .token = target.token, .endpoint = endpoint(*peer)};
     peer->eager = eager() && takes_offers(hello.endpoint.ece);  // if the welcome says so too
     if (peer->eager) hello.endpoint.ece.options |= kEagerMessages;
+    if (takes_fewer(*peer)) hello.endpoint.ece.options |= kFewerLanes;
     frames_.send(*peer, hello);
   });
 }
@@ -108,6 +109,18 @@ Peer* Connections::start_peer(Connection& connection) {
 /// Whether lanes to one peer cannot share a source port, and cannot choose another.
 bool Connections::one_lane_per_port() const {
   return context_.options.policy.kind == PolicyKind::kPinned && shard_.backend().transport() == Transport::kTcp;
+}
+
+/// Over TCP, where the peer may lack ports for as many lanes. Lanes of fused devices have to cover their members.
+bool Connections::takes_fewer(const Peer& peer) const {
+  return shard_.backend().transport() == Transport::kTcp && !peer.fusion;
+}
+
+/// Lanes to a device that says hello: as many as it asks for, where this device has the ports.
+std::size_t Connections::lanes_for(const handshake::Endpoint& remote) const {
+  const std::size_t asked = remote.qps.size();
+  const bool fewer = one_lane_per_port() && (remote.ece.options & kFewerLanes) != 0 && remote.further.empty();
+  return fewer ? std::min<std::size_t>(asked, context_.options.policy.lanes) : asked;
 }
 
 /// Of all routes to the peer, from each member to its counterpart: lanes may go from one to another. What the user has
@@ -198,7 +211,7 @@ Peer* Connections::welcome(std::unique_ptr<Channel>& channel, const IpAddress& f
     channel->send(handshake::Refuse{mismatch});
     return nullptr;
   }
-  Peer& peer = peers_.add(hello.endpoint.address, hello.endpoint.device, hello.endpoint.qps.size(), std::move(channel));
+  Peer& peer = peers_.add(hello.endpoint.address, hello.endpoint.device, lanes_for(hello.endpoint), std::move(channel));
   std::vector<IpAddress> addresses{hello.endpoint.address};
   addresses.reserve(further.size() + 1);
   for (const handshake::Endpoint::Member& other : further) addresses.push_back(other.address);
@@ -230,12 +243,16 @@ void Connections::on(Peer& peer, const handshake::Hello& /*frame*/) {
 }
 
 void Connections::on(Peer& peer, const handshake::Welcome& frame) {
-  if (!peer.initiator || peer.ready() || frame.endpoint.qps.size() != peer.lanes.size() ||
+  const std::size_t lanes = frame.endpoint.qps.size();
+  peer.fewer_lanes = lanes < peer.lanes.size() && takes_fewer(peer);
+  if (!peer.initiator || peer.ready() || (lanes != peer.lanes.size() && !peer.fewer_lanes) ||
       frame.endpoint.device != peer.device || !peer.fits(frame.endpoint) ||
       transport_of(frame.endpoint.ece) != shard_.backend().transport()) {
     events_.fail_peer(peer, Failure::kTransport, "the peer's answer does not fit the handle");
     return;
   }
+  for (std::size_t i = lanes; i < peer.lanes.size(); ++i) shard_.drop_qp(peer.lanes[i].qp.qpn);
+  peer.lanes.resize(lanes);
   peer.eager = peer.eager && offers_eager(frame.endpoint.ece);
   handshake::Endpoint remote = frame.endpoint;
   remote.address = peer.address;  // as the handle said: the frame's own claim is not trusted

@@ -61,6 +61,8 @@ class Connections {
   [[nodiscard]] handshake::Endpoint endpoint(const Peer& peer) const PARALET_REQUIRES(progress_lock);
   Peer* start_peer(Connection& connection) PARALET_REQUIRES(progress_lock);
   [[nodiscard]] bool one_lane_per_port() const PARALET_REQUIRES(progress_lock);
+  [[nodiscard]] std::size_t lanes_for(const handshake::Endpoint& remote) const PARALET_REQUIRES(progress_lock);
+  [[nodiscard]] bool takes_fewer(const Peer& peer) const PARALET_REQUIRES(progress_lock);
   [[nodiscard]] std::uint32_t path_mtu_to(std::span<const IpAddress> members) const PARALET_REQUIRES(progress_lock);
   void take_over(Peer& peer) PARALET_REQUIRES(progress_lock);
 

@@ -27,7 +27,7 @@ bool Peers::serves(const Peer& peer, const handshake::Guid& device, const IpAddr
   if (peer.fusion && !peer.initiator && !peer.fusion->address_proven()) return false;
   // A peer that the other side opened can be used too, unless it is the accepting half of this device's connection to
   // itself.
-  return peer.lanes.size() >= lanes && (peer.initiator || device != own);
+  return (peer.lanes.size() >= lanes || peer.fewer_lanes) && (peer.initiator || device != own);
 }
 
 Peer* Peers::find(const handshake::Handle& target, unsigned lanes, const handshake::Guid& own) const {

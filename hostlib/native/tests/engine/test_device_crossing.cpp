@@ -83,6 +83,16 @@ TEST_CASE("devices with different numbers of lanes that connect to each other at
   }
 }
 
+TEST_CASE("devices that pin different numbers of lanes and connect to each other at once use both connections") {
+  for (int round = 0; round < kRounds; ++round) {
+    CAPTURE(round);
+    const bool more = round / 2 % 2 == 0;
+    Device a(pinning(kA, kB, 0xF400, more ? 3 : 2));
+    Device b(pinning(kB, kA, 0xF500, more ? 2 : 3));
+    cross(a, b, round % 2 == 0);
+  }
+}
+
 TEST_CASE("fused devices that connect to each other at once share their lanes") {
   const Deaths deaths{};
   for (int round = 0; round < kRounds; ++round) {
