@@ -43,6 +43,7 @@ def test_a_folder_that_is_no_checkout_has_the_commit_of_its_build(
     assert provenance.provenance(["paralet"]).commit == "unknown"
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_a_run_and_a_later_report_name_the_command_that_ran(tmp_path: Path) -> None:
     """`paralet report` keeps what the run wrote, and refuses a damaged file in one sentence."""
     spec, folder = write_spec(tmp_path, fabric="fluid"), tmp_path / "results" / "small"

@@ -122,6 +122,7 @@ def test_run_writes_results_and_prints_a_table(tmp_path: Path, sandboxed: list[i
     }
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_run_uses_only_the_selected_policies_and_seeds(tmp_path: Path, sandboxed: list[int]) -> None:
     spec = write_spec(tmp_path)
     done = paralet("run", spec, "--results", tmp_path, "--policy", "pinned", "--seeds", 3, "--json")
@@ -176,6 +177,7 @@ def test_run_refuses_an_unprivileged_user(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.usefixtures("no_plots")
 @pytest.mark.parametrize("name", ["[run1]", "[/foo]", "a\x1b[2Jb", "a\nb", ":smile:"])
 def test_a_result_folder_of_any_name_is_named_right(tmp_path: Path, name: str) -> None:
     done = paralet("run", write_spec(tmp_path), "--fabric", "fluid", "--seeds", 1, "--results", tmp_path / name)
@@ -194,6 +196,7 @@ def test_run_refuses_a_results_folder_that_cannot_be_created(tmp_path: Path, rea
     assert_refused(paralet("run", write_spec(tmp_path), "--results", tmp_path / "file" / "x"), "cannot write results")
 
 
+@pytest.mark.usefixtures("no_plots")
 @pytest.mark.parametrize("taken", ["small/spec.yaml", "small/summary.json", "latest"])
 def test_a_folder_at_the_path_of_a_result_file_is_a_one_line_error(tmp_path: Path, taken: str) -> None:
     (tmp_path / taken).mkdir(parents=True)
@@ -232,6 +235,7 @@ def test_ctrl_c_exits_with_130_and_one_line(tmp_path: Path, sandboxed: list[int]
     assert_refused(done, "paralet: interrupted", status=130)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_wrong_bytes_fail_the_run(tmp_path: Path, ready_machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
     made = experiment(tmp_path)
 
@@ -245,6 +249,7 @@ def test_wrong_bytes_fail_the_run(tmp_path: Path, ready_machine: None, monkeypat
     assert "WRONG" in done.stdout
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_fabric_softroce_runs_in_a_guest_without_kernel_support(
     tmp_path: Path, ready_machine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +286,7 @@ def test_routers_are_not_started_on_a_machine_that_lacks_what_they_need(
     assert "fabric routed: FRR's zebra is missing; apt install frr" in done.stderr
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_fabric_softroce_needs_no_guest_with_rxe_in_namespaces(
     tmp_path: Path, sandboxed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -411,6 +417,7 @@ def test_predict_lists_paths_through_a_switch_of_any_tier(tmp_path: Path, switch
     assert all(switch in path["nodes"] for path in found)
 
 
+@pytest.mark.usefixtures("no_plots")
 @pytest.mark.parametrize(
     ("name", "text"),
     [

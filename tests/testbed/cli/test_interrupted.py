@@ -16,6 +16,8 @@ from testbed.cli import main
 from testbed.simulate import fluid
 from tests.testbed.experiments import write_spec
 
+pytestmark = pytest.mark.usefixtures("no_plots")
+
 RUNS = [("ecmp", 1), ("pinned", 1), ("ecmp", 2), ("pinned", 2)]
 
 

@@ -14,6 +14,8 @@ from click.testing import CliRunner, Result
 from testbed.cli import main
 from tests.testbed.experiments import write_spec
 
+pytestmark = pytest.mark.usefixtures("no_plots")
+
 
 def paralet(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])

@@ -19,6 +19,7 @@ from tests.testbed.run.fake_fabric import TCP_AGENT, runner_on
 EXAMPLE = Path(__file__).parents[3] / "experiments" / "own_workload" / "chain_broadcast.yaml"
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_the_example_runs_on_a_model_and_its_spec_again_from_the_results(tmp_path: Path) -> None:
     words = ["run", "--fabric", "fluid", "--seeds", "1", "--results", str(tmp_path), "--json"]
     done = CliRunner().invoke(main, [*words, str(EXAMPLE)])

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plots of reports are left empty: drawing them takes longer than most runs on a model.
+
+    For tests of commands. `analysis/test_results.py` looks at every plot.
+    """
+    from testbed.report import page  # only here: most tests do not import matplotlib
+
+    monkeypatch.setattr(page, "_save", lambda *_: page.Markup())
