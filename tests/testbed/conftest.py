@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import pytest
+from markupsafe import Markup
 
 
 @pytest.fixture
@@ -12,4 +13,4 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     from testbed.report import page  # only here: most tests do not import matplotlib
 
-    monkeypatch.setattr(page, "_save", lambda *_: page.Markup())
+    monkeypatch.setattr(page, "_save", lambda *_: Markup())
