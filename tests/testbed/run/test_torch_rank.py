@@ -159,10 +159,22 @@ def test_policies_give_the_same_losses(tmp_path: Path, parallel: str) -> None:
     assert {entry.lane.lane for entry in one.lanes} == {0, 1}
 
 
+OPTIONS = """
+import argparse
+parser = argparse.ArgumentParser()
+for option in ("backend", "parallel", "steps", "seed", "layers", "width", "batch"):
+    parser.add_argument(f"--{option}")
+parser.parse_args()
+"""
+"""Takes the options of the example, as quickly as a script without torch can."""
+
+
 @needs_torch
 def test_a_wrong_option_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "transformer.py"
+    script.write_text(OPTIONS)
     with pytest.raises(ProcessError, match=r"transformer.py: error: unrecognized arguments: --widht 8; its log is"):
-        records(tmp_path, arguments=["--widht", "8"], steps=2)
+        records(tmp_path, script=str(script), arguments=["--widht", "8"], steps=2)
 
 
 KILLED = """
