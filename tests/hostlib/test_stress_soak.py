@@ -7,7 +7,7 @@ import pytest
 
 from . import soak
 
-SECONDS = 15.0
+SECONDS = 7.0
 
 
 @pytest.mark.timeout(240)
