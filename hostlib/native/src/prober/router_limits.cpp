@@ -2,6 +2,7 @@
 #include "prober/router_limits.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace paralet::prober {
 namespace {
@@ -22,9 +23,17 @@ void RouterLimits::take(Bucket& bucket, double share, Nanos now) const {
   bucket.at = now;
 }
 
-Nanos RouterLimits::ready_at(const Routers& routers) const {
+std::span<const std::size_t> RouterLimits::unknown(std::uint8_t ttl) {
+  static constexpr auto kNumbers = [] {
+    std::array<std::size_t, kHops> out{};
+    for (std::size_t hop = 0; hop < kHops; ++hop) out[hop] = hop;
+    return out;
+  }();
+  return std::span(kNumbers).subspan(ttl, 1);
+}
+
+Nanos RouterLimits::ready_at(std::span<const std::size_t> routers) const {
   if (rate_ == 0) return 0;
-  if (routers.empty()) return full_enough_at(buckets_[0], 1);
   Nanos latest = 0;
   for (const std::size_t one : routers) {
     latest = std::max(latest, full_enough_at(buckets_[one], 1 / static_cast<double>(routers.size())));
@@ -32,9 +41,8 @@ Nanos RouterLimits::ready_at(const Routers& routers) const {
   return latest;
 }
 
-void RouterLimits::charge(const Routers& routers, Nanos now) {
+void RouterLimits::charge(std::span<const std::size_t> routers, Nanos now) {
   if (rate_ == 0) return;
-  if (routers.empty()) take(buckets_[0], 1, now);
   for (const std::size_t one : routers) take(buckets_[one], 1 / static_cast<double>(routers.size()), now);
 }
 
@@ -42,7 +50,7 @@ void RouterLimits::answered(Routers& routers, const IpAddress& router, Nanos now
   if (rate_ == 0) return;
   const auto [found, fresh] = numbers_.try_emplace(router, 0);
   if (fresh) {
-    if (buckets_.size() > kMostRouters) {
+    if (buckets_.size() >= kHops + kMostRouters) {
       numbers_.erase(found);
       return;
     }

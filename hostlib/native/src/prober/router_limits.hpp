@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -12,27 +14,33 @@
 
 namespace paralet::prober {
 
-/// A token bucket for each router, and one that all unknown routers share.
+/// A token bucket for each router, and one for each hop that all unknown routers there share: on shortest paths from
+/// one host no router is at two hops.
 class RouterLimits {
  public:
-  /// Routers that have answered at one place, by number. Empty: none has, so it is the unknown routers' bucket.
+  /// Routers that have answered at one place, by number.
   using Routers = std::vector<std::size_t>;
 
   /// `rate`: answers per second that a router gives; 0 is unlimited. `burst`: how many it gives at once.
-  RouterLimits(double rate, double burst) : rate_(rate * 1e-9), burst_(burst), buckets_{{.tokens = burst, .at = 0}} {}
+  RouterLimits(double rate, double burst)
+      : rate_(rate * 1e-9), burst_(burst), buckets_(kHops, {.tokens = burst, .at = 0}) {}
+
+  /// What stands for the routers at a hop, where none has answered.
+  [[nodiscard]] static std::span<const std::size_t> unknown(std::uint8_t ttl);
 
   /// Whether a probe may leave that one of `routers` will answer, nobody knows which: each must have its share.
-  [[nodiscard]] bool ready(const Routers& routers, Nanos now) const { return ready_at(routers) <= now; }
-  [[nodiscard]] Nanos ready_at(const Routers& routers) const;
+  [[nodiscard]] bool ready(std::span<const std::size_t> routers, Nanos now) const { return ready_at(routers) <= now; }
+  [[nodiscard]] Nanos ready_at(std::span<const std::size_t> routers) const;
   /// Charges each of `routers` its share of such a probe.
-  void charge(const Routers& routers, Nanos now);
+  void charge(std::span<const std::size_t> routers, Nanos now);
   /// A router has answered at a place: notes it among the place's `routers`.
   void answered(Routers& routers, const IpAddress& router, Nanos now);
 
-  /// Beyond this many, which only forged answers reach, routers share the unknown routers' bucket.
+  /// Beyond this many, which only forged answers reach, routers share the unknown routers' buckets.
   static constexpr std::size_t kMostRouters = 4096;
 
  private:
+  static constexpr std::size_t kHops = 256;  ///< values of a time to live
   struct Bucket {
     double tokens = 0;
     Nanos at = 0;  ///< when it had that many
@@ -42,7 +50,7 @@ class RouterLimits {
 
   double rate_;
   double burst_;
-  std::vector<Bucket> buckets_;  ///< the first is that of unknown routers
+  std::vector<Bucket> buckets_;  ///< the first ones are those of unknown routers, by hop
   std::unordered_map<IpAddress, std::size_t> numbers_;
 };
 

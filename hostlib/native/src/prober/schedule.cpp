@@ -53,9 +53,11 @@ std::optional<std::size_t> Schedule::sendable(const Place& place) const {
 
 /// The routers that may answer. On a Clos the way up has the same routers for every target, so until one has answered a
 /// target's probes, as many of these leave as one router answers at once.
-const RouterLimits::Routers& Schedule::routers_of(const Place& place) const {
-  const bool borrows = place.routers.empty() && place.unanswered + 1 <= limits_.router_burst;
-  return borrows ? by_ttl_[place.ttl] : place.routers;
+std::span<const std::size_t> Schedule::routers_of(const Place& place) const {
+  if (!place.routers.empty()) return place.routers;
+  const RouterLimits::Routers& others = by_ttl_[place.ttl];
+  const bool borrows = !others.empty() && place.unanswered + 1 <= limits_.router_burst;
+  return borrows ? std::span<const std::size_t>(others) : RouterLimits::unknown(place.ttl);
 }
 
 std::optional<Schedule::Departure> Schedule::next(Nanos now) {

@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -98,7 +99,7 @@ class Schedule {
     Nanos at = 0;
   };
   [[nodiscard]] std::optional<std::size_t> sendable(const Place& place) const;
-  [[nodiscard]] const RouterLimits::Routers& routers_of(const Place& place) const;
+  [[nodiscard]] std::span<const std::size_t> routers_of(const Place& place) const;
   void release(std::size_t slot);
 
   static constexpr std::size_t kLook = 16;  ///< waiting probes that are looked at for one whose port is free

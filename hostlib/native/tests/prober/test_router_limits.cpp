@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 
+#include <span>
+
 #include "prober/router_limits.hpp"
 
 namespace paralet::prober {
@@ -8,18 +10,21 @@ namespace {
 
 constexpr std::uint32_t kFirstRouter = 0x0A000001;
 
-unsigned leaving(RouterLimits& limits, const RouterLimits::Routers& routers, Nanos now) {
+unsigned leaving(RouterLimits& limits, std::span<const std::size_t> routers, Nanos now) {
   unsigned count = 0;
   for (; count < 1000 && limits.ready(routers, now); ++count) limits.charge(routers, now);
   return count;
 }
 
-TEST_CASE("unknown routers together are asked no faster than one router answers") {
+TEST_CASE("unknown routers at one hop are together asked no faster than one router answers") {
   RouterLimits limits(1, 6);
-  CHECK(leaving(limits, {}, kSecond) == 6);
-  CHECK(limits.ready_at({}) > kSecond + kSecond / 2);
-  CHECK(leaving(limits, {}, 2 * kSecond) == 1);
-  CHECK(leaving(limits, {}, 100 * kSecond) == 6);
+  const auto unknown = RouterLimits::unknown(2);
+  CHECK(leaving(limits, unknown, kSecond) == 6);
+  CHECK(limits.ready_at(unknown) > kSecond + kSecond / 2);
+  CHECK(leaving(limits, RouterLimits::unknown(3), kSecond) == 6);  // these are others
+  CHECK(leaving(limits, RouterLimits::unknown(255), kSecond) == 6);
+  CHECK(leaving(limits, unknown, 2 * kSecond) == 1);
+  CHECK(leaving(limits, unknown, 100 * kSecond) == 6);
 }
 
 TEST_CASE("each router that a place is known to have adds its own rate") {
@@ -45,7 +50,7 @@ TEST_CASE("a router that is known by two places is charged for both") {
 
 TEST_CASE("without a limit every probe may leave") {
   RouterLimits limits(0, 6);
-  CHECK(leaving(limits, {}, 0) == 1000);
+  CHECK(leaving(limits, RouterLimits::unknown(1), 0) == 1000);
 }
 
 TEST_CASE("answers of any number of addresses take bounded memory, and do not raise the rate beyond it") {
