@@ -20,7 +20,7 @@ from testbed.traces.files import LONGEST_S, MOST_TASKS, text_of, whole
 from testbed.training.tasks import TaskGraph
 
 _NANOSECOND = 1e-9
-_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_COMMENT = re.compile(r"/\*|//")
 _LABEL = r"[a-zA-Z][a-zA-Z0-9_]*"
 _OPERATION = re.compile(
     rf"(?:(?P<label>{_LABEL})\s*:\s*)?"
@@ -109,7 +109,7 @@ def _pairs(operations: list[_Operation]) -> list[tuple[_Operation, _Operation | 
 
 def _read(path: Path) -> tuple[int, list[_Operation]]:
     """The number of ranks and all operations."""
-    text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text_of(path))
+    text = _without_comments(text_of(path), path)
     ranks, rank = 0, -1
     known: set[int] = set()
     labels: dict[str, _Operation] = {}
@@ -148,6 +148,24 @@ def _read(path: Path) -> tuple[int, list[_Operation]]:
     if rank >= 0 or not operations:
         raise ValueError(f"{where}: the schedule ends within a rank, or has no operation")
     return ranks, operations
+
+
+def _without_comments(text: str, path: Path) -> str:
+    """The text with as many lines, and without comments."""
+    kept, place = list[str](), 0
+    while (comment := _COMMENT.search(text, place)) is not None:
+        kept.append(text[place : comment.start()])
+        if comment[0] == "//":
+            place = text.find("\n", comment.end())
+        elif (place := text.find("*/", comment.end())) < 0:
+            line = text.count("\n", 0, comment.start()) + 1
+            raise ValueError(f"{path}:{line}: this comment has no end")
+        else:
+            place += 2
+            kept.append("\n" * text.count("\n", comment.start(), place))
+        if place < 0:
+            return "".join(kept)
+    return "".join([*kept, text[place:]])
 
 
 def _operation(found: re.Match[str], rank: int, ranks: int, where: str) -> _Operation:

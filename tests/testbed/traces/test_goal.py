@@ -80,6 +80,7 @@ def test_equal_tags_are_matched_in_order(tmp_path: Path) -> None:
         ("l2 requires l1", "l2 requires l9", "6: l9 is no label of a line before this one in rank 0"),
         ("l3: calc", "l1: calc", "9: l1 is the label of another line of rank 0 too"),
         ("calc 40 cpu 1\n}\n", "calc 40 cpu 1\n", "18: the schedule ends within a rank"),
+        ("has begun */", "has begun", "7: this comment has no end"),
         ("rank 0 {\n", "", "3: 'l1: calc 100 cpu 0' is no line"),
         ("}\n\nrank 1", "\n\nrank 1", "13: 'rank 1 {' is no line of a schedule in GOAL here"),
     ],
