@@ -80,8 +80,9 @@ def test_ten_thousand_qps_of_one_process_open_carry_a_message_each_and_close() -
 @pytest.mark.parametrize("case", ["1 lane, 64 peers", "8 lanes, 64 peers", "128 lanes, 64 peers"])
 def test_an_idle_lane_to_a_peer_uses_less_than_two_kibibytes(case: str) -> None:
     argv = [hostlib.bench_program(), "memory", "--repetitions", "1", "--case", case]
-    output = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
-    use = {row["metric"]: row["ours"] for row in map(json.loads, output.splitlines())}
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    use = {row["metric"]: row["ours"] for row in map(json.loads, done.stdout.splitlines())}
     print(use)
     # A QP's state alone has more than 256 bytes: a smaller value would be a wrong measurement.
     assert 256 < use["memory, allocated"] < 2048

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from collections import defaultdict
+
 import pytest
 from markupsafe import Markup
 
@@ -13,4 +15,4 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     from testbed.report import page  # only here: most tests do not import matplotlib
 
-    monkeypatch.setattr(page, "_save", lambda *_: Markup())
+    monkeypatch.setattr(page, "_figures", lambda *_: defaultdict(Markup))

@@ -35,6 +35,7 @@ DeviceOptions options(std::uint32_t address, unsigned lanes) {
   DeviceOptions out;
   out.address = address;
   out.policy.lanes = lanes;
+  out.retry_time = 120 * kSecond;  // what is measured is not how long a busy machine keeps a process waiting
   return out;
 }
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -50,30 +49,6 @@ def test_a_report_says_which_delays_links_have(tmp_path: Path) -> None:
         text = (ran(tmp_path / name, topology={"leaf_spine": {**shape, **delays}}) / "report.html").read_text()
         assert ("with delays" in text) == (said is not None)
         assert said is None or f", {said}, fluid" in text
-
-
-def test_a_report_has_no_plot_and_no_part_that_could_only_be_empty(tmp_path: Path) -> None:
-    """On the fluid model there are no packets to send again, and no path is observed."""
-    folder = ran(tmp_path / "one", workload={"kind": "permutation", "bytes": 1_000_000})
-    page = (folder / "report.html").read_text()
-    assert "Retransmitted" not in page
-    assert "observed paths" not in page
-    drawn = {path.stem for path in folder.glob("*.png")}
-    assert {"topology", "completion", "uplinks"} <= drawn
-    assert drawn.isdisjoint({"retransmits", "predictions", "losses", "steps"})
-
-
-def test_plots_for_papers_have_text_as_text(tmp_path: Path) -> None:
-    folder = ran(tmp_path / "one")
-    done = paralet("report", folder, "--plots", "svg", "--plots", "pdf")
-    assert done.exit_code == 0, done.output
-    drawn = {path.stem for path in folder.glob("*.png")}
-    assert {path.stem for path in folder.glob("*.svg")} == {path.stem for path in folder.glob("*.pdf")} == drawn
-    assert re.search(r"<text[^>]*>[^<]*completion time", (folder / "completion.svg").read_text())
-    assert b"/FontFile2" in (folder / "completion.pdf").read_bytes()  # TrueType, not outlines
-    refused = paralet("report", folder, folder, "--plots", "svg")
-    assert refused.exit_code == 2
-    assert "give one FOLDER" in refused.output
 
 
 def test_results_are_compared_relative_to_their_own_ideal(tmp_path: Path) -> None:
