@@ -135,6 +135,12 @@ class Reload(Struct, tag="reload", tag_field="type", frozen=True):
     token: str
 
 
+class Promote(Struct, tag="promote", tag_field="type", frozen=True):
+    """Have this one of two services lead, though it cannot know that the other one does not."""
+
+    token: str
+
+
 Request: TypeAlias = (
     Status
     | Flows
@@ -149,6 +155,7 @@ Request: TypeAlias = (
     | WhatIf
     | ListChanges
     | Reload
+    | Promote
 )
 
 

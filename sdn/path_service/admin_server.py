@@ -26,12 +26,14 @@ from sdn.path_service.admin import (
     ListChanges,
     NextHopsRead,
     Paths,
+    Promote,
     Reload,
     Request,
     Status,
     WhatIf,
     short_name,
 )
+from sdn.path_service.availability.member import Member
 from sdn.path_service.control.control import Control, RefusedError
 from sdn.path_service.control.store import StoreError
 from sdn.path_service.server import Server
@@ -44,10 +46,12 @@ _PARTS = 32  # of an answer that are made before hosts are served again
 _requests = msgspec.json.Decoder(Request)
 
 
-async def listen(server: Server, token: str | None, bound: socket.socket, control: Control) -> Callable[[], None]:
+async def listen(
+    server: Server, token: str | None, bound: socket.socket, control: Control, member: Member | None = None
+) -> Callable[[], None]:
     """Answers requests at a socket that `bind` has made. Returns the function that stops it; the file stays.
 
-    Without a `token` of their own operators have that of hosts.
+    Without a `token` of their own operators have that of hosts. `member` is for one of two services.
     """
 
     serving: dict[asyncio.StreamWriter, None] = {}
@@ -58,7 +62,8 @@ async def listen(server: Server, token: str | None, bound: socket.socket, contro
         serving[writer] = None
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                parts = await _answer(server, control, token or server.token, await reader.readline(), _who(writer))
+                line = await reader.readline()
+                parts = await _answer(server, control, member, token or server.token, line, _who(writer))
                 for count, part in enumerate(parts):
                     writer.write(part)
                     if count % _PARTS == 0:
@@ -105,7 +110,9 @@ def bind(path: Path) -> socket.socket:
     return bound
 
 
-async def _answer(server: Server, control: Control, token: str, line: bytes, who: str) -> Iterator[bytes]:
+async def _answer(
+    server: Server, control: Control, member: Member | None, token: str, line: bytes, who: str
+) -> Iterator[bytes]:
     """The answer to a request in parts. Hosts may be served between two of them."""
     try:
         request = _requests.decode(line)
@@ -122,11 +129,17 @@ async def _answer(server: Server, control: Control, token: str, line: bytes, who
             refused = dict(sorted(server.counts.items()))
             connections = len(server.connections)
             said = {"connections": connections, "refused": refused, "control": msgspec.to_builtins(control.status())}
-            return _object({"now_s": server.now(), **service.status(), **said})
+            beside = None if member is None else msgspec.to_builtins(member.state())
+            return _object({"now_s": server.now(), **service.status(), **said, "availability": beside})
         case Flows():
             return _object({"now_s": server.now()}, "flows", service.flows(request.most))
         case Paths():
             return _object({}, "links", service.paths())
+        case Promote():
+            if member is None:
+                return _object({"error": "this path service has no other one beside it, so it leads"})
+            member.promote(who)
+            return _object(msgspec.to_builtins(member.state()))
     try:
         return _object(await _controlled(control, request, who))
     except (RefusedError, StoreError) as error:

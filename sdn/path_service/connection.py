@@ -52,6 +52,10 @@ class Connections(Protocol):
         """Counts and logs that something was refused."""
         ...
 
+    def hand_over(self, connection: "Connection", number: int, lines: list[bytes], partial: bytes) -> bool:
+        """Whether the first line comes from another service, which has the connection from now on."""
+        ...
+
     def refusal(self, hello: Hello) -> tuple[ErrorCode, str] | None:
         """Why a device may not connect, as an error's code and text; None when it may."""
         ...
@@ -217,7 +221,7 @@ class Connection(asyncio.Protocol):
         """Sends an error and closes. The log has it too, unless the service is stopping."""
         if self._ended:
             return
-        if code != "stopping":
+        if code not in ("stopping", "standby"):
             self._server.refused(code, f"{self.who} refused: {code}: {text}")
         self.write(to_line(Error(code, text)))
         if self._ended:
@@ -230,6 +234,12 @@ class Connection(asyncio.Protocol):
         """Closes at once; what has not been sent is lost."""
         self._let_go()
         self._transport.abort()
+
+    def let_go(self) -> asyncio.Transport:
+        """The transport, which another protocol has from now on."""
+        self._pause(False)
+        self._let_go()
+        return self._transport
 
     def drop_unread(self, why: str) -> None:
         """Closes because of what the host has not read."""
@@ -282,6 +292,8 @@ class Connection(asyncio.Protocol):
             return
         done, wrong = 0, ""
         if lines and not self._greeted:
+            if self._server.hand_over(self, self._number, lines, bytes(self._partial)):
+                return
             done, wrong = self._greet(now_s, lines[0])
         if not wrong and not self._ended and done < min(allowed, len(lines)):
             more, wrong = self._server.handle(now_s, self._number, lines[done:allowed], until_s)

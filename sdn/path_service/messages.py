@@ -33,6 +33,7 @@ Port: TypeAlias = Annotated[int, Meta(ge=1, le=0xFFFF)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e6)]
 Period: TypeAlias = Annotated[float, Meta(gt=0, le=1e6)]
 PerSecond: TypeAlias = Annotated[float, Meta(gt=0, le=1e6)]
+ServiceName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=64)]
 Token: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
@@ -50,6 +51,8 @@ class Hello(Struct, tag="hello", tag_field="type", frozen=True, gc=False):
     """Of the device's lanes and of their peers': RoCEv2, or TCP. Switches hash it too."""
     fixed: bool = False
     """Its elephants cannot change their ports. Their sizes are what they have sent so far, 0 at first."""
+    generation: Count | None = None
+    """The highest of the services that have welcomed this device object, 0 without one. None: it does not look."""
 
     @property
     def ip_protocol(self) -> int:
@@ -151,7 +154,16 @@ class Moved(Struct, tag="moved", tag_field="type", frozen=True, gc=False):
     peer_port: Port = ROCE_PORT
 
 
-HostMessage: TypeAlias = Hello | Announce | Release | Measured | Report | Ping | CanProbe | Probed | Moved
+class Voted(Struct, tag="voted", tag_field="type", frozen=True, gc=False, omit_defaults=True):
+    """The service for which this host has voted, in the highest generation in which it has: see `Vote`."""
+
+    generation: Count
+    service: ServiceName
+    trial: bool = False
+    """It would vote so, and has not."""
+
+
+HostMessage: TypeAlias = Hello | Announce | Release | Measured | Report | Ping | CanProbe | Probed | Moved | Voted
 
 
 class Welcome(Struct, tag="welcome", tag_field="type", frozen=True, gc=False, omit_defaults=True):
@@ -163,6 +175,9 @@ class Welcome(Struct, tag="welcome", tag_field="type", frozen=True, gc=False, om
     """Whether the service would like this host to probe."""
     router_rate: float = 1.0
     """Answers per second that a router gives one host; 0: without limit."""
+    generation: int = 0
+    """Of the service: higher than of all that have served before it. A host refuses one below the highest that it has
+    seen."""
 
 
 class Assign(Struct, tag="assign", tag_field="type", frozen=True, gc=False, omit_defaults=True):
@@ -217,8 +232,29 @@ class Watch(Struct, tag="watch", tag_field="type", frozen=True, gc=False, omit_d
     peer_port: int = ROCE_PORT
 
 
+class Vote(Struct, tag="vote", tag_field="type", frozen=True, gc=False, omit_defaults=True):
+    """Asks for the host's vote to be the service of a generation. A host votes once for each, and answers `Voted`."""
+
+    generation: int
+    service: str
+    """The name of the service, which it has chosen at random."""
+    trial: bool = False
+    """Only asks for whom the host would vote."""
+
+
 ErrorCode: TypeAlias = Literal[
-    "token", "version", "line", "message", "device", "hello", "replaced", "silent", "full", "stopping", "busy"
+    "standby",
+    "token",
+    "version",
+    "line",
+    "message",
+    "device",
+    "hello",
+    "replaced",
+    "silent",
+    "full",
+    "stopping",
+    "busy",
 ]
 
 
@@ -230,7 +266,7 @@ class Error(Struct, tag="error", tag_field="type", frozen=True, gc=False):
     """One sentence."""
 
 
-ServiceMessage: TypeAlias = Welcome | Assign | Pong | Error | Probe | Watch
+ServiceMessage: TypeAlias = Welcome | Assign | Pong | Error | Probe | Watch | Vote
 
 
 class _AnyVersion(Struct, tag="hello", tag_field="type"):

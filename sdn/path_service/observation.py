@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from netmodel import PortRef
+from sdn.path_service.availability.member import Member, State
 from sdn.path_service.latency import BOUNDS_S
 from sdn.path_service.server import Server
 from sdn.path_service.service import PathService
@@ -50,9 +51,11 @@ class Figures:
     """Upper bounds in seconds, the last infinite, with the number of announcements that took at most that time."""
     latency_sum_s: float
     worst: WorstLinks
+    availability: State | None
+    """Of one of two services."""
 
 
-async def figures(server: Server) -> Figures:
+async def figures(server: Server, member: Member | None = None) -> Figures:
     """The figures of a server, in the thread of its event loop. Hosts are served meanwhile."""
     worst = await _worst_links(server.service)
     service, latency = server.service, server.latency
@@ -76,6 +79,7 @@ async def figures(server: Server) -> Figures:
         latency=tuple(below),
         latency_sum_s=latency.sum_s,
         worst=worst,
+        availability=None if member is None else member.state(),
     )
 
 

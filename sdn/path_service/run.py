@@ -4,6 +4,7 @@
 import asyncio
 import gc
 import resource
+import secrets
 import signal
 import socket
 from collections.abc import Callable
@@ -18,6 +19,8 @@ import uvloop
 from netmodel import EcmpHash, Topology
 from sdn.measured.router_names import RouterNames
 from sdn.path_service import admin_server
+from sdn.path_service.availability.member import Beside, Member
+from sdn.path_service.availability.shared import Shared
 from sdn.path_service.control.control import Control, RefusedError
 from sdn.path_service.control.files import Reread
 from sdn.path_service.control.store import Store
@@ -60,6 +63,7 @@ def serve(
     hash_name: str | None = None,
     event_log: Path | None = None,
     state: Path | None = None,
+    beside: Beside | None = None,
     reread: Reread | None = None,
     limits: Limits | None = None,
     export: Callable[[Look], None] = lambda look: None,
@@ -69,7 +73,8 @@ def serve(
 
     Calls `ready` with the address and port when hosts can connect, and before that `export`, which may keep what it
     gets and call it from other threads. `state` is the file of what operators ask for; without one that is forgotten
-    with the process. `hash_name` is for the log. Returns the number of events that the log lacks. Raises OSError when
+    with the process. `beside` is another service with which it shares hosts, which needs a `state`. `hash_name` is for
+    the log. Returns the number of events that the log lacks. Raises OSError when
     the address is not free, AdminError for the operator's socket, StoreError for the state, LogError for the log, and
     ValueError for a topology that `PathService` refuses.
     """
@@ -82,16 +87,17 @@ def serve(
         opened.callback(place.admin.unlink, missing_ok=True)
         written: Written = Unstored()
         if state is not None:
-            written = Writer(Store(state))
-            opened.callback(written.close)
+            writer = Writer(Store(state, begins=beside is None))
+            opened.callback(writer.close)
+            written = Shared(writer) if beside is not None else writer
         lines = opened.enter_context(LogFile(event_log)) if event_log else None
         journal = Journal(lines) if lines else None
         if journal is not None:
             journal.head(topology, options, routers, hash_name, written.generation)
-        server = Server(service, token, limits=limits, journal=journal)
+        server = Server(service, token, limits=limits, journal=journal, generation=written.generation)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             control = partial(Control, server, written, reread=reread)
-            runner.run(_serve(server, control, listener, admin_socket, export, ready, lines))
+            runner.run(_serve(server, control, written, beside, listener, admin_socket, export, ready, lines))
     return lines.dropped if lines else 0
 
 
@@ -105,6 +111,8 @@ def raise_file_limit() -> int:
 async def _serve(
     server: Server,
     make_control: Callable[[], Control],
+    written: Written,
+    beside: Beside | None,
     listener: socket.socket,
     admin_socket: socket.socket,
     export: Callable[[Look], None],
@@ -120,6 +128,12 @@ async def _serve(
         closing.push_async_callback(server.close)
         at = await server.start(listener)
         control = make_control()
+        member, stays = None, []
+        if beside is not None:
+            assert isinstance(written, Shared)
+            member = Member(server, control, written, beside, secrets.token_hex(8))
+            stays.append(asyncio.create_task(member.run()))
+            closing.callback(stays[0].cancel)
 
         def hang_up() -> None:
             task = loop.create_task(_hang_up(server, control, lines))
@@ -129,13 +143,21 @@ async def _serve(
         loop.add_signal_handler(signal.SIGHUP, hang_up)
         ends = asyncio.create_task(control.run())
         closing.callback(ends.cancel)
-        closing.callback(await admin_server.listen(server, None, admin_socket, control))
+        closing.callback(await admin_server.listen(server, None, admin_socket, control, member))
         # Short-lived objects are in no cycles, so collections free nothing, and a full one would delay answers.
         gc.freeze()
         gc.set_threshold(_GARBAGE, 20, 100)
-        export(lambda: asyncio.run_coroutine_threadsafe(figures(server), loop).result(_LOOK_S))
+        export(lambda: asyncio.run_coroutine_threadsafe(figures(server, member), loop).result(_LOOK_S))
         ready(*at)
-        await stop.wait()
+        await _stopped(stop, ends, *stays)
+
+
+async def _stopped(stop: asyncio.Event, *tasks: asyncio.Task[None]) -> None:
+    """Waits for a signal. Raises what ends one of the tasks: without it the service would only seem to work."""
+    waits = asyncio.create_task(stop.wait())
+    done, _ = await asyncio.wait((waits, *tasks), return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
 
 
 async def _hang_up(server: Server, control: Control, lines: LogFile | None) -> None:

@@ -14,7 +14,8 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from netmodel.printable import printable
@@ -32,6 +33,7 @@ from sdn.path_service.messages import (
     HostMessage,
     MessageError,
     Release,
+    Voted,
     Welcome,
     from_host,
     to_line,
@@ -55,11 +57,49 @@ _PUMP_S = 0.001  # of work before the event loop reads what has come
 _SPARE_FILES = 64  # descriptors reserved for other uses than connections
 
 
+class Guard(Protocol):
+    """Where two services share hosts: whether this one may answer them. See `sdn.path_service.availability`."""
+
+    def may_assign(self) -> bool:
+        """Whether it leads now. Where it does not, this is the time to find out what follows."""
+        ...
+
+    def refusal(self, hello: Hello) -> str | None:
+        """Why a host is sent to the other service, in one sentence; None where it is not."""
+        ...
+
+    def greeted(self, number: int, hello: Hello) -> None:
+        """The host of this connection is served."""
+        ...
+
+    def left(self, number: int) -> None:
+        """The connection of a host has ended."""
+        ...
+
+    def voted(self, number: int, vote: Voted) -> None:
+        """A host has answered a `Vote`."""
+        ...
+
+    def is_meant(self, line: bytes) -> bool:
+        """Whether the first line of a connection comes from the other service."""
+        ...
+
+    def meet(self, transport: asyncio.Transport, first: bytes, rest: bytes) -> None:
+        """The other service has connected, and has said its first line and perhaps more."""
+        ...
+
+
 class Server:
     """Hosts' connections to one `PathService`. Create it, `await start`, and finally `await close`."""
 
     def __init__(
-        self, service: PathService, token: str, *, limits: Limits | None = None, journal: Journal | None = None
+        self,
+        service: PathService,
+        token: str,
+        *,
+        limits: Limits | None = None,
+        journal: Journal | None = None,
+        generation: int = 1,
     ) -> None:
         self.service = service
         self.limits = limits or Limits()
@@ -69,12 +109,18 @@ class Server:
         """Those of `connections` that have not said hello, oldest first."""
         self.token = token
         """Of hosts, and of operators unless they have one of their own."""
+        self.generation = generation
+        """Of this service: higher than of all that have served the same hosts before."""
         self._room = self.limits.connections or resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FILES
         self._numbers = 0
         self._heard_s = 0.0
         self._swept_s = 0.0
         self._prepared_s = 0.0
         self._spare_s = 0.0  # time that may be spent on failover plans; below 0 after a step that took long
+        self.guard: Guard | None = None
+        """None where no other service shares the hosts."""
+        self.held: dict[int, Hello] = {}
+        """Connections of hosts that wait until this service leads."""
         self.counts: Counter[str] = Counter()
         """Refusals by error code."""
         self.latency = Latency()
@@ -128,6 +174,8 @@ class Server:
         connections = self.connections
         if self.journal is not None:
             self.journal.sends(sends)
+        if self.guard is not None and not self.guard.may_assign():
+            return
         for number, message in sends:
             connection = connections.get(number)
             if connection is not None:
@@ -194,8 +242,10 @@ class Server:
         """Handle the end of a connection: the commodities of its device end, and the device is back on ECMP."""
         if self.connections.pop(number, None) is None:
             return
-        if self.greeting.pop(number, None) is not None:
+        if self.greeting.pop(number, None) is not None or self.held.pop(number, None) is not None:
             return
+        if self.guard is not None:
+            self.guard.left(number)
         now_s = self.now()
         if self.journal is not None:
             self.journal.gone(now_s, number)
@@ -209,22 +259,62 @@ class Server:
             return "token", "the token is not this service's"
         if not self.service.knows(hello.device):
             return "device", f"{hello.device} is not a device of topology {self.service.topology.name}"
+        if self.guard is not None and (why := self.guard.refusal(hello)) is not None:
+            return "standby", why
         return None
 
     def greet(self, now_s: float, number: int, hello: Hello) -> None:
-        """Accept a device that `refusal` has nothing against. An earlier connection of the same device object ends."""
-        del self.greeting[number]
+        """Accept a device that `refusal` has nothing against. An earlier connection of the same device object ends.
+
+        Where this service does not lead, the device waits until it does.
+        """
+        self.greeting.pop(number, None)
+        if self.guard is not None and not self.guard.may_assign():
+            self.held[number] = hello
+            return
         connection = self.connections[number]
         probe = self.service.offers_probes and hello.version >= PROBING
         router_rate = self.service.options.router_answers if probe else 1.0
-        connection.write(to_line(Welcome(hello.version, secrets.token_hex(8), probe, router_rate)))
+        generation = 0
+        if hello.generation is not None:
+            # A higher one is that of a store that was lost: with another service beside it, `refusal` yields to that.
+            generation = self.generation = max(self.generation, hello.generation)
+        connection.write(to_line(Welcome(hello.version, secrets.token_hex(8), probe, router_rate, generation)))
         sends, replaced = self.service.connect(now_s, number, hello)
         if self.journal is not None:
             self.journal.hello(now_s, number, hello, connection.who)
         if replaced is not None and replaced in self.connections:
             old = self.connections.pop(replaced)
             old.end("replaced", "the same device object has connected again")
+            if self.guard is not None:
+                self.guard.left(replaced)
+        if self.guard is not None:
+            self.guard.greeted(number, hello)
         self.deliver(sends)
+
+    def release(self) -> None:
+        """This service leads now: accepts the devices that wait."""
+        held, self.held = self.held, {}
+        for number, hello in held.items():
+            if number in self.connections:
+                self.greet(self.now(), number, hello)
+
+    def turn_away(self, why: str, *, held_only: bool = False) -> None:
+        """Sends hosts to the other service: all, or those that wait."""
+        for number in list(self.held if held_only else {*self.connections} - {*self.greeting}):
+            connection = self.connections[number]
+            connection.end("standby", why)
+            self.leave(number)
+
+    def hand_over(self, connection: Connection, number: int, lines: list[bytes], partial: bytes) -> bool:
+        """Whether a new connection's first line comes from the other service, which has the connection from now on."""
+        if self.guard is None or not self.guard.is_meant(lines[0]):
+            return False
+        del self.greeting[number], self.connections[number]
+        self.hold(number, 0)
+        first, rest = lines[0], b"".join(line + b"\n" for line in lines[1:]) + partial
+        self.guard.meet(connection.let_go(), first, rest)
+        return True
 
     def share(self, host: str) -> Share:
         """What the connections from an address share."""
@@ -243,6 +333,8 @@ class Server:
 
         The text says why a line is not a message, or is empty.
         """
+        if number in self.held:
+            return self._hear_held(number, lines)
         begin_s = time.perf_counter()
         announced = self.service.counts["announced"]
         self._heard_s = now_s
@@ -250,7 +342,7 @@ class Server:
         wrong = ""
         try:
             for line in lines:
-                messages.append(_message(line))
+                messages.append(self._message(line, number))
         except MessageError as error:
             wrong = str(error)
         sends = self.service.handle(now_s, number, messages)
@@ -271,9 +363,11 @@ class Server:
         Returns the number of lines that were handled. The text says why the line after them is not a message, or is
         empty.
         """
+        if number in self.held:
+            return len(lines), self._hear_held(number, lines)
         announced = self.service.counts["announced"]
         self._heard_s = now_s
-        said = _Said(lines, until_s)
+        said = _Said(lines, until_s, partial(self._message, number=number))
         sends = self.service.handle(now_s, number, said)
         if self.journal is not None and said.count:
             self.journal.said(now_s, number, lines[: said.count])
@@ -281,6 +375,24 @@ class Server:
         waited_s = self.now() - self.connections[number].came_s if number in self.connections else 0.0
         self.latency.note(waited_s, self.service.counts["announced"] - announced)
         return said.count, said.wrong
+
+    def _hear_held(self, number: int, lines: list[bytes]) -> str:
+        """Handles lines of a host that waits, which votes and does nothing else. Returns why one is no message."""
+        try:
+            for line in lines:
+                self._message(line, number)
+        except MessageError as error:
+            return str(error)
+        return ""
+
+    def _message(self, line: bytes, number: int) -> HostMessage:
+        """The message in a line of a host that has said hello. Raises MessageError."""
+        message = from_host(line)
+        if type(message) is Hello:
+            raise MessageError("hello comes once, and first")
+        if type(message) is Voted and self.guard is not None:
+            self.guard.voted(number, message)
+        return message
 
     def hold(self, number: int, size: int) -> None:
         """A connection holds this many received bytes. Those that have held some for longest make room."""
@@ -375,34 +487,27 @@ class Server:
             self._loop.call_soon(self._prepare_some)
 
 
-def _message(line: bytes) -> HostMessage:
-    """The message in a line of a host that has said hello. Raises MessageError."""
-    message = from_host(line)
-    if type(message) is Hello:
-        raise MessageError("hello comes once, and first")
-    return message
-
-
 class _Said:
     """The messages in lines, up to the first line that is none, or to the first after `until_s` of the clock.
 
     The last message is none that releases an elephant, if possible: one that is announced next may keep its path.
     """
 
-    __slots__ = ("_lines", "_until_s", "count", "wrong")
+    __slots__ = ("_lines", "_read", "_until_s", "count", "wrong")
 
-    def __init__(self, lines: list[bytes], until_s: float) -> None:
+    def __init__(self, lines: list[bytes], until_s: float, read: Callable[[bytes], HostMessage]) -> None:
         self.count = 0
         """The number of messages so far."""
         self.wrong = ""
         """Why the next line is not a message, if it is none."""
         self._lines = lines
         self._until_s = until_s
+        self._read = read
 
     def __iter__(self) -> Iterator[HostMessage]:
         for line in self._lines:
             try:
-                message = _message(line)
+                message = self._read(line)
             except MessageError as error:
                 self.wrong = str(error)
                 return

@@ -40,6 +40,7 @@ from sdn.path_service.messages import (
     Probed,
     Release,
     Report,
+    Voted,
 )
 from sdn.path_service.next_hops import NextHops, unused_links
 from sdn.path_service.parties import Client, Pair, Parties
@@ -357,6 +358,8 @@ class PathService:
             case Report():
                 self.counts[f"left by {message.reason}"] += 1
                 self._update(self._pinning.heard(now_s, client, message), sends)
+            case Voted():
+                pass  # it is for `Server.guard`
             case Ping():
                 sends.append((client.conn, Pong(message.nonce)))
             case CanProbe() | Probed() | Moved():

@@ -115,6 +115,22 @@ for _command in COMMANDS:
     metavar="ADDRESS:PORT",
     help="Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, to all who reach it.",
 )
+@click.option(
+    "--peer",
+    metavar="ADDR:PORT",
+    help="Where the other one of two path services listens: one leads, the other follows it and takes over from it.",
+)
+@click.option("--standby", is_flag=True, help="With --peer: let the other one lead when both have just started.")
+@click.option(
+    "--lease",
+    "lease_s",
+    metavar="SECONDS",
+    type=click.FloatRange(0.2, 60),
+    default=1.0,
+    show_default=True,
+    help="With --peer: a service that answers neither the other one nor most hosts for so long is replaced. Give both "
+    "the same.",
+)
 @json_option
 def run(
     topology_file: Path,
@@ -131,6 +147,9 @@ def run(
     state_file: Path | None,
     event_log: Path | None,
     metrics: str | None,
+    peer: str | None,
+    standby: bool,
+    lease_s: float,
     as_json: bool,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. Logs to standard error.
@@ -139,6 +158,8 @@ def run(
     """
     require("service", "paralet path-service")
     from sdn.path_service.admin import AdminError, admin_socket
+    from sdn.path_service.availability.member import Beside
+    from sdn.path_service.availability.pair import Times
     from sdn.path_service.control.files import Files, ReadError
     from sdn.path_service.control.store import StoreError
     from sdn.path_service.log_file import LogError
@@ -149,6 +170,12 @@ def run(
 
     address, port = address_and_port("--listen", listen, f"10.0.0.1:{DEFAULT_PORT} or [fd00::1]:{DEFAULT_PORT}")
     metrics_at = None if metrics is None else ipv4_and_port("--metrics", metrics, f"127.0.0.1:{METRICS_PORT}")
+    beside = None
+    if peer is not None:
+        peer_at = address_and_port("--peer", peer, f"10.0.0.2:{DEFAULT_PORT}")
+        beside = Beside(*peer_at, standby, Times(lease_s, lease_s / 5))
+    elif standby:
+        raise click.UsageError("--standby needs --peer")
     fabric = fabric_of(topology_file, hash_name)
     topology = fabric.topology
     if planner not in PLANNERS:
@@ -208,6 +235,7 @@ def run(
             event_log=event_log,
             export=export,
             state=state_file or token_file.with_name(f"{token_file.name}.state"),
+            beside=beside,
             reread=reread,
             ready=ready,
         )
@@ -335,6 +363,8 @@ def _print_status(said: dict[str, Any]) -> None:
     if said["dead_links"]:
         click.echo(printable(f"dead: {', '.join(name.replace(' ', ' to ') for name in said['dead_links'])}"))
     _print_control(said["control"])
+    if said["availability"] is not None:
+        _print_availability(said["availability"])
     if said["forecast"] is not None and said["forecast"]["rate"] is not None:
         click.echo(f"{said['forecast']['rate']:.0%} of forecast elephants came")
     for name, count in {**said["counts"], **{f"refused: {k}": v for k, v in said["refused"].items()}}.items():
@@ -351,6 +381,15 @@ def _print_control(said: dict[str, Any]) -> None:
         click.echo(printable(f"without effect: {sentence}"))
     if said["unwritten"]:
         click.echo(f"{said['unwritten']:d} changes of dead links are not stored yet")
+
+
+def _print_availability(said: dict[str, Any]) -> None:
+    if said["role"] == "leading":
+        behind = f"followed by {said['peer']}, {said['lag_changes']:d} changes behind"
+        state = behind if said["followed"] else f"not followed: {said['peer']} could not take over"
+    else:
+        state = f"the other one is {said['peer']}"
+    click.echo(printable(f"{said['role']} in generation {said['generation']}; {state}"))
 
 
 def _print_measured(said: dict[str, Any]) -> None:

@@ -251,7 +251,22 @@ def replay(logs: tuple[Path, ...], as_json: bool) -> None:
         click.echo(printable(f"{count:,} decisions from {first} to {last}, all as the log says"))
 
 
-COMMANDS = drain, undrain, pin, unpin, undo, what_if, changes, reload, repair, replay
+@click.command(epilog="Example: paralet path-service promote --token-file /etc/paralet/token")
+@token_file_option
+@json_option
+def promote(token_file: Path, as_json: bool) -> None:
+    """Have this one of two services lead, where too few hosts were left to decide.
+
+    Only when the other one is stopped: this one cannot know. Hosts that have met both go with this one.
+    """
+    with operator_of(token_file) as operator:
+        said = operator.promote()
+        click.echo(
+            json.dumps(said, indent=2) if as_json else printable(f"{said['role']} in generation {said['generation']}")
+        )
+
+
+COMMANDS = drain, undrain, pin, unpin, undo, what_if, changes, reload, promote, repair, replay
 
 
 def _emptied(operator: "Operator", what: str, wait_s: float) -> "DrainState":

@@ -16,6 +16,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from sdn.path_service.availability.member import State
 from sdn.path_service.observation import Figures
 
 
@@ -70,12 +71,26 @@ class PathServiceCollector(Collector):
         )
         yield _labelled("events", "Events by kind, as `paralet path-service status` names them.", figures.counts)
         yield _labelled("refusals", "Refused connections and messages, by the code of the error.", figures.refused)
+        yield from _availability(figures.availability)
         yield HistogramMetricFamily(
             "paralet_path_service_announcement_seconds",
             "Seconds from when an announcement was read from the socket until it was handled.",
             buckets=[("+Inf" if isinf(bound) else f"{bound:g}", count) for bound, count in figures.latency],
             sum_value=figures.latency_sum_s,
         )
+
+
+def _availability(state: State | None) -> Iterator[Metric]:
+    """Of one of two services."""
+    if state is None:
+        return
+    yield _gauge("leads", "Whether this service answers hosts, as one of two.", state.role == "leading")
+    yield _gauge("generation", "Generation of the service that leads, as far as this one knows.", state.generation)
+    yield _gauge("followed", "Whether this service leads, and the other one could take over.", state.followed)
+    if state.lag_s is not None:
+        yield _gauge("lag_seconds", "Since this service or the other one has heard of the leading one.", state.lag_s)
+    yield _gauge("lag_changes", "Changes that the service that follows does not have yet.", state.lag_changes)
+    yield _counter("takeovers", "How often this service has taken over from the other one.", state.takeovers)
 
 
 def _gauge(name: str, meaning: str, value: float) -> Metric:

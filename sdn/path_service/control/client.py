@@ -24,6 +24,7 @@ from sdn.path_service.admin import (
     ListChanges,
     Paths,
     Pin,
+    Promote,
     Reload,
     Request,
     Status,
@@ -104,6 +105,10 @@ class Operator:
     def reload(self) -> Reloaded:
         """Has the service read its topology and token anew."""
         return self._answer(Reload(self._token), Reloaded)
+
+    def promote(self) -> dict[str, Any]:
+        """Has this one of two services lead, though it cannot know that the other one does not."""
+        return self._ask(Promote(self._token))
 
     @property
     def _token(self) -> str:

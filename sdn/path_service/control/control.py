@@ -70,10 +70,23 @@ class Control:
             for sentence in wrong:
                 server.tell(f"without effect: {sentence}")
 
+    def adopt(self, state: State) -> None:
+        """The store has this now, which came from the service that leads."""
+        self._state = dict(state)
+        self._owed.clear()
+        self._server.constrain(self._constraints(self._state)[0], {"what": "what the service that leads has"})
+
+    def _check(self) -> None:
+        """Raises RefusedError where nothing can be changed here."""
+        if self._written.closed is not None:
+            raise RefusedError(self._written.closed)
+
     async def run(self) -> None:
         """Ends what is to end by itself, and writes what could not be written, until it is cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
+            if self._written.closed is not None:
+                continue
             try:
                 await self._pay()
                 async with self._lock:
@@ -84,6 +97,7 @@ class Control:
 
     async def wish(self, request: WISHES, who: str) -> Changed:
         """Carries out a drain, a pin or the end of one. Raises RefusedError and StoreError, with nothing changed."""
+        self._check()
         async with self._lock:
             try:
                 what, edits = await self._asked(request)
@@ -109,6 +123,7 @@ class Control:
 
     async def links(self, request: LinkChange, who: str) -> dict[str, Any]:
         """Links have gone down, or have come back. Raises RefusedError, and StoreError after hosts were told."""
+        self._check()
         try:
             links = links_named(self._server.service.topology, request.link)
         except KeyError as error:
@@ -121,6 +136,7 @@ class Control:
 
     async def next_hops(self, request: NextHopsRead, who: str) -> dict[str, Any]:
         """Switches were read. Raises RefusedError, and StoreError after hosts were told."""
+        self._check()
         try:
             self._server.next_hops(request.groups)
         except ValueError as error:

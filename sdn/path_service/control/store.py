@@ -30,6 +30,7 @@ _APPLICATION = 0x706C7073  # "plps", by which SQLite's file format tells whose a
 _MAGIC = b"SQLite format 3\0"
 _HEAD = struct.Struct(">60xI4xI")  # of SQLite's file format: user_version and application_id
 _SUFFIXES = ("", "-wal", "-shm")
+_ALONE = "CREATE TABLE IF NOT EXISTS alone (generation INTEGER NOT NULL)"
 _TABLES = """
 CREATE TABLE service (generation INTEGER NOT NULL, last INTEGER NOT NULL);
 CREATE TABLE entries (kind TEXT NOT NULL, name TEXT NOT NULL, entry BLOB NOT NULL, PRIMARY KEY (kind, name));
@@ -43,12 +44,13 @@ class StoreError(Exception):
 
 
 class Store:
-    """The store at `path`, made if there is none. `generation` is one more than before.
+    """The store at `path`, made if there is none.
 
-    Raises StoreError. For one thread at a time.
+    Where a service `begins` to serve at once, `generation` is one more than before. Raises StoreError. For one thread
+    at a time.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, begins: bool = True) -> None:
         self.path = path
         if not path.exists():
             _make(path, {}, 0, 0, [])
@@ -62,8 +64,12 @@ class Store:
         try:
             with self._transaction():
                 before, self._last = _row(self._db, "SELECT generation, last FROM service")
-                self._db.execute("UPDATE service SET generation = generation + 1")
-            self.generation: int = before + 1
+                self._db.execute(_ALONE)
+                self.is_alone: bool = bool(_row(self._db, f"SELECT {before} IN (SELECT generation FROM alone)")[0])
+                """Whether the service of this generation led, and no other one could: see `keep`."""
+                if begins:
+                    self._db.execute("UPDATE service SET generation = generation + 1")
+            self.generation: int = before + begins
             self._entries = _entries(self._db)
         except (sqlite3.Error, msgspec.MsgspecError, ValueError) as error:
             self.close()
@@ -96,22 +102,54 @@ class Store:
             for number, draft in enumerate(drafts, self._last + 1):
                 entries = applied(entries, draft.edits)
                 changes.append(Change(number, self.generation, at, draft.who, draft.what, draft.edits))
-            with self._transaction():
-                (generation,) = _row(self._db, "SELECT generation FROM service")
-                if generation != self.generation:
-                    raise StoreError(
-                        f"another path service (generation {generation}) has taken over {self.path}: ask that one"
-                    )
+            with self._written():
                 _insert(self._db, changes)
                 last = self._last + len(changes)
                 self._db.execute("UPDATE service SET last = ?", (last,))
                 self._db.execute("DELETE FROM changes WHERE number <= ?", (last - MOST_CHANGES,))
         except ConflictError as error:
             raise StoreError(str(error)) from error
-        except sqlite3.Error as error:
-            raise StoreError(f"the store {self.path} cannot be written, so nothing was changed: {error}") from error
         self._entries, self._last = entries, self._last + len(changes)
         return changes
+
+    def keep(self, generation: int, alone: bool) -> None:
+        """The service leads in this generation. `alone`: no other one can, until this is called again.
+
+        Raises StoreError.
+        """
+        with self._written():
+            self._lead(generation, alone)
+        self.generation, self.is_alone = generation, alone
+
+    def replace(
+        self, generation: int, last: int, entries: dict[tuple[Kind, str], Entry], changes: Sequence[Change]
+    ) -> None:
+        """Has the data of the service of another generation instead of its own. Raises StoreError."""
+        with self._written():
+            self._db.execute("DELETE FROM entries")
+            self._db.execute("DELETE FROM changes")
+            rows = [(*key, encode(entry)) for key, entry in entries.items()]
+            self._db.executemany("INSERT INTO entries VALUES (?, ?, ?)", rows)
+            _insert(self._db, changes, with_entries=False)
+            self._db.execute("UPDATE service SET last = ?", (last,))
+            self._lead(generation, False)
+        self.generation, self.is_alone, self._last, self._entries = generation, False, last, dict(entries)
+
+    def follow(self, changes: Sequence[Change]) -> None:
+        """Has the changes of the service that leads, but for those that are here. Raises StoreError."""
+        new = [change for change in changes if change.number > self._last]
+        entries = self._entries
+        try:
+            for change in new:
+                entries = applied(entries, change.edits)
+        except ConflictError as error:
+            raise StoreError(f"change {change.number} does not follow from those before: {error}") from error
+        if new:
+            with self._written():
+                _insert(self._db, new)
+                self._db.execute("UPDATE service SET last = ?", (new[-1].number,))
+                self._db.execute("DELETE FROM changes WHERE number <= ?", (new[-1].number - MOST_CHANGES,))
+            self._entries, self._last = entries, new[-1].number
 
     def changes(self, after: int = 0, most: int = MOST_CHANGES) -> list[Change]:
         """The first `most` changes after this number that are kept. Raises StoreError."""
@@ -119,6 +157,26 @@ class Store:
             return list(_changes(self._db, after, most))
         except (sqlite3.Error, msgspec.MsgspecError) as error:
             raise StoreError(_damaged(self.path, error)) from error
+
+    def _lead(self, generation: int, alone: bool) -> None:
+        self._db.execute("UPDATE service SET generation = ?", (generation,))
+        self._db.execute("DELETE FROM alone")
+        if alone:
+            self._db.execute("INSERT INTO alone VALUES (?)", (generation,))
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        """A transaction, unless another service has begun. Raises StoreError where it cannot be written."""
+        try:
+            with self._transaction():
+                (generation,) = _row(self._db, "SELECT generation FROM service")
+                if generation != self.generation:
+                    raise StoreError(
+                        f"another path service (generation {generation}) has taken over {self.path}: ask that one"
+                    )
+                yield
+        except sqlite3.Error as error:
+            raise StoreError(f"the store {self.path} cannot be written, so nothing was changed: {error}") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -3,21 +3,47 @@
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sdn.path_service.control.book import Change, Draft, State
 from sdn.path_service.control.store import MOST_CHANGES, Store, StoreError, rfc3339
+
+_COPIED = 1000
+"""Changes that a copy has."""
+
+
+class Copy(NamedTuple):
+    """What a store has at a moment, with its last changes."""
+
+    last: int
+    entries: State
+    changes: list[Change]
 
 
 class Written(Protocol):
     """Where changes are written."""
 
-    generation: int
-    last: int
-    """The number of the last change that was written."""
-    entries: State
-    """The entries with which the service has begun."""
+    @property
+    def closed(self) -> str | None:
+        """Why nothing can be written now: one sentence."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """Of the service that writes."""
+        ...
+
+    @property
+    def last(self) -> int:
+        """The number of the last change that was written."""
+        ...
+
+    @property
+    def entries(self) -> State:
+        """The entries with which the service has begun."""
+        ...
 
     async def write(self, draft: Draft) -> Change:
         """Writes a change. Raises StoreError, with nothing written."""
@@ -32,6 +58,7 @@ class Unstored:
     """Changes that are forgotten with the process."""
 
     def __init__(self) -> None:
+        self.closed: str | None = None
         self.generation, self.last = 1, 0
         self.entries: State = {}
         self._changes: list[Change] = []
@@ -52,7 +79,8 @@ class Writer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.generation, self.last = store.generation, store.last
+        self.closed: str | None = None
+        self.generation, self.last, self.is_alone = store.generation, store.last, store.is_alone
         self.entries: State = store.entries
         self._waiting: list[tuple[Draft, asyncio.Future[Change]]] = []
         self._task: asyncio.Task[None] | None = None
@@ -69,6 +97,31 @@ class Writer:
     async def changes(self, after: int, most: int) -> list[Change]:
         """As `Store.changes`."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._store.changes, after, most)
+
+    async def keep(self, generation: int, alone: bool) -> None:
+        """As `Store.keep`."""
+        await self._do(self._store.keep, generation, alone)
+
+    async def replace(self, generation: int, copy: Copy) -> None:
+        """As `Store.replace`."""
+        await self._do(self._store.replace, generation, copy.last, dict(copy.entries), copy.changes)
+
+    async def follow(self, changes: Sequence[Change]) -> None:
+        """As `Store.follow`."""
+        await self._do(self._store.follow, changes)
+
+    async def copy(self) -> Copy:
+        """What is in the store now. Raises StoreError."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._copy)
+
+    def _copy(self) -> Copy:
+        store = self._store
+        return Copy(store.last, store.entries, store.changes(max(0, store.last - _COPIED)))
+
+    async def _do(self, work: Callable[..., None], *arguments: object) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+        store = self._store
+        self.generation, self.last, self.entries = store.generation, store.last, store.entries
 
     def close(self) -> None:
         """Waits for what is being written, and closes the store."""

@@ -44,7 +44,9 @@ def test_the_page_shows_messages_that_parse() -> None:
         for text in block.text.splitlines():
             kind = json.loads(text)["type"]
             kinds.add(kind)
-            ours = kind in {"welcome", "assign", "pong", "error", "watch"} or ('"ask"' in text and kind == "probe")
+            ours = kind in {"welcome", "assign", "pong", "error", "watch", "vote"} or (
+                '"ask"' in text and kind == "probe"
+            )
             (from_service if ours else from_host)(text.encode())
     parts = {"fromhost", "fromservice", "measuredflow", "answer", "canprobe"}  # a host's `probe` is a `CanProbe`
     assert kinds == {name.lower() for name in messages.schema()["$defs"]} - parts
@@ -122,6 +124,7 @@ def test_probes_are_asked_for_as_agreed() -> None:
     sent = [
         Welcome(1, "9f86d081884c7d65"),
         Welcome(2, "9f86d081884c7d65", probe=True),
+        Welcome(2, "9f86d081884c7d65", generation=7),
         Probe(7, "10.0.1.2", 3, [49164, 49196], 100.0),
         Probe(8, "10.0.1.2", 3, [49164], None, 4792),
         Watch("10.0.1.2", 3, 1.0, [(49164, "172.16.0.1")]),
@@ -129,6 +132,7 @@ def test_probes_are_asked_for_as_agreed() -> None:
     assert [to_line(message) for message in sent] == [
         b'{"type":"welcome","version":1,"session":"9f86d081884c7d65"}\n',
         b'{"type":"welcome","version":2,"session":"9f86d081884c7d65","probe":true}\n',
+        b'{"type":"welcome","version":2,"session":"9f86d081884c7d65","generation":7}\n',
         b'{"type":"probe","ask":7,"peer":"10.0.1.2","ttl":3,"ports":[49164,49196],"rate":100.0}\n',
         b'{"type":"probe","ask":8,"peer":"10.0.1.2","ttl":3,"ports":[49164],"rate":null,"peer_port":4792}\n',
         b'{"type":"watch","peer":"10.0.1.2","ttl":3,"period_s":1.0,"ports":[[49164,"172.16.0.1"]]}\n',

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from click.testing import CliRunner
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
+from sdn.path_service.availability.member import State
 from sdn.path_service.observation import Figures, WorstLinks
 from testbed.cli import main
 from testbed.cli.path_service_metrics import PathServiceCollector
@@ -41,6 +43,7 @@ FIGURES = Figures(
     latency=((0.001, 2), (float("inf"), 9)),
     latency_sum_s=0.5,
     worst=WorstLinks(2.5, 0.75),
+    availability=None,
 )
 
 
@@ -79,6 +82,15 @@ def test_every_figure_is_a_metric() -> None:
         "paralet_path_service_announcement_seconds_count": 9,
         "paralet_path_service_announcement_seconds_sum": 0.5,
     }
+
+
+def test_one_of_two_services_has_metrics_of_both() -> None:
+    state = State("leading", 8, "10.0.0.2:4792", True, 0.25, 1, 3, 0)
+    alone = values(PathServiceCollector(lambda: FIGURES, "1.2.3", "abc"))
+    found = values(PathServiceCollector(lambda: replace(FIGURES, availability=state), "1.2.3", "abc"))
+    assert {name.removeprefix("paralet_path_service_"): found[name] for name in found.keys() - alone.keys()} == {
+        "leads": 1, "generation": 8, "followed": 1, "lag_seconds": 0.25, "lag_changes": 1, "takeovers_total": 3,
+    }  # fmt: skip
 
 
 def test_a_service_without_time_says_so() -> None:

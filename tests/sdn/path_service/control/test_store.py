@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sdn.path_service.control import store as stores
-from sdn.path_service.control.book import ConflictError, Draft, Edit, Entry, applied, expired
+from sdn.path_service.control.book import Change, ConflictError, Draft, Edit, Entry, applied, expired
 from sdn.path_service.control.store import Store, StoreError, repair
 
 DRAIN = Draft("root (uid 0, pid 1)", "drain spine2", (Edit("drain", "spine2", None, Entry()),))
@@ -214,3 +214,31 @@ os.kill(os.getpid(), 9)
     store = Store(path)
     assert store.entries == ENTRIES
     store.close()
+
+
+def test_a_store_follows_that_of_another_service(tmp_path: Path) -> None:
+    leads, follows = Store(tmp_path / "one", begins=False), Store(tmp_path / "other", begins=False)
+    assert (leads.generation, leads.is_alone) == (0, False)
+    leads.keep(7, True)
+    first, second = leads.write([DRAIN, PIN])
+    follows.write([Draft("me", "drain spine3", (Edit("drain", "spine3", None, Entry()),))])
+    follows.replace(7, 1, {("drain", "spine2"): Entry()}, [first])
+    follows.follow([first, second])
+    follows.follow([second])
+    assert (follows.entries, follows.changes()) == (leads.entries, leads.changes())
+    wrong = Change(3, 7, first.at, "me", "drain spine2", DRAIN.edits)
+    with pytest.raises(StoreError, match="change 3 does not follow from those before: the drain of spine2 has"):
+        follows.follow([wrong])
+    leads.close()
+    follows.close()
+    leads, follows = Store(tmp_path / "one", begins=False), Store(tmp_path / "other", begins=False)
+    assert (leads.generation, leads.is_alone) == (7, True)
+    assert (follows.generation, follows.is_alone, follows.entries, follows.last) == (7, False, ENTRIES, 2)
+    leads.close()
+    leads = Store(tmp_path / "one")
+    assert (leads.generation, leads.is_alone) == (8, True)
+    leads.close()
+    leads = Store(tmp_path / "one", begins=False)
+    assert not leads.is_alone, "a service without another one beside it has served since"
+    leads.close()
+    follows.close()

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two path services on real sockets, with a store each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sdn.path_service import admin, admin_server
+from sdn.path_service.admin import AdminError
+from sdn.path_service.availability.member import Beside, Member
+from sdn.path_service.availability.pair import Times
+from sdn.path_service.availability.shared import Shared
+from sdn.path_service.control.client import Operator
+from sdn.path_service.control.control import Control
+from sdn.path_service.control.store import Store
+from sdn.path_service.control.writer import Writer
+from sdn.path_service.messages import Announce, Error, Hello, Vote, Voted, Welcome, to_line
+from sdn.path_service.server import Server, bind
+from sdn.path_service.service import PathService
+from tests.sdn.path_service.sample import LANES, address
+from tests.sdn.path_service.test_server import TIMEOUT_S, TOPOLOGY, Host, run
+
+TOKEN = "a-token-of-the-two"
+TIMES = Times(lease_s=20.0, beat_s=0.05)
+"""A lease that no load of this machine outlasts."""
+
+
+class One:
+    """One of two services, and its operator."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        token = folder / "token"
+        token.write_text(TOKEN)
+        token.chmod(0o600)
+        self.folder = folder
+        self.operator = Operator(token)
+        self.listener = bind("127.0.0.1", 0)
+        self.at: tuple[str, int] = self.listener.getsockname()
+
+    async def start(self, other: One, times: Times = TIMES, *, standby: bool = False) -> None:
+        self.writer = Writer(Store(self.folder / "state", begins=False))
+        self.server = Server(PathService(TOPOLOGY), TOKEN)
+        await self.server.start(self.listener)
+        shared = Shared(self.writer)
+        control = Control(self.server, shared)
+        self.member = Member(self.server, control, shared, Beside(*other.at, standby, times), str(self.at[1]))
+        self.stays = asyncio.create_task(self.member.run())
+        bound = admin_server.bind(admin.admin_socket(self.folder / "token"))
+        self.close_admin = await admin_server.listen(self.server, None, bound, control, self.member)
+
+    async def close(self) -> None:
+        self.stays.cancel()
+        await asyncio.gather(self.stays, return_exceptions=True)
+        self.close_admin()
+        await self.server.close()
+        self.writer.close()
+
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        return await asyncio.to_thread(getattr(self.operator, method), *arguments)
+
+    async def until(self, **holds: Any) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while any(getattr(self.member.state(), name) != value for name, value in holds.items()):
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def two(tmp_path: Path) -> AsyncIterator[tuple[One, One]]:
+    """The one that leads, and the one that follows."""
+    first, other = One(tmp_path / "one"), One(tmp_path / "other")
+    await other.start(first, standby=True)
+    await first.start(other)
+    try:
+        await first.until(role="leading", followed=True)
+        yield first, other
+    finally:
+        await first.close()
+        await other.close()
+
+
+def saying(host: Host, number: int, generation: int = 0) -> None:
+    host.say(to_line(Hello(2, TOKEN, address(TOPOLOGY, number), f"{number:016x}", LANES, generation=generation)))
+
+
+def test_a_change_is_on_both_disks_when_it_is_answered(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with two(tmp_path) as (first, other):
+            assert (await first.ask("drain", "spine2")).change.number == 1
+            assert await other.writer.copy() == await first.writer.copy()
+            assert other.server.service.constraints == first.server.service.constraints
+            with pytest.raises(AdminError, match=f"does not lead: ask the other one, 127.0.0.1:{first.at[1]}"):
+                await other.ask("drain", "spine1")
+            with pytest.raises(AdminError, match="does not lead"):
+                await other.ask("link", "spine1")
+            (await first.ask("undo", 1)), await first.ask("pin", "h1", "h5", ["spine3"])
+            assert await other.writer.copy() == await first.writer.copy()
+            status = await other.ask("status")
+            assert (status["availability"]["role"], status["control"]["last"]) == ("following", 3)
+            assert [change.what for change in (await other.ask("changes")).changes][-1] == "pin h1 h5 via spine3"
+
+    run(body)
+
+
+def test_hosts_are_served_by_the_one_that_leads_alone(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with two(tmp_path) as (first, other):
+            host = await Host.to(other.at)
+            saying(host, 1)
+            assert await host.refused() == "standby"
+            host = await Host.to(first.at)
+            saying(host, 1)
+            welcome = await host.hear()
+            assert isinstance(welcome, Welcome)
+            assert welcome.generation == first.member.state().generation == other.member.state().generation
+            host.say(Announce(1, address(TOPOLOGY, 5), 1))
+            await host.hear()
+            late = await Host.to(first.at)
+            saying(late, 2, welcome.generation + 50)  # it has met a service that has taken over
+            assert await late.refused() == "standby"
+            assert await host.refused() == "standby"
+            await first.until(role="leading", followed=True)
+            assert first.member.state().generation > welcome.generation + 50
+
+    run(body)
+
+
+def test_a_host_that_votes_has_the_other_one_lead(tmp_path: Path) -> None:
+    async def body() -> None:
+        first, other = One(tmp_path / "one"), One(tmp_path / "other")
+        times = Times(lease_s=3.0, beat_s=0.05)
+        await other.start(first, times, standby=True)
+        await first.start(other, times)
+        await first.until(role="leading", followed=True)
+        host = await Host.to(first.at)
+        saying(host, 1)
+        welcome = await host.hear()
+        assert isinstance(welcome, Welcome)
+        async with asyncio.timeout(TIMEOUT_S):
+            while not other.member.pair.witnesses:
+                await asyncio.sleep(0.01)
+        await first.close()
+        host = await Host.to(other.at)
+        saying(host, 1, welcome.generation)
+        asked: list[bool] = []
+        while not isinstance(said := await host.hear(), Welcome):
+            if isinstance(said, Error):  # it has not noticed yet
+                host = await Host.to(other.at)
+                saying(host, 1, welcome.generation)
+                continue
+            assert isinstance(said, Vote)
+            asked.append(said.trial)
+            host.say(to_line(Voted(said.generation, said.service, said.trial)))
+        assert said.generation > welcome.generation
+        assert asked[0], "a trial comes first"
+        assert not asked[-1]
+        assert other.member.state().takeovers == 1
+        host.say(Announce(1, address(TOPOLOGY, 5), 1))
+        await host.hear()
+        await other.close()
+
+    run(body)
+
+
+def test_without_the_token_nothing_follows_and_without_the_other_one_nothing_leads(tmp_path: Path) -> None:
+    async def body() -> None:
+        first, other = One(tmp_path / "one"), One(tmp_path / "other")
+        other.listener.close()
+        await first.start(other)
+        stranger = await Host.to(first.at)
+        said = {"type": "follow", "token": "guess", "name": "x", "generation": 99, "last": 9, "above": 99}
+        stranger.say(json.dumps(said).encode() + b"\n")
+        assert await stranger.closed() == b""
+        assert first.server.counts["token"] == 1
+        assert first.member.state().role == "waiting"
+        assert (await first.ask("promote"))["role"] == "leading"
+        host = await Host.to(first.at)
+        saying(host, 1)
+        assert isinstance(await host.hear(), Welcome)
+        assert (await first.ask("drain", "spine2")).change.number == 1
+        await first.close()
+        again = One(tmp_path / "one")
+        await again.start(other, Times(lease_s=0.2))
+        await again.until(role="leading")  # the other one cannot lead, as this one led alone
+        await again.close()
+
+    run(body)
