@@ -385,7 +385,9 @@ def _print_control(said: dict[str, Any]) -> None:
 
 def _print_availability(said: dict[str, Any]) -> None:
     if said["role"] == "leading":
-        behind = f"followed by {said['peer']}, {said['lag_changes']:d} changes behind"
+        behind = (
+            f"followed by {said['peer']}, {said['lag_changes']:d} changes behind, {said['witnesses']:d} hosts decide"
+        )
         state = behind if said["followed"] else f"not followed: {said['peer']} could not take over"
     else:
         state = f"the other one is {said['peer']}"

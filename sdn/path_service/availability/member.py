@@ -75,6 +75,8 @@ class State(msgspec.Struct, frozen=True):
     """How often this process has taken over from the other service."""
     held: int
     """Hosts that wait until this service leads."""
+    witnesses: int = 0
+    """Hosts that decide when the two do not hear each other, as far as this service knows."""
 
 
 class Member:
@@ -120,6 +122,7 @@ class Member:
             behind,
             self.takeovers,
             len(self._server.held),
+            len(pair.witnesses),
         )
 
     def promote(self, who: str) -> None:

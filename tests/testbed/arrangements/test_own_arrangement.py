@@ -131,7 +131,7 @@ def test_the_report_and_the_summary_have_what_it_says(tmp_path: Path, capsys: py
     made = replace(experiment(tmp_path), arrangements=(Own(),))
     outcome = evaluate(made, made_up(made), tmp_path)
     page = outcome.page.read_text()
-    assert "<h2>My own &lt;part&gt;</h2>" in page
+    assert ">My own &lt;part&gt;</h2>" in page
     assert "<th>sent<br>bytes</th>" in page
     assert "<td>pinned</td><td>40,000</td><td>one<br>&lt;two&gt;</td>" in page
     assert page.index("My own") < page.index("Placement of ranks")

@@ -7,11 +7,18 @@ import asyncio
 import os
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
-from testbed.bench.takeovers import FAILURES, Takeover, measure, table
+from hostlib import Device
+from netmodel import dump_topology, leaf_spine
+from sdn.path_service.token import make_token, read_token
+from testbed.bench.takeovers import FAILURES, Service, Takeover, measure, table
+from tests.hostlib.conftest import A, B, join
+from tests.hostlib.path_service import eventually
 
 COUNT = int(os.environ.get("PARALET_TAKEOVERS", "4"))
 """How many failures; `PARALET_TAKEOVERS=50` for a longer look (docs/high-availability.md)."""
+NAMES = "one", "other"
 ORDER = "stop", "no answers from it", "cut between", "kill", *FAILURES
 
 
@@ -20,6 +27,67 @@ def test_a_service_takes_over_from_the_other_and_hosts_have_the_planned_ports(tm
     found = asyncio.run(measure(tmp_path, order, 4, print))
     assert [each.failure for each in found] == order
     assert all(each.after > each.before for each in found)
+
+
+def test_the_engine_goes_over_to_the_service_that_takes_over(tmp_path: Path) -> None:
+    """Two devices of the engine with both addresses, whose votes are a majority, and elephants all the time."""
+    asyncio.run(_kill_the_one_that_leads(tmp_path))
+
+
+async def _kill_the_one_that_leads(folder: Path) -> None:
+    topology = dump_topology(leaf_spine(2, 2, 1, 10**9)).replace("10.0.0.1", A).replace("10.0.1.1", B)
+    (folder / "fabric.yaml").write_text(topology)
+    one, other = both = [Service(folder / name, folder / "fabric.yaml", standby=name == "other") for name in NAMES]
+    for service in both:
+        service.folder.mkdir()
+    make_token(one.token)
+    token = read_token(one.token)
+    other.token.write_text(token)
+    other.token.chmod(0o600)
+    try:
+        for service in both:
+            await service.from_hosts.start()
+            await service.from_other.start()
+        await asyncio.gather(one.start(other.from_other.at), other.start(one.from_other.at))
+        services = ",".join(f"{address}:{port}" for address, port in (service.from_hosts.at for service in both))
+        while not (await one.availability()).get("followed"):
+            await asyncio.sleep(0.05)
+        await asyncio.to_thread(_devices_meet, services, token, one, other, asyncio.get_running_loop())
+        assert (await other.availability())["role"] == "leading"
+    finally:
+        for service in both:
+            await service.kill()
+            await service.from_hosts.close()
+            await service.from_other.close()
+
+
+def _devices_meet(services: str, token: str, leads: Service, follows: Service, loop: asyncio.AbstractEventLoop) -> None:
+    options: dict[str, Any] = {
+        "policy": "controller",
+        "path_service": services,
+        "token": token,
+        "lanes": 4,
+        "min_timeout_s": 2.0,
+    }
+    with Device(A, **options) as near, Device(B, **options) as far:
+        pair = join(near, far)
+
+        def client(device: Device) -> dict[str, int]:
+            return dict(device.counters()["path_client"])
+
+        def is_assigned(before: int) -> bool:
+            pair.exchange(bytes(4 << 20))
+            return client(near)["assigns"] > before
+
+        eventually(lambda: client(near)["connected"] and client(far)["connected"], "never connected")
+        eventually(lambda: is_assigned(0), "no elephant was given ports")
+        eventually(
+            lambda: follows.operator.status()["availability"]["witnesses"] == 2,
+            lambda: f"{follows.operator.status()['availability']}",
+        )
+        asyncio.run_coroutine_threadsafe(leads.kill(), loop).result()
+        before = client(near)["assigns"]
+        eventually(lambda: is_assigned(before), lambda: f"no ports after the takeover: {client(near)}")
 
 
 def test_the_table_has_a_row_for_each_kind_of_failure() -> None:
