@@ -311,14 +311,14 @@ class Member:
                 self._turn(action)
 
     def _ask(self, ask: Ask) -> None:
-        now_s = clock()
+        now_s, again_s = clock(), self.pair.times.beat_s
+        self._asked = {ask: last_s for ask, last_s in self._asked.items() if now_s < last_s + again_s}
         held = {number: hello.instance for number, hello in self._server.held.items()}
         hosts = {**self._hosts, **held}
         for number, host in hosts.items():
             connection = self._server.connections.get(number)
             for generation in ask.generations:
-                last_s = self._asked.get((number, generation, ask.trial), 0.0)
-                is_due = now_s >= last_s + self.pair.times.beat_s
+                is_due = (number, generation, ask.trial) not in self._asked
                 if connection is not None and is_due and not self.pair.has_vote(host, generation, ask.trial):
                     self._asked[number, generation, ask.trial] = now_s
                     connection.write(to_line(Vote(generation, self.pair.name, ask.trial)))

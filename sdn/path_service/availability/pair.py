@@ -126,7 +126,8 @@ class _Election:
         """Without a host there is nobody to decide, so that the service that leads goes on."""
         if not self.witnesses:
             return leads
-        return 2 * len(votes & self.witnesses) > len(self.witnesses)
+        most = len(self.witnesses) // 2
+        return len(votes) > most and len(votes & self.witnesses) > most
 
 
 class Pair:
@@ -171,6 +172,7 @@ class Pair:
         self._elections: list[_Election] = []
         self._votes: dict[int, set[str]] = {}
         self._trials: dict[int, set[str]] = {}
+        self._is_sure = False  # enough of these have been seen
         self._asked = 0  # while it follows: the generation that it has asked votes for
 
     # -- what holds ----------------------------------------------------------------------------------------------------
@@ -322,6 +324,7 @@ class Pair:
         if self._is_left_alone(now_s):
             return self._seek(tuple(sorted({election.generation for election in self._elections})))
         self._trials.clear()
+        self._is_sure = False
         return []
 
     def _is_left_alone(self, now_s: float) -> bool:
@@ -345,6 +348,7 @@ class Pair:
             self.last, self._asked, self.alone = message.last, 0, False
             self._votes.clear()
             self._trials.clear()
+            self._is_sure = False
             self._witness(message.number, message.witnesses)
             self.heard_s = now_s
             return [*done, Adopt(message), Send(link, Ack(message.number, self.last))]
@@ -381,13 +385,19 @@ class Pair:
 
     def voted(self, now_s: float, host: str, generation: int, name: str, trial: bool = False) -> list[Action]:
         """A host, which is here, tells for whom it has voted, or in a `trial` for whom it would."""
-        if name != self.name:
+        if name != self.name or self.has_vote(host, generation, trial):
             return []
+        if not any(each.generation == generation and host in each.witnesses for each in self._elections):
+            return []  # also from a host that makes up generations
         (self._trials if trial else self._votes).setdefault(generation, set()).add(host)
         if self.role == "leading" and not self._is_left_alone(now_s):
             return []
-        asked = trial and self._would_win() and {each.generation for each in self._elections}
-        return [Ask(tuple(sorted(asked)), False)] if asked else self._won()
+        if not trial:
+            return self._won()
+        if self._is_sure or not self._would_win():
+            return []
+        self._is_sure = True  # from now on `tick` asks those that have not voted: for each answer it would be too often
+        return [Ask(tuple(sorted({each.generation for each in self._elections})), False)]
 
     def has_vote(self, host: str, generation: int, trial: bool) -> bool:
         """Whether a host has voted for this service, or would."""
@@ -474,6 +484,7 @@ class Pair:
         self._sent.clear()
         self._votes.clear()
         self._trials.clear()
+        self._is_sure = False
         return closed
 
     def _close(self, link: int) -> list[Action]:

@@ -400,3 +400,30 @@ def test_a_service_that_hears_and_is_not_heard_has_no_newer_data_than_the_one_th
     model.run(LONG_S)
     assert model.leading() == [after.pair]
     assert model.answered == {*before.disk.changes}
+
+
+def follows(hosts: int) -> Pair:
+    """A service that follows, and has not heard from the one that leads for long."""
+    pair = Pair("f", Position(0, 0))
+    pair.linked(1)
+    pair.heard(0.0, 1, Snapshot(1, "l", 5, tuple(f"h{number}" for number in range(hosts))))
+    assert pair.tick(9.0) == [Ask((6,), True)]
+    return pair
+
+
+def test_enough_hosts_that_would_vote_are_asked_at_once_and_once() -> None:
+    pair = follows(1000)
+    said = [pair.voted(9.0, f"h{number}", 6, "f", trial=True) for number in range(1000)]
+    assert said == [[]] * 500 + [[Ask((6,), False)]] + [[]] * 499
+    assert pair.tick(9.1) == [Ask((6,), False)]
+
+
+def test_votes_that_nobody_has_asked_for_are_forgotten() -> None:
+    pair = follows(3)
+    for generation in range(1000):
+        pair.voted(9.0, "h0", 100 + generation, "f")
+        pair.voted(9.0, f"other{generation}", 6, "f")
+    assert not any(pair.has_vote("h0", generation, False) for generation in range(100, 1100))
+    assert not any(pair.has_vote(f"other{number}", 6, False) for number in range(1000))
+    assert pair.voted(9.0, "h0", 6, "f") == []
+    assert any(isinstance(action, Turn) for action in pair.voted(9.0, "h1", 6, "f"))
