@@ -55,6 +55,7 @@ _BUSY_SHARE = 0.05  # and while busy
 _BACKLOG = 4096  # connections that wait to be accepted
 _PUMP_S = 0.001  # of work before the event loop reads what has come
 _SPARE_FILES = 64  # descriptors reserved for other uses than connections
+_MOST_AHEAD = 1 << 32  # generations: a store that was repaired counts from the Unix time on
 
 
 class Guard(Protocol):
@@ -259,6 +260,8 @@ class Server:
             return "token", "the token is not this service's"
         if not self.service.knows(hello.device):
             return "device", f"{hello.device} is not a device of topology {self.service.topology.name}"
+        if hello.generation is not None and hello.generation > self.generation + _MOST_AHEAD:
+            return "message", f"generation {hello.generation} cannot have welcomed it: this one is {self.generation}"
         if self.guard is not None and (why := self.guard.refusal(hello)) is not None:
             return "standby", why
         return None

@@ -122,6 +122,10 @@ def test_hosts_are_served_by_the_one_that_leads_alone(tmp_path: Path) -> None:
             assert welcome.generation == first.member.state().generation == other.member.state().generation
             host.say(Announce(1, address(TOPOLOGY, 5), 1))
             await host.hear()
+            liar = await Host.to(first.at)
+            saying(liar, 2, 2**63 - 1)  # after which there is none
+            assert await liar.refused() == "message"
+            assert first.member.state().role == "leading"
             late = await Host.to(first.at)
             saying(late, 2, welcome.generation + 50)  # it has met a service that has taken over
             assert await late.refused() == "standby"
