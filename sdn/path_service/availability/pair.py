@@ -32,6 +32,8 @@ from sdn.path_service.control.book import Change
 
 _SKIPPED = 1000
 """Generations that a promotion skips: more than the other service can have led alone meanwhile."""
+_MOST_AHEAD = 1 << 32
+"""Generations that the other service may be ahead: a store that was repaired counts from the Unix time on."""
 
 Role: TypeAlias = Literal["leading", "following", "waiting"]
 """`waiting`: neither leads nor has the data of one that does."""
@@ -245,6 +247,10 @@ class Pair:
 
     def _on_follow(self, now_s: float, link: int, follow: Follow) -> list[Action]:
         done: list[Action] = []
+        if max(follow.generation, follow.above) > self._above + _MOST_AHEAD:
+            return self._close(link)
+        if self.role == "following" and not self.suspects(now_s):
+            return self._close(link)  # this is a third one, or the one that leads has ended and its last words come yet
         if self.role == "leading":
             if follow.generation <= self.data_generation or follow.of == self.name:
                 return [Send(link, Fenced(self.data_generation))] if follow.leads else self._pair(now_s, link, follow)

@@ -11,7 +11,7 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdn.path_service.availability.messages import Ours, Snapshot
+from sdn.path_service.availability.messages import Claim, Follow, Ours, Snapshot
 from sdn.path_service.availability.pair import (
     Action,
     Adopt,
@@ -427,3 +427,21 @@ def test_votes_that_nobody_has_asked_for_are_forgotten() -> None:
     assert not any(pair.has_vote(f"other{number}", 6, False) for number in range(1000))
     assert pair.voted(9.0, "h0", 6, "f") == []
     assert any(isinstance(action, Turn) for action in pair.voted(9.0, "h1", 6, "f"))
+
+
+def test_a_third_service_has_no_part_in_it() -> None:
+    """Before, the one that follows led as soon as a third one let it, while the lease that it had given still held."""
+    pair, third = follows(3), Pair("x", Position(0, 0))
+    pair.heard(9.0, 1, Snapshot(2, "l", 20, ()))
+    pair.linked(2)
+    assert pair.heard(9.1, 2, third.follow("token")) == [Close(2)]
+    assert pair.role == "following"
+
+
+def test_a_service_is_not_led_to_where_generations_end() -> None:
+    pair = Pair("a", Position(3, 0))
+    pair.linked(1)
+    assert pair.heard(0.0, 1, Follow("token", "b", 3, 0, 2**63 - 1)) == [Close(1)]
+    pair.linked(2)
+    (claim,) = pair.heard(0.0, 2, Follow("token", "b", 3, 0, 3, standby=True))
+    assert claim == Send(2, Claim(4))
