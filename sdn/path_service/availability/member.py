@@ -265,6 +265,7 @@ class Member:
             self._shared.closed = self._elsewhere
             self._shared.give_up()
         else:
+            self._server.generation = self.pair.data_generation
             self._shared.closed = None
             self._shared.settle(None if self.pair.alone else self.pair.peer_last)
 
@@ -296,8 +297,6 @@ class Member:
             case Close():
                 self._close(action.link)
             case Keep():
-                if self.pair.role == "leading":
-                    self._server.generation = self.pair.data_generation
                 await writer.keep(action.generation, action.alone)
             case Adopt():
                 if isinstance(action.message, Stored):
@@ -330,7 +329,6 @@ class Member:
             if self.pair.role != "leading":
                 return
             self.takeovers += turn.takes_over
-            self._server.generation = self.pair.data_generation
             self._server.release()
         else:
             self._server.turn_away(self._elsewhere)
