@@ -191,9 +191,14 @@ class Member:
     def _said(self, number: int, message: Ours) -> None:
         opened = self._links[number]
         if not opened.is_known:
-            token = message.token if isinstance(message, Follow) else ""
-            if not hmac.compare_digest(token.encode(), self._server.token.encode()):
+            token = self._server.token.encode()
+            if not isinstance(message, Follow) or not hmac.compare_digest(message.token.encode(), token):
                 self._server.refused("token", "another path service refused: the token is not this service's")
+                self._close(number)
+                return
+            if message.lease_s != self._beside.times.lease_s:
+                said = f"the other path service has --lease {message.lease_s:g}, and this one"
+                self._server.tell(f"{said} {self._beside.times.lease_s:g}: give both the same")
                 self._close(number)
                 return
             opened.is_known = True

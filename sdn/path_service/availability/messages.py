@@ -33,6 +33,8 @@ class Follow(Struct, tag="follow", tag_field="type", frozen=True):
     leads: bool = False
     of: str = ""
     """The name of the service that has led with its data; "" after a restart."""
+    lease_s: float = 1.0
+    """The same for both, or the other one would lead for longer than this one lets it."""
 
 
 class Claim(Struct, tag="claim", tag_field="type", frozen=True):

@@ -200,7 +200,15 @@ class Pair:
         """The first line of a link that this service has made."""
         above = max(self._above, self._asked)
         return Follow(
-            token, self.name, self.data_generation, self.last, above, self.standby, self.role == "leading", self._of
+            token,
+            self.name,
+            self.data_generation,
+            self.last,
+            above,
+            self.standby,
+            self.role == "leading",
+            self._of,
+            self.times.lease_s,
         )
 
     # -- links ---------------------------------------------------------------------------------------------------------

@@ -173,6 +173,24 @@ def test_a_host_that_votes_has_the_other_one_lead(tmp_path: Path) -> None:
     run(body)
 
 
+def test_services_whose_leases_differ_do_not_follow(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One would have the other lead for the time of its own lease, and take over after that of the other."""
+    caplog.set_level("INFO")
+
+    async def body() -> None:
+        first, other = One(tmp_path / "one"), One(tmp_path / "other")
+        await first.start(other, Times(lease_s=10.0))
+        await other.start(first, Times(lease_s=1.0), standby=True)
+        async with asyncio.timeout(TIMEOUT_S):
+            while "has --lease 1, and this one 10: give both the same" not in caplog.text:
+                await asyncio.sleep(0.01)
+        assert {first.member.state().role, other.member.state().role} == {"waiting"}
+        await first.close()
+        await other.close()
+
+    run(body)
+
+
 def test_without_the_token_nothing_follows_and_without_the_other_one_nothing_leads(tmp_path: Path) -> None:
     async def body() -> None:
         first, other = One(tmp_path / "one"), One(tmp_path / "other")
