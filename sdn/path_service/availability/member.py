@@ -38,6 +38,7 @@ _DIAL_S = 0.25
 _DIAL_ALONE_S = 2.0  # while this service leads, to find out whether the other one does too
 _DIAL_TIMEOUT_S = 1.0
 _MOST_LINKS = 8
+_BROKEN_S = 5.0  # without following, after the disk has not taken what the other service has
 
 
 def clock() -> float:
@@ -99,6 +100,7 @@ class Member:
         self._elsewhere = f"this path service does not lead: ask the other one, {beside}"
         self._began_s = clock()
         self._dialled_s = 0.0
+        self._whole_s = 0.0  # when this service may follow again after its disk has failed
         self._loop = asyncio.get_running_loop()
         server.guard = self
         server.generation = self.pair.data_generation
@@ -225,6 +227,8 @@ class Member:
             now_s, pair = clock(), self.pair
             if pair.role == "leading" and (not pair.alone or now_s < self._dialled_s + _DIAL_ALONE_S):
                 continue
+            if pair.role == "waiting" and now_s < self._whole_s:  # each time that it follows and ends, hosts vote
+                continue
             for number, opened in list(self._links.items()):
                 late = now_s > opened.since_s + 2 * _DIAL_TIMEOUT_S
                 if opened.is_dialled and late and (pair.role != "following" or pair.suspects(now_s)):
@@ -282,6 +286,7 @@ class Member:
             except StoreError as error:
                 self._server.tell(str(error))
                 if isinstance(action, Adopt):
+                    self._whole_s = clock() + _BROKEN_S
                     self._do(self.pair.broken(str(error)))
                 for number in list(self._links):
                     self._close(number)

@@ -19,7 +19,7 @@ from sdn.path_service.availability.pair import Times
 from sdn.path_service.availability.shared import Shared
 from sdn.path_service.control.client import Operator
 from sdn.path_service.control.control import Control
-from sdn.path_service.control.store import Store
+from sdn.path_service.control.store import Store, StoreError
 from sdn.path_service.control.writer import Writer
 from sdn.path_service.messages import Announce, Error, Hello, Vote, Voted, Welcome, to_line
 from sdn.path_service.server import Server, bind
@@ -169,6 +169,31 @@ def test_a_host_that_votes_has_the_other_one_lead(tmp_path: Path) -> None:
         host.say(Announce(1, address(TOPOLOGY, 5), 1))
         await host.hear()
         await other.close()
+
+    run(body)
+
+
+def test_a_service_whose_disk_is_full_does_not_try_to_follow_all_the_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time that it would and cannot, the one that leads needs the votes of most hosts to go on."""
+    caplog.set_level("INFO")
+
+    async def body() -> None:
+        async with two(tmp_path) as (first, other):
+
+            async def full(changes: object) -> None:
+                raise StoreError("the disk is full")
+
+            monkeypatch.setattr(other.writer, "follow", full)
+            monkeypatch.setattr(other.writer, "replace", lambda generation, copy: full(copy))
+            assert (await first.ask("drain", "spine2")).change.number == 1
+            await first.until(role="leading", followed=False)
+            generation = first.member.state().generation
+            await asyncio.sleep(1.0)
+            assert other.member.state().role == "waiting"
+            assert first.member.state().generation == generation
+            assert caplog.text.count("the disk is full") <= 2
 
     run(body)
 
