@@ -12,7 +12,7 @@ import msgspec
 
 from netmodel.printable import printable
 from sdn.path_service.availability.link import Link
-from sdn.path_service.availability.messages import Follow, Ours, Snapshot, Stored, is_follow
+from sdn.path_service.availability.messages import Follow, Ours, Snapshot, is_follow
 from sdn.path_service.availability.pair import (
     Action,
     Adopt,
@@ -100,6 +100,7 @@ class Member:
         self._elsewhere = f"this path service does not lead: ask the other one, {beside}"
         self._began_s = clock()
         self._dialled_s = 0.0
+        self._is_whole = False  # no change is missing of those that were sent since the last snapshot
         self._whole_s = 0.0  # when this service may follow again after its disk has failed
         self._loop = asyncio.get_running_loop()
         server.guard = self
@@ -287,7 +288,10 @@ class Member:
                 self._server.tell(str(error))
                 if isinstance(action, Adopt):
                     self._whole_s = clock() + _BROKEN_S
-                    self._do(self.pair.broken(str(error)))
+                    self._is_whole = False
+                    position = Position(self._shared.writer.generation, self._shared.writer.last)
+                    is_all = isinstance(action.message, Snapshot)
+                    self._do(self.pair.broken(str(error), position, all_of_it=is_all))
                 for number in list(self._links):
                     self._close(number)
                     self._do(self.pair.lost(clock(), number))
@@ -309,10 +313,11 @@ class Member:
             case Keep():
                 await writer.keep(action.generation, action.alone)
             case Adopt():
-                if isinstance(action.message, Stored):
-                    await writer.follow(action.message.changes)
-                else:
+                if isinstance(action.message, Snapshot):
                     await writer.replace(action.message.generation, _data_of(action.message))
+                    self._is_whole = True
+                elif self._is_whole:
+                    await writer.follow(action.message.changes)
                 self._control.adopt(writer.entries)
             case Ask():
                 self._ask(action)

@@ -440,9 +440,16 @@ class Pair:
         """This service has started. It leads at once if it did so alone when it ended."""
         return self._lead(self._above + 1, "it led alone before") if self.alone else []
 
-    def broken(self, why: str) -> list[Action]:
-        """The data of the service that leads could not be written here."""
-        return self._wait(why) if self.role == "following" else []
+    def broken(self, why: str, position: Position, *, all_of_it: bool) -> list[Action]:
+        """The data of the service that leads could not be written here: `all_of_it`, or a change. This is on the disk.
+
+        A service that has taken over meanwhile goes on without a change, which nobody was told of.
+        """
+        self.last = position.last
+        if self.role == "leading" and not all_of_it:
+            return []
+        self.data_generation = self.generation = position.generation
+        return self._wait(why)
 
     def promote(self) -> list[Action]:
         """An operator says that the other service does not lead."""

@@ -192,6 +192,8 @@ def test_a_service_whose_disk_is_full_does_not_try_to_follow_all_the_time(
             generation = first.member.state().generation
             await asyncio.sleep(1.0)
             assert other.member.state().role == "waiting"
+            position = other.member.pair.data_generation, other.member.pair.last
+            assert position == (other.writer.generation, 0), "it says that it has what it has not"
             assert first.member.state().generation == generation
             assert caplog.text.count("the disk is full") <= 2
 

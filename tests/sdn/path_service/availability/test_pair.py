@@ -445,3 +445,13 @@ def test_a_service_is_not_led_to_where_generations_end() -> None:
     pair.linked(2)
     (claim,) = pair.heard(0.0, 2, Follow("token", "b", 3, 0, 3, standby=True))
     assert claim == Send(2, Claim(4))
+
+
+def test_a_service_does_not_lead_with_data_that_its_disk_has_not_taken() -> None:
+    pair = follows(1)
+    assert any(isinstance(action, Turn) for action in pair.voted(9.0, "h0", 6, "f"))
+    assert pair.broken("the disk is full", Position(5, 0), all_of_it=False) == []
+    done = pair.broken("the disk is full", Position(2, 7), all_of_it=True)
+    assert done == [Keep(2, False), Turn("waiting", "the disk is full")]
+    follow = pair.follow("token")
+    assert (follow.generation, follow.last, follow.above) == (2, 7, 6)
