@@ -12,7 +12,7 @@ import msgspec
 
 from netmodel.printable import printable
 from sdn.path_service.availability.link import Link
-from sdn.path_service.availability.messages import Follow, Ours, Snapshot, is_follow
+from sdn.path_service.availability.messages import Follow, Ours, Snapshot, Yield, is_follow
 from sdn.path_service.availability.pair import (
     Action,
     Adopt,
@@ -38,6 +38,7 @@ _DIAL_S = 0.25
 _DIAL_ALONE_S = 2.0  # while this service leads, to find out whether the other one does too
 _DIAL_TIMEOUT_S = 1.0
 _MOST_LINKS = 8
+_AGAIN_S = 0.5  # until what the disk has not taken is written again
 _BROKEN_S = 5.0  # without following, after the disk has not taken what the other service has
 
 
@@ -100,6 +101,8 @@ class Member:
         self._elsewhere = f"this path service does not lead: ask the other one, {beside}"
         self._began_s = clock()
         self._dialled_s = 0.0
+        self._unkept: str | None = None  # why the disk does not say in which generation this service leads
+        self._keep_at_s = 0.0  # when it is told again
         self._is_whole = False  # no change is missing of those that were sent since the last snapshot
         self._whole_s = 0.0  # when this service may follow again after its disk has failed
         self._loop = asyncio.get_running_loop()
@@ -263,6 +266,9 @@ class Member:
             if pair.role == "waiting" and pair.alone and now_s > self._began_s + pair.times.lease_s:
                 self._do(pair.start())
             self._do(pair.tick(now_s))
+            if self._unkept is not None and now_s > self._keep_at_s and pair.role != "following":
+                self._keep_at_s = now_s + _AGAIN_S  # where it follows, a snapshot tells the disk
+                self._do([Keep(pair.data_generation, pair.alone)])
             if self._server.held and pair.role != "leading" and not pair.suspects(now_s):
                 self._server.turn_away(self._elsewhere, held_only=True)
 
@@ -276,7 +282,7 @@ class Member:
             self._shared.give_up()
         else:
             self._server.generation = self.pair.data_generation
-            self._shared.closed = None
+            self._shared.closed = self._unkept
             self._shared.settle(None if self.pair.alone else self.pair.peer_last)
 
     async def _act(self) -> None:
@@ -292,6 +298,8 @@ class Member:
                     position = Position(self._shared.writer.generation, self._shared.writer.last)
                     is_all = isinstance(action.message, Snapshot)
                     self._do(self.pair.broken(str(error), position, all_of_it=is_all))
+                elif isinstance(action, Keep):
+                    self._unkept, self._keep_at_s = str(error), clock() + _AGAIN_S
                 for number in list(self._links):
                     self._close(number)
                     self._do(self.pair.lost(clock(), number))
@@ -305,6 +313,8 @@ class Member:
                 if opened is None:
                     return
                 message = action.message
+                if isinstance(message, Yield) and self._unkept is not None:  # a restart would have this one lead
+                    raise StoreError(self._unkept)
                 if isinstance(message, Snapshot):
                     message = _with_data(message, await writer.copy())
                 opened.link.write(message)
@@ -312,10 +322,11 @@ class Member:
                 self._close(action.link)
             case Keep():
                 await writer.keep(action.generation, action.alone)
+                self._unkept = None
             case Adopt():
                 if isinstance(action.message, Snapshot):
                     await writer.replace(action.message.generation, _data_of(action.message))
-                    self._is_whole = True
+                    self._unkept, self._is_whole = None, True
                 elif self._is_whole:
                     await writer.follow(action.message.changes)
                 self._control.adopt(writer.entries)

@@ -200,6 +200,35 @@ def test_a_service_whose_disk_is_full_does_not_try_to_follow_all_the_time(
     run(body)
 
 
+def test_changes_wait_until_the_disk_says_who_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise they would be of the generation before, and lost when the other service has more of that."""
+
+    async def body() -> None:
+        first, other = One(tmp_path / "one"), One(tmp_path / "other")
+        other.listener.close()
+        await first.start(other)
+        kept = first.writer.keep
+
+        async def full(generation: int, alone: bool) -> None:
+            raise StoreError("the disk is full")
+
+        monkeypatch.setattr(first.writer, "keep", full)
+        assert (await first.ask("promote"))["role"] == "leading"
+        async with asyncio.timeout(TIMEOUT_S):
+            while first.member._shared.closed is None:
+                await asyncio.sleep(0.01)
+        with pytest.raises(AdminError, match="the disk is full"):
+            await first.ask("drain", "spine2")
+        monkeypatch.setattr(first.writer, "keep", kept)
+        async with asyncio.timeout(TIMEOUT_S):
+            while first.member._shared.closed is not None:
+                await asyncio.sleep(0.01)
+        assert (await first.ask("drain", "spine2")).change.generation == first.member.state().generation > 0
+        await first.close()
+
+    run(body)
+
+
 def test_services_whose_leases_differ_do_not_follow(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """One would have the other lead for the time of its own lease, and take over after that of the other."""
     caplog.set_level("INFO")
