@@ -181,10 +181,12 @@ class Member:
         return is_follow(line)
 
     def meet(self, transport: asyncio.Transport, first: bytes, rest: bytes) -> None:
-        if len(self._links) >= _MOST_LINKS:
-            self._close(next(iter(self._links)))
         number = self._open(is_dialled=False)
         self._links[number].link.take(transport, first + b"\n" + rest)
+        if number in self._links and len(self._links) > _MOST_LINKS:  # only one that has the token takes room
+            oldest = next(iter(self._links))
+            self._close(oldest)
+            self._do(self.pair.lost(clock(), oldest))
 
     # -- links ---------------------------------------------------------------------------------------------------------
 
@@ -255,9 +257,11 @@ class Member:
         except (OSError, TimeoutError):
             self._links.pop(number, None)
             return
-        if number in self._links:
-            self.pair.linked(number)
-            link.write(self.pair.follow(self._server.token))
+        if number not in self._links:  # closed meanwhile
+            link.close()
+            return
+        self.pair.linked(number)
+        link.write(self.pair.follow(self._server.token))
 
     async def _watch(self) -> None:
         while True:

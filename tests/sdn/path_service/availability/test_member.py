@@ -229,6 +229,21 @@ def test_changes_wait_until_the_disk_says_who_leads(tmp_path: Path, monkeypatch:
     run(body)
 
 
+def test_only_links_with_the_token_take_room(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with two(tmp_path) as (first, _):
+            links = dict(first.member._links)
+            for _ in range(12):
+                stranger = await Host.to(first.at)
+                said = {"type": "follow", "token": "guess", "name": "x", "generation": 0, "last": 0, "above": 0}
+                stranger.say(json.dumps(said).encode() + b"\n")
+                assert await stranger.closed() == b""
+            assert first.member._links == links
+            assert first.member.state().followed
+
+    run(body)
+
+
 def test_services_whose_leases_differ_do_not_follow(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """One would have the other lead for the time of its own lease, and take over after that of the other."""
     caplog.set_level("INFO")
