@@ -173,6 +173,8 @@ def run(
     beside = None
     if peer is not None:
         peer_at = address_and_port("--peer", peer, f"10.0.0.2:{DEFAULT_PORT}")
+        if peer_at == (address, port):
+            raise click.UsageError("--peer is where the other one listens, and --listen where this one does")
         beside = Beside(*peer_at, standby, Times(lease_s, lease_s / 5))
     elif standby:
         raise click.UsageError("--standby needs --peer")
