@@ -101,6 +101,7 @@ class Member:
         self._elsewhere = f"this path service does not lead: ask the other one, {beside}"
         self._began_s = clock()
         self._dialled_s = 0.0
+        self._is_resumed = False  # it leads, and has what is in the store
         self._unkept: str | None = None  # why the disk does not say in which generation this service leads
         self._keep_at_s = 0.0  # when it is told again
         self._is_whole = False  # no change is missing of those that were sent since the last snapshot
@@ -282,9 +283,11 @@ class Member:
         for action in actions:
             self._actions.put_nowait(action)
         if self.pair.role != "leading":
-            self._shared.closed = self._elsewhere
+            self._shared.closed, self._is_resumed = self._elsewhere, False
             self._shared.give_up()
+            self._shared.ready.set()
         else:
+            (self._shared.ready.set if self._is_resumed else self._shared.ready.clear)()
             self._server.generation = self.pair.data_generation
             self._shared.closed = self._unkept
             self._shared.settle(None if self.pair.alone else self.pair.peer_last)
@@ -337,7 +340,18 @@ class Member:
             case Ask():
                 self._ask(action)
             case Turn():
+                if action.role == "leading":
+                    await self._resume()
                 self._turn(action)
+
+    async def _resume(self) -> None:
+        """Has what is in the store: it may have been written as this service ceased to lead."""
+        try:
+            self._control.resume((await self._shared.writer.copy()).entries)
+        except StoreError as error:
+            self._server.tell(str(error))
+        self._is_resumed = self.pair.role == "leading"
+        self._do(())
 
     def _ask(self, ask: Ask) -> None:
         now_s, again_s = clock(), self.pair.times.beat_s

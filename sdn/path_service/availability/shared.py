@@ -15,6 +15,8 @@ class Shared:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.closed: str | None = "this path service does not lead yet"
+        self.ready = asyncio.Event()
+        """Not set while this service has begun to lead and the disk does not say so yet: changes wait."""
         self.wrote: Callable[[Change], None] = lambda change: None
         """Called with each change that is on the disk here."""
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -33,6 +35,9 @@ class Shared:
 
     async def write(self, draft: Draft) -> Change:
         """Writes a change. Raises StoreError, also where the other service has taken over and may have it or not."""
+        if self.closed is not None:
+            raise StoreError(self.closed)
+        await self.ready.wait()
         if self.closed is not None:
             raise StoreError(self.closed)
         change = await self.writer.write(draft)

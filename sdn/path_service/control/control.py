@@ -8,6 +8,7 @@ other ports at once, and the store gets them as soon as it can.
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,6 +76,19 @@ class Control:
         self._state = dict(state)
         self._owed.clear()
         self._server.constrain(self._constraints(self._state)[0], {"what": "what the service that leads has"})
+
+    def resume(self, state: State) -> None:
+        """The service leads, and its store has this, perhaps with changes that were written and not answered."""
+        owed, self._owed = self._owed, []
+        for each in owed:
+            try:
+                state = applied(state, each.draft.edits)
+            except ConflictError:
+                continue  # it was written
+            self._owed.append(each)
+        if state != self._state:
+            self._state = dict(state)
+            self._server.constrain(self._constraints(self._state)[0], {"what": "what was written before"})
 
     def _check(self) -> None:
         """Raises RefusedError where nothing can be changed here."""
@@ -246,7 +260,8 @@ class Control:
     async def _commit(self, who: str, what: str, edits: tuple[Edit, ...]) -> Change:
         """Writes a wish and then applies it. Raises StoreError, with nothing changed."""
         change = await self._written.write(Draft(who, what, edits))
-        self._apply(change.edits, {"change": change.number, "who": who, "what": what})
+        with suppress(ConflictError):  # `resume` has found it in the store
+            self._apply(change.edits, {"change": change.number, "who": who, "what": what})
         self._server.tell(f"change {change.number} by {who}: {what}")
         return change
 

@@ -285,3 +285,36 @@ def test_without_the_token_nothing_follows_and_without_the_other_one_nothing_lea
         await again.close()
 
     run(body)
+
+
+def test_a_service_that_leads_again_has_what_it_wrote_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator was told that it is unknown whether the change holds: it is on the disk, so it does."""
+
+    async def body() -> None:
+        async with two(tmp_path) as (first, other):
+            goes_on = asyncio.Event()
+            follow = other.writer.follow
+
+            async def slow(changes: Any) -> None:
+                await goes_on.wait()
+                await follow(changes)
+
+            monkeypatch.setattr(other.writer, "follow", slow)
+            asked = []
+            for method, what in (("drain", "spine2"), ("link", "leaf1:3")):
+                asked.append(asyncio.create_task(first.ask(method, what)))
+                async with asyncio.timeout(TIMEOUT_S):
+                    while first.writer.last < len(asked):
+                        await asyncio.sleep(0.01)
+            late = await Host.to(first.at)
+            saying(late, 2, first.member.state().generation + 50)
+            said = await asyncio.gather(*asked, return_exceptions=True)
+            assert all("or without" in str(each) for each in said)
+            goes_on.set()
+            await first.until(role="leading", followed=True)
+            assert first.server.service.constraints == other.server.service.constraints
+            assert first.server.service.constraints.drained
+            assert (await first.ask("undrain", "spine2")).change.number == 3
+            assert first.server.service.constraints == other.server.service.constraints
+
+    run(body)
