@@ -26,14 +26,16 @@ Key = tuple[int, int, int]
 class Place:
     """What connections from one NIC to another share."""
 
-    __slots__ = ("holder", "members", "sent", "way")
+    __slots__ = ("ends", "holder", "members", "sent", "way")
 
-    def __init__(self, way: Way) -> None:
+    def __init__(self, ends: tuple[int, int], way: Way) -> None:
+        self.ends = ends
+        """The NICs that it leads from and to."""
         self.way = way
-        """That of the next connection. Those that are open may have begun on another one."""
+        """That of the next connection. Those that are open may have begun on another one. `Places.put` changes it."""
         self.members: dict[Pair, None] = {}
         self.holder: Pair | None = None
-        """The member whose commodity is in the plan; None before a connection has lasted."""
+        """The member whose commodity is in the plan; None before a connection has lasted. `Places.hold` changes it."""
         self.sent: set[Pair] = set()
         """Members that carry data."""
 
@@ -48,10 +50,13 @@ class Place:
 
 
 class Places:
-    """The places of a routing, and the ways of connections that have none yet."""
+    """The places of a routing, whose fabric has the links of `fabric`, of whatever rates."""
 
-    def __init__(self) -> None:
+    def __init__(self, fabric: AnyClos) -> None:
+        self._fabric = fabric
         self._at: dict[Key, Place] = {}
+        self.beside: Counter[tuple[int, int]] = Counter()
+        """By direction, 0 up and 1 down, and link: the places that are not in the plan yet."""
 
     def __bool__(self) -> bool:
         return bool(self._at)
@@ -65,9 +70,27 @@ class Places:
 
     def join(self, pair: Pair, way: Way) -> Place:
         """A pair begins. Opens a place with this way where there is none."""
-        place = self._at.setdefault(_key(pair), Place(way))
+        key = _key(pair)
+        place = self._at.get(key)
+        if place is None:
+            place = self._at[key] = Place(key[:2], way)
+            self.beside.update(self._taken(place))
         place.members[pair] = None
         return place
+
+    def put(self, place: Place, way: Way) -> None:
+        """Gives a place another way."""
+        if place.holder is None:
+            self.beside.subtract(self._taken(place))
+        place.way = way
+        if place.holder is None:
+            self.beside.update(self._taken(place))
+
+    def hold(self, place: Place, pair: Pair) -> None:
+        """This member's commodity is that of its place in the plan from now on."""
+        if place.holder is None:
+            self.beside.subtract(self._taken(place))
+        place.holder = pair
 
     def leave(self, pair: Pair) -> Place:
         """A pair has ended. Its place may now be without members; it is then closed."""
@@ -76,27 +99,24 @@ class Places:
         place.sent.discard(pair)
         if not place.members:
             del self._at[_key(pair)]
+            if place.holder is None:
+                self.beside.subtract(self._taken(place))
         return place
 
     def copied(self, copies: Mapping[Pair, Pair]) -> "Places":
         """The same places with these copies of their pairs."""
-        made = Places()
+        made = Places(self._fabric)
+        made.beside = self.beside.copy()
         for key, place in self._at.items():
-            other = made._at[key] = Place(place.way)
+            other = made._at[key] = Place(place.ends, place.way)
             other.members = dict.fromkeys(copies[pair] for pair in place.members)
             other.holder = None if place.holder is None else copies[place.holder]
             other.sent = {copies[pair] for pair in place.sent}
         return made
 
-    def beside(self, fabric: AnyClos) -> Counter[tuple[int, int]]:
-        """By direction, 0 up and 1 down, and link: the places that are not in the plan yet."""
-        loads: Counter[tuple[int, int]] = Counter()
-        for place in self:
-            if place.holder is None:
-                (pair, *_) = place.members
-                taken = links.on_way(fabric, pair.client.nic, pair.peer.nic, place.way)
-                loads.update((at % 2, link) for at, link in enumerate(taken))
-        return loads
+    def _taken(self, place: Place) -> Iterator[tuple[int, int]]:
+        taken = links.on_way(self._fabric, *place.ends, place.way)
+        return ((at % 2, link) for at, link in enumerate(taken))
 
 
 def _key(pair: Pair) -> Key:
@@ -115,16 +135,18 @@ def least_congested(
     tors = links.leaf_links(fabric).nic_tor
     if tors[src] == tors[dst]:
         return (LOCAL, -1, -1, *rest)
-    rates, loads, beside = links.rates(fabric), links.loads(plan), places.beside(fabric)
-    if own is not None:
-        beside.subtract((at % 2, link) for at, link in enumerate(links.on_way(fabric, src, dst, own)))
+    rates, loads, beside = links.rates(fabric), links.loads(plan), places.beside
+    counted = () if own is None else links.on_way(fabric, src, dst, own)
     best: tuple[float, float] | None = None
     chosen: Way = (UNREACHABLE, -1, -1, *rest)
     for way in tables.ways(src, dst):
         taken = links.on_way(fabric, src, dst, way)
         if not all(rates[[*taken]] > 0):  # dead or drained
             continue
-        full = [(loads[at % 2, link] + beside[at % 2, link] + 1) / rates[link] for at, link in enumerate(taken)]
+        full = [
+            (loads[at % 2, link] + beside[at % 2, link] + (link not in counted)) / rates[link]
+            for at, link in enumerate(taken)
+        ]
         if best is None or (max(full), sum(full)) < best:
             best, chosen = (max(full), sum(full)), way
     return chosen

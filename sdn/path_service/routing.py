@@ -54,7 +54,7 @@ class Routing:
         self._pins = ManualPins(cables)
         self._snapshot: AnyPlan | None = None
         self._counts = counts
-        self._places = Places()
+        self._places = Places(cables.fabric)
         self._next_beside = BESIDE
         self._reroutes = REROUTES_PER_S  # allowed now; at most those of one second
         self._reroutes_s = 0.0  # when `_reroutes` was computed
@@ -215,7 +215,7 @@ class Routing:
                 if place is None:
                     pair.way = route[1:]
                 elif not (place.stays and self._put_place(place, place.way)):
-                    place.way = route[1:]
+                    self._places.put(place, route[1:])
             if pair.way != before:
                 moved.append(pair)
         self._counts["moved"] += len(moved)
@@ -246,7 +246,7 @@ class Routing:
             self._snapshot = None
         place = self._places.of(pair) if pair.client.fixed else None
         if place is not None and place.holder in (None, pair):
-            place.way = way
+            self._places.put(place, way)
         pair.way = way
 
     # -- of connections that cannot move -------------------------------------------------------------------------------
@@ -266,7 +266,9 @@ class Routing:
         """Puts a place into the plan, and makes room for it if it may move. Returns the pairs that were rerouted."""
         self._live.max_reroutes = 0 if place.stays else self._allowed(now_s, reserve=0.0)
         route, moved = self._live.arrive(pair.client.nic, pair.peer.nic)
-        began, place.holder, place.way = pair.way, pair, route[1:]
+        began = pair.way
+        self._places.hold(place, pair)
+        self._places.put(place, route[1:])
         self._hold(pair, route.commodity)
         self._snapshot = None
         undone = bool(moved) and self._undone(moved)
@@ -306,10 +308,11 @@ class Routing:
         place = self._places.leave(pair)
         if place.holder is not pair:
             return False
-        place.holder = next(iter(place.members), None)
-        if place.holder is not None:
-            self._hold(place.holder, number)
-        return place.holder is None
+        heir = next(iter(place.members), None)
+        if heir is not None:
+            self._places.hold(place, heir)
+            self._hold(heir, number)
+        return heir is None
 
     def _put_place(self, place: Place, way: Way) -> bool:
         """Puts a place that is in the plan on a way. Returns whether that is alive."""
@@ -319,7 +322,7 @@ class Routing:
         if not self._is_alive(holder, way):
             return False
         self._live.put(holder.commodity, *way)
-        place.way = way
+        self._places.put(place, way)
         self._snapshot = None
         return True
 
@@ -334,7 +337,7 @@ class Routing:
         for place in self._places:
             for pair in place.members:
                 if place.holder is None and not self._is_alive(pair, place.way):
-                    place.way = self._least_congested(pair)
+                    self._places.put(place, self._least_congested(pair))
                 if pair.way != place.way and not self._is_alive(pair, pair.way):
                     pair.way = place.way
                     moved.append(pair)

@@ -172,3 +172,18 @@ def test_elephants_that_can_move_make_room_beside_connections_that_cannot() -> N
     assert programs.loads(data) == began
     assert programs.service.counts["moved"] > 5
     assert programs.service.fixed_elephants == len(data) < programs.service.elephants
+
+
+def test_what_has_ended_or_left_a_dead_link_takes_no_room_of_the_next_ones() -> None:
+    topology = fabric(leaves=2, spines=2, hosts=6)
+    programs = Programs(PathService(topology))
+    dead = [link for link in topology.links if {link.a.node, link.b.node} == {"leaf1", "spine1"}]
+    ended = [programs.begin(host, host + 6) for host in range(5)]
+    programs.link(dead, up=False)  # all of them now go over the other spine
+    programs.sent(ended[0], 1)
+    programs.sent(ended[1], MEBIBYTES)
+    programs.link(dead, up=True)
+    for connection in ended:
+        programs.close(connection)
+    begun = [programs.begin(host, host + 6) for host in range(6)]
+    assert set(programs.loads(begun).values()) == {3}
