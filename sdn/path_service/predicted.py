@@ -107,7 +107,12 @@ class Predicted:
         return [] if path is None else [path]
 
     def loads(self) -> Floats:
-        return links.loads(self._routing.plan())
+        """With connections that are left on drained links."""
+        loads = links.loads(self._routing.plan()).copy()
+        for pair, way in self._routing.left_on_drained():
+            for at, link in enumerate(links.on_way(self._routing.fabric, pair.client.nic, pair.peer.nic, way)):
+                loads[at % 2, link] += 1
+        return loads
 
     def status(self) -> dict[str, Any]:
         plan, polarised = self._routing.plan(), self._routing.polarised

@@ -9,7 +9,7 @@ that stays reroutes nothing: a part of a chain of moves would leave the plan wor
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import copy
 
 from netmodel import EcmpHash
@@ -55,6 +55,7 @@ class Routing:
         self._snapshot: AnyPlan | None = None
         self._counts = counts
         self._places = Places(cables.fabric)
+        self._shut: dict[Pair, Way] = {}  # the way of the port that a connection has, while links of it are avoided
         self._next_beside = BESIDE
         self._reroutes = REROUTES_PER_S  # allowed now; at most those of one second
         self._reroutes_s = 0.0  # when `_reroutes` was computed
@@ -127,6 +128,7 @@ class Routing:
         if sent < SENT:
             place.sent.discard(pair)
         if not sent:
+            self._shut.pop(pair, None)
             return []
         is_first = sent >= SENT and not place.sent
         if sent >= SENT:
@@ -136,6 +138,13 @@ class Routing:
         if is_first:
             self._put_place(place, pair.way)
         return []
+
+    def left_on_drained(self) -> Iterator[tuple[Pair, Way]]:
+        """The connections that carry data over drained links, since they cannot move, and their ways."""
+        for pair, way in self._shut.items():
+            place = self._places.of(pair)
+            if place is not None and pair in place.sent and self._is_alive(pair, way, self.hashed):
+                yield pair, way
 
     def follow(self, choices: Choices) -> None:
         """Predict ports by these groups from now on."""
@@ -179,6 +188,7 @@ class Routing:
         copies = {pair: copy(pair) for pair in self.pairs.values()}
         made.pairs = {number: copies[pair] for number, pair in self.pairs.items()}
         made._places = self._places.copied(copies)
+        made._shut = {copies[pair]: way for pair, way in self._shut.items()}
         return made
 
     def adopt(self, plan: AnyPlan, hashed: AnyClos, tables: PortTables) -> list[Pair]:
@@ -306,6 +316,7 @@ class Routing:
     def _end(self, pair: Pair, number: int) -> bool:
         """A connection has ended. Returns whether the commodity of its place ends with it."""
         place = self._places.leave(pair)
+        self._shut.pop(pair, None)
         if place.holder is not pair:
             return False
         heir = next(iter(place.members), None)
@@ -326,19 +337,30 @@ class Routing:
         self._snapshot = None
         return True
 
-    def _is_alive(self, pair: Pair, way: Way) -> bool:
+    def _is_alive(self, pair: Pair, way: Way, fabric: AnyClos | None = None) -> bool:
         """Whether a way has links, and none is dead or drained."""
         taken = links.on_way(self.fabric, pair.client.nic, pair.peer.nic, way)
-        return bool(taken) and bool((links.rates(self.fabric)[[*taken]] > 0).all())
+        return bool(taken) and bool((links.rates(fabric or self.fabric)[[*taken]] > 0).all())
 
     def _off_dead_links(self) -> list[Pair]:
-        """Gives connections whose way has died that of their place, for the time after they have come back."""
-        moved = []
+        """Counts connections whose way is dead or drained on that of their place until it is neither.
+
+        They keep their ports, so they are back on their own way then.
+        """
+        moved = [pair for pair, way in self._shut.items() if self._is_alive(pair, way)]
+        for pair in moved:
+            pair.way = self._shut.pop(pair)
+            place = self._places.of(pair)
+            assert place is not None  # the pair has arrived
+            if pair in place.sent and not any(other.way == place.way for other in place.sent):
+                self._put_place(place, pair.way)
         for place in self._places:
             for pair in place.members:
                 if place.holder is None and not self._is_alive(pair, place.way):
                     self._places.put(place, self._least_congested(pair))
                 if pair.way != place.way and not self._is_alive(pair, pair.way):
+                    if pair.way[0] >= 0:  # it began on a path
+                        self._shut.setdefault(pair, pair.way)
                     pair.way = place.way
                     moved.append(pair)
         self._counts["moved"] += len(moved)

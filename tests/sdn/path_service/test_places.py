@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from netmodel import Topology
+from sdn.path_service.constraints import Constraints
 from sdn.path_service.messages import Announce, Release
 from sdn.path_service.places import SENT
 from sdn.path_service.service import Options, PathService
@@ -187,3 +188,33 @@ def test_what_has_ended_or_left_a_dead_link_takes_no_room_of_the_next_ones() -> 
         programs.close(connection)
     begun = [programs.begin(host, host + 6) for host in range(6)]
     assert set(programs.loads(begun).values()) == {3}
+
+
+def test_a_connection_is_on_its_own_way_again_when_a_dead_link_of_it_is_back() -> None:
+    topology = fabric(leaves=2, spines=2, hosts=2)
+    programs = Programs(PathService(topology))
+    data = programs.begin(0, 2)
+    programs.sent(data, MEBIBYTES)
+    began = programs.loads([data])
+    dead = [link for link in topology.links if began.keys() & {str(link.a), str(link.b)}]
+    programs.link(dead, up=False)
+    assert not programs.loads([data]).keys() & began.keys()
+    programs.link(dead, up=True)
+    assert programs.loads([data]) == began
+    other = programs.begin(1, 3)
+    programs.sent(other, MEBIBYTES)
+    assert max(programs.loads([data, other]).values()) == 1
+
+
+def test_a_drained_link_is_not_free_before_connections_with_data_on_it_end() -> None:
+    topology = fabric(leaves=2, spines=2, hosts=2)
+    programs = Programs(PathService(topology))
+    data, idle = programs.begin(0, 2), programs.begin(1, 3)
+    programs.sent(data, MEBIBYTES)
+    programs.sent(idle, 1)
+    spines = [link for link in topology.links if not {link.a.node, link.b.node}.isdisjoint({"spine1", "spine2"})]
+    (drained,) = [link for link in spines if str(link.a) in programs.loads([data])]
+    programs.hear(programs.service.constrain(1.0, Constraints(drained=frozenset([drained]))))
+    assert programs.service.load_of([drained]) == (1.0, 0)
+    programs.close(data)
+    assert programs.service.load_of([drained]) == (0.0, 0)
