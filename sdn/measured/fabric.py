@@ -84,8 +84,10 @@ class MeasuredFabric:
         Routes have changed in between, or routers do not name the port at which a probe came in.
         """
         ways, entered = self._ways(src, dst), tuple(map(self._entered, answered))
+        if entered in ways.entered:
+            return False
         each = [set(at) for at in zip(*ways.entered, strict=True)]
-        return entered not in ways.entered and all(one in at for one, at in zip(entered, each, strict=True))
+        return all(one in at for one, at in zip(entered, each, strict=True))
 
     def ways(self, src: int, dst: int) -> Iterable[Way]:
         """All ways of two NICs, whether ports take them or not, in the order of `paths`."""
