@@ -132,13 +132,16 @@ class Measured:
         return self._enter(now_s, pair) if client.conn in self._hosts else []
 
     def has_sent(self, now_s: float, pair: Pair, sent: int) -> list[Pair]:
-        """A connection that has lasted and has not sent much leaves the plan. It comes back when it has."""
+        """A connection that has lasted and has not sent much leaves the plan. It comes back when it has.
+
+        So does its pair with the next connection, which may begin before the commodity ends.
+        """
         self._now_s = now_s
         if self._is_predicted(pair):
             return [] if self._predicted is None else self._predicted.has_sent(now_s, pair, sent)
         if 0 < sent < SENT:
             return self._quit(now_s, pair)
-        if sent and pair not in self._keys and pair.client.conn in self._hosts:
+        if pair not in self._keys and pair.client.conn in self._hosts:
             return self._enter(now_s, pair)
         return []
 

@@ -438,6 +438,20 @@ def test_a_connection_that_has_sent_nothing_leaves_its_path_to_others_until_it_d
     assert not probers.service.commodities
 
 
+def test_a_connection_has_a_port_though_the_one_before_it_had_left_the_plan() -> None:
+    """A program closes a connection and opens another one: both messages come at once."""
+    probers = measured(TWO_TIERS, OvsHash())
+    probers.connect(0, lanes=1, fixed=True)
+    peer = address(TWO_TIERS, 4)
+    for sent in (0, 1):
+        probers.say(0, Announce(1, peer, sent))
+        probers.run(3.0)
+    assert not probers.ports[0, peer]
+    probers.say(0, Release(1), Announce(2, peer, 0))
+    probers.run(3.0)
+    assert len(probers.ports[0, peer]) == 1
+
+
 def test_more_answers_than_asked_are_left_out() -> None:
     probers = measured(TWO_TIERS, LinuxL4Hash())
     probers.connect(0)
