@@ -148,7 +148,7 @@ class MeasuredPinning:
 
     @property
     def _most_moves(self) -> int:
-        """Others that make room for one. None do while there is one that cannot move, as in `Routing`."""
+        """Others that make room for one. None do while there is any that cannot move: `Routing` looks at each move."""
         return 0 if self._fixed else MOST_MOVES
 
     def announce(self, now_s: float, pair: PairKey, lanes: int, fixed: bool = False) -> list[PairKey] | None:

@@ -42,7 +42,7 @@ class Preview(NamedTuple):
     """What a change of constraints would do. Loads are as those of `Pinning.loads`."""
 
     prospects: list[Prospect]
-    """Of all pairs with a commodity."""
+    """Of all pairs in the plan. Of connections that share a place of it, that is one."""
     before: Floats
     after: Floats
 
