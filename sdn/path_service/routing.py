@@ -220,12 +220,12 @@ class Routing:
         for route in routes:
             pair = self.pairs[route.commodity]
             before = pair.way
-            if not (self._pins and pair in self._pins and self._keep_pinned(pair)):
-                place = self._places.of(pair) if pair.client.fixed else None
-                if place is None:
-                    pair.way = route[1:]
-                elif not (place.stays and self._put_place(place, place.way)):
+            place = self._places.of(pair) if pair.client.fixed else None
+            if place is not None:
+                if not (place.stays and self._put_place(place, place.way)):
                     self._places.put(place, route[1:])
+            elif not (self._pins and pair in self._pins and self._keep_pinned(pair)):
+                pair.way = route[1:]
             if pair.way != before:
                 moved.append(pair)
         self._counts["moved"] += len(moved)
@@ -233,10 +233,10 @@ class Routing:
         return moved
 
     def _repinned(self) -> list[Pair]:
-        """Puts all pinned pairs on their ways. Returns those whose way has changed."""
+        """Puts all pinned pairs that can move on their ways. Returns those whose way has changed."""
         if not self._pins:
             return []
-        pinned = [(pair, pair.way) for pair in self.pairs.values() if pair in self._pins]
+        pinned = [(pair, pair.way) for pair in self.pairs.values() if not pair.client.fixed and pair in self._pins]
         moved = [pair for pair, before in pinned if self._keep_pinned(pair) and pair.way != before]
         self._counts["moved"] += len(moved)
         return moved
@@ -282,12 +282,10 @@ class Routing:
         self._hold(pair, route.commodity)
         self._snapshot = None
         undone = bool(moved) and self._undone(moved)
-        if place.stays:
+        if place.stays or (self._pins and pair in self._pins):
             self._put_place(place, began)
         elif undone:
             self._put_place(place, self._least_congested(pair, place.way))
-        if self._pins and pair in self._pins:
-            self._keep_pinned(pair)
         return [] if undone else self._rerouted(moved)
 
     def _undone(self, routes: Iterable[AnyRoute]) -> bool:

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from netmodel import Topology
-from sdn.path_service.constraints import Constraints
+from sdn.path_service.constraints import Constraints, PinnedPair, Via
 from sdn.path_service.messages import Announce, Release
 from sdn.path_service.places import SENT
 from sdn.path_service.service import Options, PathService
@@ -218,3 +218,26 @@ def test_a_drained_link_is_not_free_before_connections_with_data_on_it_end() -> 
     assert programs.service.load_of([drained]) == (1.0, 0)
     programs.close(data)
     assert programs.service.load_of([drained]) == (0.0, 0)
+
+
+def test_a_pin_by_hand_is_for_the_next_connections() -> None:
+    topology = fabric(leaves=2, spines=2, hosts=2)
+    programs = Programs(PathService(topology))
+    data = programs.begin(0, 2)
+    programs.sent(data, MEBIBYTES)
+    began = programs.loads([data])
+    other = frozenset(
+        link
+        for link in topology.links
+        if "leaf1" in (link.a.node, link.b.node) and not topology.has_host(link.a.node) and str(link.a) not in began
+    )
+    pins: dict[PinnedPair, Via] = {(address(topology, 0), address(topology, 2)): (other,)}
+    programs.hear(programs.service.constrain(1.0, Constraints(pins=pins)))
+    after = programs.begin(0, 2)
+    programs.sent(after, 1)
+    assert programs.loads([data]) == began
+    assert not programs.loads([after]).keys() & began.keys()
+    programs.close(data)
+    programs.sent(after, MEBIBYTES)
+    planned = {link["lower"] for link in programs.service.paths() if link["up"]}
+    assert planned == {port for port in programs.loads([after]) if port.startswith("leaf")}
