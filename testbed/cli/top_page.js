@@ -4,7 +4,7 @@
 (() => {
   const $ = (id) => document.getElementById(id);
   const ORDERS = [
-    ["rate", (lane) => (lane.tx_bps ?? 0) + (lane.rx_bps ?? 0)],
+    ["rate both ways", (lane) => (lane.tx_bps ?? 0) + (lane.rx_bps ?? 0)],
     ["round trip", (lane) => lane.rtt_s],
     ["resent", (lane) => lane.retransmits],
     ["moves", (lane) => lane.moves],
@@ -105,9 +105,10 @@
     table("ports", ["switch", "port", "sent Mbit/s", "received", "of its speed", "drops"],
       ports.map((port) => [port.switch, port.port, megabits(port.tx_bps), megabits(port.rx_bps), percent(port.utilisation), port.drops.toLocaleString("en")]));
     const most = lanes.reduce((so_far, lane) => Math.max(so_far, ...lane.history), 0);
-    table("lanes", ["device", "peer", "lane", "port", "sent", "Mbit/s", "RTT us", "resent", "moves"],
+    table("lanes", ["device", "peer", "lane", "port", "over time", "sent Mbit/s", "received", "RTT us", "resent", "moves"],
       [...lanes].sort((a, b) => of(b) - of(a)).slice(0, MOST_ROWS).map((lane) => [
-        lane.device, lane.peer, lane.lane, lane.port, spark(lane.history, most), megabits(lane.tx_bps), micros(lane.rtt_s),
+        lane.device_host ?? lane.device, lane.peer_host ?? lane.peer, lane.lane, lane.port, spark(lane.history, most),
+        megabits(lane.tx_bps), megabits(lane.rx_bps), micros(lane.rtt_s),
         lane.retransmits.toLocaleString("en"), lane.moves.toLocaleString("en")]));
     $("log").replaceChildren(...log.toReversed().map((line) => Object.assign(document.createElement("li"), { textContent: line })));
   };

@@ -4,7 +4,7 @@
 import os
 import re
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from heapq import nlargest
 from pathlib import Path
@@ -31,7 +31,7 @@ _MOST_LANES = 200
 _MOST_LEAVES = 11
 _MOST_OPERATIONS = 3
 _PORT_COLUMNS = ("switch", "port", "sent Mbit/s", "received", "of its speed", "drops")
-_COLUMNS = ("device", "peer", "lane", "port", "sent", "Mbit/s", "RTT us", "resent", "moves")
+_COLUMNS = ("device", "peer", "lane", "port", "over time", "sent Mbit/s", "received", "RTT us", "resent", "moves")
 
 
 class TopScreen(App[None]):
@@ -170,8 +170,9 @@ class TopScreen(App[None]):
         self._lanes.clear()
         order = sorted(range(len(moment.lanes)), key=lambda n: -of(moment.lanes[n]))[:_MOST_LANES]
         top = max((rate for rates in moment.history for rate in rates), default=0.0)
+        ends = {} if self._view is None else self._view.ends
         for index in order:
-            self._lanes.add_row(*map(_text, _cells(moment.lanes[index], moment.history[index], top)))
+            self._lanes.add_row(*map(_text, _cells(moment.lanes[index], moment.history[index], top, ends)))
 
 
 def _text(lines: str) -> Text:
@@ -228,20 +229,21 @@ def _port_cells(port: PortRates) -> tuple[str, ...]:
     return (port.switch, port.port, *rates, share, f"{port.drops:,}")
 
 
-def _cells(rates: LaneRates, history: Sequence[float], top: float) -> tuple[str, ...]:
+def _cells(rates: LaneRates, history: Sequence[float], top: float, ends: Mapping[str, str]) -> tuple[str, ...]:
+    """A lane's row. Its ends are called as in `ends`, by address, where that has them."""
     spark = "".join(_block(rate / top) for rate in history) if top else ""
-    rate = "-" if rates.tx_bps is None else f"{rates.tx_bps / 1e6:,.1f}"
-    lane = rates.lane
+    both = ("-" if bps is None else f"{bps / 1e6:,.1f}" for bps in (rates.tx_bps, rates.rx_bps))
+    lane, device = rates.lane, rates.device.address
     rtt = f"{lane.rtt_s * 1e6:,.0f}" if lane.rtt_s else "-"
     counts = (f"{lane.retransmits:,}", f"{lane.moves:,}")
     port = "" if rates.device.udp_port == 4791 else f":{rates.device.udp_port}"
     return (
-        rates.device.address + port + _owner(rates.process.uid),
-        lane.peer,
+        ends.get(device, device) + port + _owner(rates.process.uid),
+        ends.get(lane.peer, lane.peer),
         str(lane.lane),
         str(lane.port),
         spark,
-        rate,
+        *both,
         rtt,
         *counts,
     )

@@ -50,6 +50,7 @@ class FabricView:
     """The links between switches. `pairs` has those from tier to tier: lower switch, upper switch, links up and down.
 
     `leaves` are the switches with links up, `spines` those with links down; with three tiers aggs are among both.
+    `ends` names the host of each address, and its NIC by number where it has several: h1 or h1:2.
 
     Paths of flows are computed once and kept, because lanes rarely move.
     """
@@ -61,6 +62,11 @@ class FabricView:
         self._forwarding = forwarding(topology)
         self._rows: dict[_Key, list[int]] = {}
         self._hosts = {str(nic.address): host.name for host in topology.hosts for nic in host.nics}
+        self.ends = {
+            str(nic.address): host.name if len(host.nics) == 1 else f"{host.name}:{number}"
+            for host in topology.hosts
+            for number, nic in enumerate(host.nics, start=1)
+        }
         tier, top = tiers(topology), top_switches(topology)
         self.leaves = [name for name in tier if name not in top]
         self.spines = [name for name in tier if tier[name] > 1]

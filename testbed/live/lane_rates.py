@@ -19,7 +19,7 @@ class LaneRates:
 
 
 ORDERS: tuple[tuple[str, Callable[[LaneRates], float]], ...] = (
-    ("rate", lambda rates: (rates.tx_bps or 0.0) + (rates.rx_bps or 0.0)),
+    ("rate both ways", lambda rates: (rates.tx_bps or 0.0) + (rates.rx_bps or 0.0)),
     ("round trip", lambda rates: rates.lane.rtt_s),
     ("resent", lambda rates: rates.lane.retransmits),
     ("moves", lambda rates: rates.lane.moves),

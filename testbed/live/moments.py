@@ -108,8 +108,11 @@ def _more(count: int) -> str:
 
 
 def as_json(moment: Moment, view: "FabricView | None") -> dict[str, Any]:
-    """The moment for programs, with the links that carry something. Rates are in bit/s, times in seconds."""
-    links = []
+    """The moment for programs, with the links that carry something. Rates are in bit/s, times in seconds.
+
+    The hosts of lanes are None where no fabric tells them.
+    """
+    links, ends = [], {} if view is None else view.ends
     if view is not None and moment.load is not None:
         links = [
             {"link": view.name(link), "utilisation": round(float(moment.load.utilisation[link]), 4)}
@@ -124,6 +127,8 @@ def as_json(moment: Moment, view: "FabricView | None") -> dict[str, Any]:
                 "pid": rates.process.pid,
                 "device": rates.device.name,
                 "peer": rates.lane.peer,
+                "device_host": ends.get(rates.device.address),
+                "peer_host": ends.get(rates.lane.peer),
                 "lane": rates.lane.lane,
                 "port": rates.lane.port,
                 "tx_bps": rates.tx_bps,

@@ -101,7 +101,9 @@ def test_the_screen_shows_links_lanes_and_events() -> None:
         assert "1 devices, 2 lanes" in text_of(screen, "#head")
         assert text_of(screen, "#heat").splitlines()[1].startswith("leaf1")
         assert table.row_count == 2
-        assert str(table.get_row_at(0)[1]) == peers[0]  # the busiest first
+        near_end, far_end = map(str, table.get_row_at(0)[:2])  # the busiest first, by hosts' names
+        assert (near_end.split()[0], far_end) == ("h1", "h3")
+        assert [column.label.plain for column in table.ordered_columns[5:7]] == ["sent Mbit/s", "received"]
         await pilot.press("s")
         await until(pilot, lambda: "by round trip" in text_of(screen, "#head"))
         await pilot.press("q")

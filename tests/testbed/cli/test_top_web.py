@@ -91,7 +91,7 @@ def test_a_browser_shows_what_the_screen_shows_and_takes_its_keys(tmp_path: Path
     with served() as (port, _), Browser(tmp_path) as browser:
         browser.open(f"http://127.0.0.1:{port}/")
         browser.until(text("#log"), lambda log: "moved from port 50001 to 60000" in log)
-        assert "1 devices, 2 lanes, 8.0 Mbit/s sent; by rate" in browser.value(text("#head"))
+        assert "1 devices, 2 lanes, 8.0 Mbit/s sent; by rate both ways" in browser.value(text("#head"))
         assert browser.value(text("#advice")).startswith("Busiest: leaf1 to spine")
         assert browser.value(text("#status")).endswith("\n<b>ecmp</b> 2.90 x ideal")  # text, not markup
         links = browser.value(rows("#links tr"))
@@ -106,12 +106,13 @@ def test_a_browser_shows_what_the_screen_shows_and_takes_its_keys(tmp_path: Path
         assert operation[0] == "AllReduce 7 of training (4 ranks)"
         assert "rank 2, which has not begun it" in operation[4]
         lanes = browser.value(rows("#lanes tbody tr"))
-        assert [(row[1], row[3], row[7]) for row in lanes] == [(PEERS[0], "50000", "1"), (PEERS[1], "60000", "7")]
+        assert [(*row[:2], row[3], row[8]) for row in lanes] == [("h1", "h3", "50000", "1"), ("h1", "h4", "60000", "7")]
+        assert lanes[0][5:7] == ["8.0", "0.0"]  # sent and received, in Mbit/s
         assert browser.value("document.querySelectorAll('svg.spark path').length") == 2
         browser.press("s")
         browser.press("s")
         browser.until(text("#head"), lambda head: "by resent" in head)
-        assert browser.value(rows("#lanes tbody tr"))[0][1] == PEERS[1]
+        assert browser.value(rows("#lanes tbody tr"))[0][1] == "h4"
         browser.press(" ")
         browser.until(text("#head"), lambda head: "paused" in head)
         stands = browser.value(text("#status"))
