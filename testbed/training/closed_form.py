@@ -3,15 +3,16 @@
 
 The task graph that `testbed.training.schedule` makes of the same strategy takes the same time where tasks share NICs
 (`testbed.simulate.task_graphs.run_ideal`). Tests compare both. The graph is up to 1.2 % shorter where the last stage is
-the slowest, which leaves slack for transfers. `testbed.training.ideal` takes longer where gradients are exchanged
-behind transfers between stages, because it does not share NICs.
+the slowest, which leaves slack for transfers, and up to 5 % shorter where stages differ by a layer and have few layers.
+`testbed.training.ideal` takes longer where gradients are exchanged behind transfers between stages, because it does not
+share NICs.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,9 +78,9 @@ class Stage:
     plain: Times
     """One microbatch through a chunk of layers, without the embedding and the output."""
     first: Times
-    """One microbatch through the embedding; only on the first stage."""
+    """What the pipeline's first chunk takes more: the embedding, without the layer that this chunk may lack."""
     last: Times
-    """One microbatch through the output; only on the last stage."""
+    """What the pipeline's last chunk takes more: the output, without the layer that this chunk may lack."""
     transfer_s: float
     """One microbatch's activations, or their gradients, to the next stage's GPU."""
     gradient_s: float
@@ -88,7 +89,11 @@ class Stage:
     """The parameters of one layer among the copies: ZeRO's all-gather."""
     optimizer_s: float
     layers: int
-    """Layers of a stage, all chunks together."""
+    """Layers of the largest stage, all chunks together."""
+    layers_of_first: int
+    """Layers of the first stage."""
+    layers_of_last: int
+    """Layers of the last stage."""
     transfer_bytes: float
     """Of `transfer_s`, what a GPU sends over the fabric; 0 within an HB domain."""
     gradient_bytes: float
@@ -151,11 +156,15 @@ Estimate = IterationParts[float]
 def check(model: Transformer, strategy: Strategy) -> None:
     """Raises ValueError when the model cannot be split so.
 
-    Without chunks the layers need not divide among the stages: the largest stage counts.
+    With chunks the layers divide into them, but for one or two that are missing (`fewer_layers`). Without chunks they
+    need not divide among the stages: the largest stage counts.
     """
     chunks = strategy.pipeline * strategy.interleave
-    if strategy.interleave > 1 and model.layers % chunks:
-        raise ValueError(f"{model.name}: {model.layers} layers do not divide into {chunks} chunks of equal size")
+    if strategy.interleave > 1 and -model.layers % chunks > 2:
+        raise ValueError(
+            f"{model.name}: {model.layers} layers do not divide into {chunks} chunks of equal size, not even if the "
+            "first and the last chunk have a layer fewer"
+        )
     if strategy.pipeline > model.layers:
         raise ValueError(f"{model.name}: {model.layers} layers are fewer than {strategy.pipeline} stages")
     if model.heads % strategy.tensor:
@@ -164,6 +173,24 @@ def check(model: Transformer, strategy: Strategy) -> None:
         raise ValueError(f"{model.name}: {model.key_heads} heads of keys do not divide among {strategy.tensor} GPUs")
     if strategy.expert > 1 and model.experts % strategy.expert:
         raise ValueError(f"{model.name}: {model.experts} experts do not divide among {strategy.expert} copies")
+
+
+def fewer_layers(layers: int, chunks: int) -> tuple[int, int]:
+    """How many layers fewer than the others the first and the last of a pipeline's chunks have, each 0 or 1.
+
+    Where one layer is missing for chunks of equal size, the last chunk lacks it, because it has the output. Where two
+    are missing, the first chunk lacks the other one: 126 layers of Llama 3 are split like 128 ("The Llama 3 Herd of
+    Models", arXiv:2407.21783, section 3.3.2).
+    """
+    missing = -layers % chunks
+    return (missing // 2, missing - missing // 2) if chunks > 1 and missing <= 2 else (0, 0)
+
+
+def layers_of_stages(model: Transformer, strategy: Strategy) -> tuple[int, int, int]:
+    """Layers of the largest stage, of the first and of the last one."""
+    chunks = strategy.pipeline * strategy.interleave
+    whole, (first, last) = strategy.interleave * ceil(model.layers / chunks), fewer_layers(model.layers, chunks)
+    return ceil(model.layers / strategy.pipeline), whole - first, whole - last
 
 
 @lru_cache(maxsize=65536)
@@ -273,8 +300,9 @@ def stage_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Stage:
     Raises ValueError as `check`.
     """
     check(model, strategy)
-    layers = ceil(model.layers / strategy.pipeline)
-    sizes = _sizes(model, strategy)
+    layers, of_first, of_last = layers_of_stages(model, strategy)
+    chunks, sizes = strategy.pipeline * strategy.interleave, _sizes(model, strategy)
+    fewer = fewer_layers(model.layers, chunks)
     parts = parts_of(
         model,
         strategy.microbatch,
@@ -288,14 +316,19 @@ def stage_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Stage:
     exchanges = exchanges_of(strategy, sizes.shared, sizes.owned, cluster)
     tied_s, tied_bytes = tied_of(strategy, sizes.table, cluster)
     return Stage(
-        plain=parts.layer * (layers // strategy.interleave),
-        first=parts.first,
-        last=parts.last,
+        plain=parts.layer * ceil(model.layers / chunks),
+        first=parts.first + parts.layer * -fewer[0],
+        last=parts.last + parts.layer * -fewer[1],
         transfer_s=transfer_s,
         gradient_s=exchanges.gradient_s,
         gather_s=exchanges.gather_s,
-        optimizer_s=optimizer_seconds(strategy, layers * sizes.shared + sizes.table, layers * sizes.owned, cluster.gpu),
+        optimizer_s=max(
+            optimizer_seconds(strategy, count * sizes.shared + table, count * sizes.owned, cluster.gpu)
+            for count, table in ((layers, 0.0), (of_first, sizes.table), (of_last, sizes.table))
+        ),
         layers=layers,
+        layers_of_first=of_first,
+        layers_of_last=of_last,
         transfer_bytes=transfer_bytes,
         gradient_bytes=exchanges.gradient_bytes,
         gather_bytes=exchanges.gather_bytes,
@@ -345,20 +378,23 @@ def passes_s(model: Transformer, strategy: Strategy, cluster: Cluster) -> tuple[
 
 
 def _pipeline(strategy: Strategy, stage: Stage) -> tuple[Times, Times]:
-    """One microbatch on the slowest stage; and what fills and drains the pipeline.
+    """One microbatch on the slowest stage; and what fills and drains the pipeline: a chunk of every other stage.
 
-    That is a chunk of every other stage, and the other end's embedding or output.
+    An end may be faster than the stages between both, where it lacks a layer.
     """
     whole = stage.plain * strategy.interleave
     if strategy.pipeline == 1:
         return whole + stage.first + stage.last, Times()
-    slow, fast = (stage.last, stage.first) if output_is_slower(stage) else (stage.first, stage.last)
-    return whole + slow, stage.plain * (strategy.pipeline - 1) + fast
+    slow = {"first": stage.first, "last": stage.last, "inner": Times()}[slowest_of(strategy, stage)]
+    return whole + slow, stage.plain * (strategy.pipeline - 1) + stage.first + stage.last + slow * -1
 
 
-def output_is_slower(stage: Stage) -> bool:
-    """Whether the last stage of a pipeline takes longer than the first one, or as long."""
-    return stage.last.microbatch_s >= stage.first.microbatch_s
+def slowest_of(strategy: Strategy, stage: Stage) -> Literal["first", "last", "inner"]:
+    """The slowest stage of a pipeline. Of several, the last one."""
+    first, last = stage.first.microbatch_s, stage.last.microbatch_s
+    if strategy.pipeline > 2 and max(first, last) < 0:
+        return "inner"
+    return "last" if last >= first else "first"
 
 
 def _transfers_s(strategy: Strategy, transfer_s: float) -> float:
@@ -403,7 +439,7 @@ def _data_s(strategy: Strategy, stage: Stage, microbatch_s: float) -> float:
     whole = stage.plain * strategy.interleave + stage.first
     if strategy.pipeline == 1:
         whole += stage.last
-    layers, batches = stage.layers, strategy.microbatches
+    layers, batches = stage.layers_of_first, strategy.microbatches
     forward, backward = whole.whole_forward_s / layers, whole.whole_backward_s / layers
     gather, gradient = stage.gather_s, stage.gradient_s
     rounds = reductions(strategy)
@@ -426,21 +462,26 @@ def reductions(strategy: Strategy) -> int:
 
 
 def memory_bytes(model: Transformer, strategy: Strategy) -> float:
-    """Bytes on the GPU that holds the most, of the first or the last stage. Raises ValueError as `check`."""
+    """Bytes on the GPU that holds the most, at most: the largest state and the largest activations of any stage, which
+    are the same stage's where all have as many layers. Raises ValueError as `check`."""
     check(model, strategy)
     return state_bytes(model, strategy) + live_bytes(model, strategy) + gathered_bytes(model, strategy)
 
 
 def state_bytes(model: Transformer, strategy: Strategy) -> float:
-    """Bytes of parameters, gradients and Adam's state on a GPU of the first or the last stage, each with the table.
+    """Bytes of parameters, gradients and Adam's state on the GPU that holds the most of them. The first and the last
+    stage each have the table.
 
     A parameter takes 2 bytes, its gradient 4 and Adam's state 12; ZeRO's stages divide them by the number of copies,
     and those of experts by the number of copies that hold them.
     """
     sizes = _sizes(model, strategy)
-    layers, zero, copies = ceil(model.layers / strategy.pipeline), strategy.zero, strategy.data
-    shared = (layers * sizes.shared + sizes.table) * parameter_bytes(zero, copies)
-    return shared + layers * sizes.owned * parameter_bytes(zero, copies // strategy.expert)
+    (layers, *ends), zero, copies = layers_of_stages(model, strategy), strategy.zero, strategy.data
+    each, owned = parameter_bytes(zero, copies), parameter_bytes(zero, copies // strategy.expert)
+    return max(
+        (count * sizes.shared + table) * each + count * sizes.owned * owned
+        for count, table in ((layers, 0.0), *((end, sizes.table) for end in ends))
+    )
 
 
 def gathered_bytes(model: Transformer, strategy: Strategy) -> float:
@@ -450,21 +491,23 @@ def gathered_bytes(model: Transformer, strategy: Strategy) -> float:
 
 
 def live_bytes(model: Transformer, strategy: Strategy) -> float:
-    """Bytes of activations on the first or the last stage, whichever has more.
+    """Bytes of activations on the stage that has the most: the first, the second or the last one.
 
-    The first stage keeps those of most microbatches. The last one has the output's, those of all microbatches if all go
-    forward before any goes backward (`schedule.passes`). The output's are free again when the backward pass computes
-    activations of the last layer again, one layer at a time.
+    The first stage keeps those of most microbatches, but the second one may have a layer more. The last one has the
+    output's, those of all microbatches if all go forward before any goes backward (`schedule.passes`). The output's are
+    free again when the backward pass computes activations of the last layer again, one layer at a time.
     """
-    sizes, layers = _sizes(model, strategy), ceil(model.layers / strategy.pipeline)
+    sizes, (layers, _, of_last) = _sizes(model, strategy), layers_of_stages(model, strategy)
     stages, batches, chunks = strategy.pipeline, strategy.microbatches, strategy.interleave
     together = chunks > 1 and batches == stages
     outputs, flying = (batches, batches) if together else (1, min(batches, stages - (stages - 1) / chunks))
     first = activation_bytes(model, strategy) + min(batches, _flying(strategy)) * sizes.first_bytes
-    last = flying * layers * sizes.kept_bytes + (outputs - 1) * sizes.last_bytes
+    last = flying * of_last * sizes.kept_bytes + (outputs - 1) * sizes.last_bytes
     if stages == 1:
         return first + max(sizes.last_bytes, sizes.again_bytes)
-    return max(first + sizes.again_bytes, last + max(sizes.last_bytes, sizes.again_bytes))
+    second = min(batches, stages + (stages - 3) / chunks if chunks > 1 else stages - 1) * layers * sizes.kept_bytes
+    inner = second if stages > 2 else 0.0
+    return max(max(first, inner) + sizes.again_bytes, last + max(sizes.last_bytes, sizes.again_bytes))
 
 
 def parameter_bytes(zero: int, copies: int) -> float:
@@ -474,8 +517,8 @@ def parameter_bytes(zero: int, copies: int) -> float:
 
 def activation_bytes(model: Transformer, strategy: Strategy) -> float:
     """Bytes of activations that layers of the first stage keep: Figure 1 of Korthikanti et al."""
-    kept = _sizes(model, strategy).kept_bytes
-    return min(strategy.microbatches, _flying(strategy)) * ceil(model.layers / strategy.pipeline) * kept
+    kept, (_, layers, _) = _sizes(model, strategy).kept_bytes, layers_of_stages(model, strategy)
+    return min(strategy.microbatches, _flying(strategy)) * layers * kept
 
 
 def _flying(strategy: Strategy) -> float:

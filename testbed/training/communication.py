@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from testbed.training.closed_form import Estimate, Stage, estimate, output_is_slower, reductions, sizes_of, stage_of
+from testbed.training.closed_form import Estimate, Stage, estimate, reductions, sizes_of, slowest_of, stage_of
 from testbed.training.clusters import Cluster, Group
 from testbed.training.hardware import Collective
 from testbed.training.operators import HALF, SINGLE, Operator
@@ -102,9 +102,11 @@ def hidden_s(model: Transformer, strategy: Strategy, cluster: Cluster) -> float:
     size = strategy.microbatch, strategy.tensor, strategy.sequence
     block = layer(model, *size, strategy.expert)
     first, last = embedding(model, *size), output(model, *size)
-    ends = [*first, *last] if strategy.pipeline == 1 else last if output_is_slower(stage) else first
+    slowest = slowest_of(strategy, stage)
+    layers = {"first": stage.layers_of_first, "last": stage.layers_of_last, "inner": stage.layers}[slowest]
+    ends = [*first, *last] if strategy.pipeline == 1 else {"first": first, "last": last, "inner": []}[slowest]
     group, again = cluster.group(strategy.tensor), strategy.recomputation == "full"
-    tensor_s = stage.layers * sum(_tensor_s(operator, group, again) for operator in block)
+    tensor_s = layers * sum(_tensor_s(operator, group, again) for operator in block)
     tensor_s += sum(_tensor_s(operator, group, False) for operator in ends)
     transfers_s = 2 * strategy.interleave * strategy.microbatches * stage.transfer_s
     busy = (

@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
-from testbed.training.closed_form import reductions, stage_of
+from testbed.training.closed_form import fewer_layers, reductions, stage_of
 from testbed.training.clusters import Cluster
 from testbed.training.hardware import Collective, Kind, sent_bytes
 from testbed.training.operators import times_of
@@ -40,6 +40,8 @@ class Work:
     backward_s: float
     layers: int
     """The number of layers of a chunk, whose gradients are exchanged one after the other."""
+    fewer: tuple[int, int] = (0, 0)
+    """How many layers fewer the first stage's first chunk and the last stage's last chunk have."""
     activations: Exchange = _NOTHING
     """The activations of a microbatch, from a stage to the next; their gradients come back in the same way."""
     gradients: Exchange = _NOTHING
@@ -47,9 +49,9 @@ class Work:
     parameters: Exchange = _NOTHING
     """The parameters of one layer on one device, which ZeRO's stages 1 to 3 gather."""
     first: tuple[float, float] = (0.0, 0.0)
-    """Forward and backward time that the first stage adds to its first chunk: the embedding."""
+    """Forward and backward time that the first stage's first chunk takes more: the embedding, without `fewer`."""
     last: tuple[float, float] = (0.0, 0.0)
-    """The same of the last stage and its last chunk: the output and the loss."""
+    """The same of the last stage's last chunk: the output and the loss."""
     optimizer_s: float = 0.0
     table_gradients: Exchange = _NOTHING
     """The gradients of the embedding's table on one device of the first or the last stage."""
@@ -81,7 +83,8 @@ def work_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Work:
     return Work(
         stage.plain.whole_forward_s - hidden_s,
         stage.plain.whole_backward_s - hidden_s,
-        stage.layers // strategy.interleave,
+        ceil(model.layers / (strategy.pipeline * strategy.interleave)),
+        fewer_layers(model.layers, strategy.pipeline * strategy.interleave),
         activations=exchange(stage.transfer_s, "send", stage.transfer_bytes, 2),
         gradients=exchange(stage.gradient_s, kind, stage.gradient_bytes, strategy.data),
         parameters=exchange(stage.gather_s, "all_gather", stage.gather_bytes, strategy.data),
@@ -176,6 +179,8 @@ class _Placed(NamedTuple):
     device: int
     step: Pass
     layers: list[list[int]]
+    depth: int
+    """The layers that the pass goes through; 0 where it is only the embedding or the output."""
 
     @property
     def first(self) -> int:
@@ -204,17 +209,18 @@ def iteration(strategy: Strategy, work: Work) -> TaskGraph:
         own = []
         for step in passes(strategy, device % stages):
             by_layer = strategy.zero == 3 or work.tokens != _NOTHING or (step.backward and strategy.overlap_gradients)
-            parts = work.layers if by_layer else 1
+            depth = _depth(strategy, work, device % stages, step)
+            parts = max(1, depth) if by_layer else 1
             seconds = _seconds(strategy, work, device % stages, step)
             name = f"{'backward' if step.backward else 'forward'} {step.microbatch} of chunk {step.chunk}"
             layers = []
             for _ in range(parts):
                 tasks = []
-                for part_s in _parts_s(strategy, work, step, seconds / parts):
+                for part_s in _parts_s(strategy, work, step, seconds / parts) if depth else [seconds]:
                     before = [graph.compute(device, part_s, before, name)]
                     tasks += before
                 layers.append(tasks)
-            own.append(_Placed(device, step, layers))
+            own.append(_Placed(device, step, layers, depth))
         runs.append(own)
     if work.tokens != _NOTHING:
         _route(graph, strategy, work, runs)
@@ -239,7 +245,8 @@ def iteration(strategy: Strategy, work: Work) -> TaskGraph:
             for copy, device in enumerate(group)
         ]
         if strategy.zero in (1, 2):
-            gathered = [work.parameters] * (work.layers * strategy.interleave)
+            fewer = (work.fewer[0] if stage == 0 else 0) + (work.fewer[1] if stage == stages - 1 else 0)
+            gathered = [work.parameters] * (work.layers * strategy.interleave - fewer)
             for gathered_bytes in [*gathered, *([work.table_parameters] if at_end else ())]:
                 what = Collective("all_gather", gathered_bytes.bytes)
                 stepped = [graph.collective(what, group, stepped, delay_s=gathered_bytes.delay_s, name="parameters")]
@@ -255,6 +262,13 @@ def _tie(
     waits = [*(runs[device][-1].last for device in ends), *reduced[0], *reduced[-1]]
     what = Collective("all_reduce", work.tied.bytes)
     return [graph.collective(what, ends, waits, delay_s=work.tied.delay_s, name="table")]
+
+
+def _depth(strategy: Strategy, work: Work, stage: int, step: Pass) -> int:
+    """The layers that a pass goes through."""
+    place = step.chunk * strategy.pipeline + stage
+    at_end = place == strategy.pipeline * strategy.interleave - 1
+    return work.layers - (work.fewer[0] if place == 0 else work.fewer[1] if at_end else 0)
 
 
 def _seconds(strategy: Strategy, work: Work, stage: int, step: Pass) -> float:
@@ -339,7 +353,8 @@ def _transfers(graph: TaskGraph, strategy: Strategy, work: Work, runs: list[list
 
 def _gather(graph: TaskGraph, work: Work, group: list[int], runs: list[list[_Placed]], at_end: bool) -> None:
     """ZeRO's stage 3: gather the parameters of each layer before it computes, one layer ahead, and the table first."""
-    layers = list(zip(*([tasks for placed in own for tasks in placed.layers] for own in runs), strict=True))
+    through = ([tasks for placed in own if placed.depth for tasks in placed.layers] for own in runs)
+    layers = list(zip(*through, strict=True))
     what, last = Collective("all_gather", work.parameters.bytes), list[int]()
     if at_end:
         table = Collective("all_gather", work.table_parameters.bytes)
@@ -369,7 +384,7 @@ def _reduce(
         if not same[0].step.backward or same[0].step.microbatch < first:
             continue
         ends = [own[place if place >= final else -1].last for own in runs]
-        for number in range(work.layers):
+        for number in range(same[0].depth):
             waits = [placed.layers[number][-1] for placed in same] if strategy.overlap_gradients else ends
             last = [graph.collective(what, group, [*waits, *last], delay_s=work.gradients.delay_s, name="gradients")]
         if at_end and same[0].step.chunk == 0:
@@ -377,5 +392,6 @@ def _reduce(
             last = [graph.collective(table, group, waits, delay_s=work.table_gradients.delay_s, name="table")]
         if not strategy.overlap_gradients and place >= final and place + 1 < len(runs[0]):
             for own in runs:
-                graph.wait(last[0], own[place + 1].first)
+                for task in last:
+                    graph.wait(task, own[place + 1].first)
     return last

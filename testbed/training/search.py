@@ -62,7 +62,7 @@ class Space:
     microbatches: tuple[int, ...] = (1, 2, 4, 8, 16)
     """Sequences of a microbatch."""
     interleaves: tuple[int, ...] | None = None
-    """Chunks of a stage; by default all that divide its layers."""
+    """Chunks of a stage; by default all into which layers divide, but for one or two (`closed_form.fewer_layers`)."""
     recomputations: tuple[Recomputation, ...] = RECOMPUTATIONS
     sequence: tuple[bool, ...] = (False, True)
     """Without and with sequence parallelism, where a tensor group has two GPUs or more."""
@@ -173,11 +173,19 @@ class Candidates:
         ) = table
         self.layers = -(-model.layers // np.maximum(1, self.pipeline))
         split = self.tensor, self.microbatch, self.sequence, self.expert, self.recomputation
+        pieces = np.maximum(1, self.pipeline * self.interleave)
+        missing = -model.layers % pieces
+        missing = np.where((pieces > 1) & (missing <= 2), missing, 0)
+        self.chunk_layers = -(-model.layers // pieces)
+        self.fewer = missing // 2, missing - missing // 2
+        whole = self.interleave * self.chunk_layers
+        self.layers_of_first, self.layers_of_last = whole - self.fewer[0], whole - self.fewer[1]
         if rows:
             self._split = _Key(*split)
             self._moved = _Key(self.tensor, self.pipeline, self.data, self.microbatch, self.sequence)
             self._copied = _Key(self.tensor, self.data, self.expert, self.zero)
-            self._stepped = _Key(self.tensor, self.pipeline, self.data, self.expert, np.minimum(self.zero, 1))
+            ends = np.maximum(self.layers_of_first, self.layers_of_last)
+            self._stepped = _Key(self.tensor, self.data, self.expert, np.minimum(self.zero, 1), self.layers, ends)
             self._tied = _Key(self.tensor, self.pipeline, self.data, self.zero)
             self._held = _Key(self.zero, self.data, self.expert)
 
@@ -213,7 +221,9 @@ class Candidates:
         each, expert = self._held.spread(
             lambda zero, copies, expert: (parameter_bytes(zero, copies), parameter_bytes(zero, copies // expert))
         )
-        state = (self.layers * shared + table) * each + self.layers * owned * expert
+        inner = self.layers * (shared * each + owned * expert)
+        ends = np.maximum(self.layers_of_first, self.layers_of_last) * (shared * each + owned * expert) + table * each
+        state = np.maximum(inner, ends)
         gathered = np.where((self.zero == 3) & (self.data > 1), HALF * (2 * (shared + owned) + table), 0.0)
         live = self._live_bytes(kept, again, first, last)
         found: Floats = state + gathered + live
@@ -226,9 +236,12 @@ class Candidates:
         together = (chunks > 1) & (batches == stages)
         flying = np.where(together, batches, np.minimum(batches, stages - (stages - 1) / chunks))
         outputs, final = np.where(together, batches, 1), np.maximum(last, again)
-        begin = ahead * (self.layers * kept + first)
-        end = flying * self.layers * kept + (outputs - 1) * last
-        return np.where(stages > 1, np.maximum(begin + again, end + final), begin + final)
+        begin = ahead * (self.layers_of_first * kept + first)
+        second = np.minimum(batches, np.where(chunks > 1, stages + (stages - 3) / chunks, stages - 1))
+        inner = np.where(stages > 2, second * self.layers * kept, 0.0)
+        end = flying * self.layers_of_last * kept + (outputs - 1) * last
+        live: Floats = np.where(stages > 1, np.maximum(np.maximum(begin, inner) + again, end + final), begin + final)
+        return live
 
     def _sizes(self, tensor: int, microbatch: int, sequence: int, expert: int, recomputation: int) -> tuple[float, ...]:
         return sizes_of(self.model, microbatch, tensor, bool(sequence), expert, RECOMPUTATIONS[recomputation])
@@ -240,11 +253,13 @@ class Candidates:
         plain, first, last = self._parts(cluster)
         transfer_s, layer_s, table_s, tied_s, optimizer_s = self._exchanged(cluster)
         piped = self.pipeline > 1
-        whole = plain.times(self.layers)
-        slower = last.microbatch_s >= first.microbatch_s
-        slow, fast = last.where(slower, first), first.where(slower, last)
+        whole = plain.times(self.interleave * self.chunk_layers)
+        first, last = first.plus(plain.times(-self.fewer[0])), last.plus(plain.times(-self.fewer[1]))
+        slow = last.where(last.microbatch_s >= first.microbatch_s, first)
+        inner = (self.pipeline > 2) & (slow.microbatch_s < 0)
+        slow = slow.times(np.where(inner, 0, 1))
         slowest = whole.plus(slow.where(piped, first.plus(last)))
-        chunk = plain.times((self.pipeline - 1) * (self.layers // self.interleave))
+        others_s = plain.times((self.pipeline - 1) * self.chunk_layers).plus(first).plus(last).microbatch_s
         run = slowest.times(self.microbatches)
         once = whole.plus(first).plus(last.times(np.where(piped, 0, 1)))
         return IterationParts(
@@ -252,7 +267,7 @@ class Candidates:
             recompute_s=run.recompute_s,
             tensor_s=run.tensor_s,
             expert_s=run.expert_s,
-            bubble_s=np.where(piped, chunk.microbatch_s + fast.microbatch_s, 0.0),
+            bubble_s=np.where(piped, others_s - slow.microbatch_s, 0.0),
             transfer_s=self._transfers_s(transfer_s),
             data_s=self._data_s(once, slowest.microbatch_s, layer_s, table_s) + tied_s,
             optimizer_s=optimizer_s,
@@ -311,10 +326,14 @@ class Candidates:
             strategy = Strategy(tensor, pipeline, data, zero=ZEROS[zero])
             return tied_of(strategy, self._sizes(tensor, 1, 0, 1, 0)[2], cluster)
 
-        def optimizer(tensor: int, pipeline: int, data: int, expert: int, split: int) -> tuple[float, ...]:
+        def optimizer(tensor: int, data: int, expert: int, split: int, layers: int, ends: int) -> tuple[float, ...]:
             shared, owned, table = self._sizes(tensor, 1, 0, expert, 0)[:3]
-            layers, strategy = -(-self.model.layers // pipeline), _copies(tensor, data, expert, split)
-            return (optimizer_seconds(strategy, layers * shared + table, layers * owned, cluster.gpu),)
+            strategy = _copies(tensor, data, expert, split)
+            counts = (layers, 0.0), (ends, table)
+            times = (
+                optimizer_seconds(strategy, count * shared + more, count * owned, cluster.gpu) for count, more in counts
+            )
+            return (max(times),)
 
         (transfer_s, _), of_copies, (tied_s, _), (optimizer_s,) = (
             self._moved.spread(transfer),
@@ -339,7 +358,7 @@ class Candidates:
     def _data_s(self, whole: _Times, microbatch_s: Floats, layer: _Both, table: _Both) -> Floats:
         """`closed_form` has the reasons."""
         gradient, gather = layer
-        layers, batches = self.layers, self.microbatches
+        layers, batches = self.layers_of_first, self.microbatches
         forward, backward = whole.whole_forward_s / layers, whole.whole_backward_s / layers
         rounds, after = np.where(self.zero > 1, batches, 1), layers * gradient
         each = table.gather_s + gather + layers * batches * np.maximum(0.0, gather - forward)
@@ -385,8 +404,9 @@ def _schedules(
 ) -> Iterator[tuple[int, ...]]:
     """All choices beside degrees and microbatches."""
     chunks = [1]
-    if pipeline > 1 and microbatches % pipeline == 0 and model.layers % pipeline == 0:
-        chunks += [count for count in _divisors(model.layers // pipeline, model.layers) if count > 1]
+    if pipeline > 1 and microbatches % pipeline == 0:
+        counts = range(2, (model.layers + 2) // pipeline + 1)
+        chunks += [count for count in counts if -model.layers % (pipeline * count) <= 2]
     if space.interleaves is not None:
         chunks = [count for count in chunks if count in space.interleaves]
     experts = [count for count in _experts(model, space) if data % count == 0]

@@ -283,8 +283,13 @@ LLAMA_2_70B = Transformer(
     "LLaMA2-70B", 80, 8192, 64, sequence=4096, vocabulary=32_000, feedforward=28_672, key_heads=8, gated=True
 )
 """H. Touvron et al., 2023 (arXiv:2307.09288), and the configuration of the released weights."""
+LLAMA_3_405B = Transformer(
+    "Llama 3 405B", 126, 16384, 128, sequence=8192, vocabulary=128_256, feedforward=53_248, key_heads=8, gated=True
+)
+"""Meta, "The Llama 3 Herd of Models", 2024 (arXiv:2407.21783), Table 3, and the configuration of the released weights.
+Their output layer has weights of its own, another 2.1 billion."""
 
-ModelName = Literal["gpt-22b", "gpt-175b", "gpt-530b", "gpt-1t", "bloom", "llama2-70b"]
+ModelName = Literal["gpt-22b", "gpt-175b", "gpt-530b", "gpt-1t", "bloom", "llama2-70b", "llama3-405b"]
 MODELS: dict[ModelName, Transformer] = {
     "gpt-22b": GPT_22B,
     "gpt-175b": GPT_175B,
@@ -292,5 +297,6 @@ MODELS: dict[ModelName, Transformer] = {
     "gpt-1t": GPT_1T,
     "bloom": BLOOM,
     "llama2-70b": LLAMA_2_70B,
+    "llama3-405b": LLAMA_3_405B,
 }
 """Shapes by their names in specs and plans."""

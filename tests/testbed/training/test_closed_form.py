@@ -294,8 +294,8 @@ def test_zero_splits_experts_among_the_copies_that_hold_them() -> None:
 
 
 def test_a_strategy_that_does_not_fit_is_refused_in_one_sentence() -> None:
-    with pytest.raises(ValueError, match="105 layers do not divide into 8 chunks"):
-        check(GPT_530B, Strategy(pipeline=4, interleave=2, microbatches=4))
+    with pytest.raises(ValueError, match="105 layers do not divide into 12 chunks"):
+        check(GPT_530B, Strategy(pipeline=4, interleave=3, microbatches=4))
     with pytest.raises(ValueError, match="48 layers are fewer than 49 stages"):
         check(GPT_22B, Strategy(pipeline=49))
     with pytest.raises(ValueError, match="96 heads do not divide among 5 GPUs"):

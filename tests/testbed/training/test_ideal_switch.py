@@ -19,7 +19,7 @@ from testbed.training.korthikanti import MEASURED, Measured
 from testbed.training.schedule import Exchange, Work, iteration, passes, work_of
 from testbed.training.strategies import Strategy
 from testbed.training.tasks import TaskGraph, in_turn
-from testbed.training.transformer import GPT_22B, Transformer
+from testbed.training.transformer import GPT_22B, LLAMA_3_405B, Transformer
 from tests.testbed.training.graphs import graphs
 
 RATE_BPS = 8e9
@@ -190,6 +190,38 @@ def test_where_tasks_share_nics_transfers_do_not_wait_for_gradients(
     graph = iteration(strategy, work_of(GPT_22B, strategy, DGX_A100))
     ends_s = run_ideal(graph, DGX_A100.fabric.rate_bps * DGX_A100.fabric.efficiency)
     assert ends_s.max() == pytest.approx(estimate(GPT_22B, strategy, DGX_A100).iteration_s, rel=0.003)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize(("layers", "chunks"), [(14, 4), (14, 2), (14, 1), (15, 2), (15, 1)])
+def test_pipelines_whose_ends_lack_a_layer_take_no_longer_than_the_closed_form(
+    layers: int, chunks: int, overlap: bool
+) -> None:
+    """Layers of Llama 3 405B. With four chunks, the first and the last one are only the embedding and the output."""
+    model = replace(LLAMA_3_405B, layers=layers)
+    strategy = Strategy(8, 4, 1, 8, interleave=chunks, sequence=True, overlap_transfers=overlap)
+    simulated, closed = _both_s(model, strategy)
+    assert 0.95 * closed < simulated < 1.001 * closed
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 4, 8])
+def test_the_126_layers_of_llama_3_take_as_long_as_the_closed_form(chunks: int) -> None:
+    simulated, closed = _both_s(LLAMA_3_405B, Strategy(8, 16, 1, 16, interleave=chunks, sequence=True))
+    assert simulated == pytest.approx(closed, rel=0.003)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize("layers", [14, 15, 16])
+def test_copies_exchange_only_the_layers_that_a_stage_has(
+    layers: int, zero: Literal[0, 1, 2, 3], overlap: bool
+) -> None:
+    strategy = replace(BASE, pipeline=4, data=2, microbatches=4, interleave=4, zero=zero, overlap_gradients=overlap)
+    graph = iteration(strategy, work_of(replace(GPT_22B, layers=layers), strategy, DGX_A100))
+    collectives = [task.name for task in graph.tasks if task.kind not in (None, "send") and task.bytes]
+    assert collectives.count("gradients") == layers * (4 if zero > 1 else 1)
+    tables = 2 if zero else 0
+    assert collectives.count("parameters") == (layers * (8 if zero == 3 else 1) + tables if zero else 0)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from testbed.training.transformer import GPT_1T, GPT_22B, Transformer
 
 SMALL = Transformer("small", 6, 768, 12, sequence=512)
 EXPERTS = replace(SMALL, name="experts", experts=6)
+UNEVEN = replace(SMALL, name="uneven", layers=7)
+"""The first or the last chunk lacks a layer: 4 stages of 2 chunks."""
 _CLUSTERS = {
     "DGX A100": DGX_A100,
     "pairs": replace(DGX_A100, domain_gpus=2),
@@ -27,7 +29,7 @@ _CLUSTERS = {
 
 @pytest.mark.parametrize("cluster", _CLUSTERS.values(), ids=_CLUSTERS)
 @pytest.mark.parametrize("overlap", [(True, False), (False, True)], ids=["gradients", "transfers"])
-@pytest.mark.parametrize("model", [SMALL, EXPERTS], ids=lambda model: model.name)
+@pytest.mark.parametrize("model", [SMALL, EXPERTS, UNEVEN], ids=lambda model: model.name)
 def test_every_candidate_has_the_estimate_of_the_closed_form(
     model: Transformer, overlap: tuple[bool, bool], cluster: Cluster
 ) -> None:
@@ -44,7 +46,7 @@ def test_every_candidate_has_the_estimate_of_the_closed_form(
         assert found.memory_bytes[place] == pytest.approx(memory_bytes(model, strategy), rel=1e-12)
 
 
-@pytest.mark.parametrize("model", [SMALL, EXPERTS], ids=lambda model: model.name)
+@pytest.mark.parametrize("model", [SMALL, EXPERTS, UNEVEN], ids=lambda model: model.name)
 @pytest.mark.parametrize(("gpus", "batch"), [(1, 4), (8, 16), (12, 24)])
 def test_the_space_is_all_strategies_that_brute_force_finds(model: Transformer, gpus: int, batch: int) -> None:
     space = Space(widest_tensor=4, microbatches=(1, 2, 4))
