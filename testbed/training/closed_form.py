@@ -195,14 +195,20 @@ def layers_of_stages(model: Transformer, strategy: Strategy) -> tuple[int, int, 
 
 @lru_cache(maxsize=65536)
 def sizes_of(
-    model: Transformer, microbatch: int, tensor: int, sequence: bool, expert: int, recomputation: Recomputation
+    model: Transformer,
+    microbatch: int,
+    tensor: int,
+    sequence: bool,
+    expert: int,
+    recomputation: Recomputation,
+    flash: bool,
 ) -> Sizes:
     """What a GPU of a tensor group holds (Korthikanti et al., sections 4 and 5).
 
     Selective recomputation keeps what attention's core starts from, queries, keys and values. Full recomputation keeps
     the input of each layer.
     """
-    block = layer(model, microbatch, tensor, sequence, expert)
+    block = layer(model, microbatch, tensor, sequence, expert, flash)
     owned, whole = _count(operator for operator in block if operator.exchanged), _saved(block)
     if recomputation == "full":
         kept = HALF * microbatch * model.sequence * model.hidden / (tensor if sequence else 1)
@@ -222,11 +228,13 @@ def parts_of(
     tensor: Group,
     expert: Group,
     gpu: Accelerator,
+    flash: bool,
 ) -> Parts:
     """The times of one microbatch on a GPU."""
     size = microbatch, tensor.members, sequence
+    block = layer(model, *size, expert.members, flash)
     return Parts(
-        times_of(layer(model, *size, expert.members), gpu, tensor=tensor, expert=expert, recomputation=recomputation),
+        times_of(block, gpu, tensor=tensor, expert=expert, recomputation=recomputation),
         times_of(embedding(model, *size), gpu, tensor=tensor, expert=expert),
         times_of(output(model, *size), gpu, tensor=tensor, expert=expert),
     )
@@ -311,6 +319,7 @@ def stage_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Stage:
         cluster.group(strategy.tensor),
         cluster.group(strategy.expert, strategy.tensor),
         cluster.gpu,
+        strategy.flash,
     )
     transfer_s, transfer_bytes = transfer_of(model, strategy, cluster)
     exchanges = exchanges_of(strategy, sizes.shared, sizes.owned, cluster)
@@ -535,6 +544,7 @@ def _sizes(model: Transformer, strategy: Strategy) -> Sizes:
         strategy.sequence,
         strategy.expert,
         strategy.recomputation,
+        strategy.flash,
     )
 
 

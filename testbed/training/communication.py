@@ -70,7 +70,7 @@ def groups_of(strategy: Strategy, cluster: Cluster) -> Groups:
 
 def parameters_of(model: Transformer, strategy: Strategy) -> tuple[float, float]:
     """A GPU's parameters of a layer: those that all copies have, and its experts'."""
-    sizes = sizes_of(model, strategy.microbatch, strategy.tensor, strategy.sequence, strategy.expert, "none")
+    sizes = sizes_of(model, strategy.microbatch, strategy.tensor, strategy.sequence, strategy.expert, "none", False)
     return sizes.shared, sizes.owned
 
 

@@ -8,6 +8,8 @@ Peak rates are from data sheets. What is reached of them depends on the hardware
 - The share of the peak that a full wave reaches, and that memory and networks reach: M. Isaev et al., "Calculon: a
   methodology and tool for high-level co-design of systems and large language models", SC 2023; values for A100 are in
   `systems/a100_80g.json` of github.com/calculon-ai/calculon.
+- The share that FlashAttention-2 reaches: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), section 1, for A100; J.
+  Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), abstract, for H100.
 """
 
 from collections.abc import Callable
@@ -37,6 +39,9 @@ class Work(NamedTuple):
 
     product: Product | None = None
     bytes: float = 0.0
+    fused: Literal["forward", "backward"] | None = None
+    """The pass of FlashAttention that the kernel is: `product` has the operations of all its products, and the share of
+    the peak that it reaches has its traffic."""
 
     @property
     def flops(self) -> float:
@@ -77,9 +82,15 @@ class Accelerator:
     """The share of the peak that a full wave of tiles reaches."""
     memory_steps: Steps
     """The share of the peak that memory reaches, by the bytes of a kernel."""
+    flash_forward: float
+    """The share of the peak that FlashAttention-2 reaches forward, and `flash_backward` backward."""
+    flash_backward: float
 
     def seconds(self, work: Work) -> float:
         """How long one kernel takes, in seconds."""
+        if work.fused is not None:
+            reached = self.flash_forward if work.fused == "forward" else self.flash_backward
+            return work.flops / (self.matrix_flops * reached)
         moves = 8 * work.bytes / (self.memory_bps * _reached(self.memory_steps, work.bytes))
         if work.product is None:
             return moves
@@ -132,7 +143,7 @@ def _reached(steps: Steps, size: float) -> float:
 
 _MEMORY_STEPS = ((100e6, 0.9), (10e6, 0.75), (1e6, 0.6), (0.0, 0.3))
 
-A100 = Accelerator("A100 80 GB", 312e12, 108, 8 * 2.039e12, 80 * 2**30, 0.95, _MEMORY_STEPS)
+A100 = Accelerator("A100 80 GB", 312e12, 108, 8 * 2.039e12, 80 * 2**30, 0.95, _MEMORY_STEPS, 0.73, 0.63)
 """NVIDIA, "A100 Tensor Core GPU", data sheet, 2021: SXM, BF16 without sparsity."""
-H100 = Accelerator("H100 80 GB", 989e12, 132, 8 * 3.35e12, 80 * 2**30, 0.95, _MEMORY_STEPS)
+H100 = Accelerator("H100 80 GB", 989e12, 132, 8 * 3.35e12, 80 * 2**30, 0.95, _MEMORY_STEPS, 0.35, 0.35)
 """NVIDIA, "H100 Tensor Core GPU", data sheet, 2023: SXM, BF16 without sparsity. Efficiencies are those of A100."""

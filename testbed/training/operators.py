@@ -125,6 +125,22 @@ def matrix(
     )
 
 
+def flash_attention(name: str, sequence: float, head: float, *, copies: float, saved: float) -> Operator:
+    """Causal attention of `copies` heads in one kernel that keeps no scores but the logarithm of their sum for each
+    token. `head` is the width of a head, and `saved` the bytes of queries, keys and values.
+
+    It leaves out the half that is masked: forward two products, and backward five (T. Dao, "FlashAttention-2", 2023,
+    sections 3.1 and 4.1). Backward computes the scores again.
+    """
+    forward = Product(sequence, head, sequence, copies)  # half of two products
+    return Operator(
+        name,
+        forward=(Work(forward, fused="forward"),),
+        input_gradient=(Work(forward._replace(copies=2.5 * copies), fused="backward"),),
+        saved_bytes=saved + SINGLE * copies * sequence,
+    )
+
+
 def elementwise(name: str, read_and_written: float, backward: float, saved: float = 0.0) -> Operator:
     """An operator that memory limits: bytes read and written forward and backward."""
     return Operator(name, (Work(bytes=read_and_written),), (Work(bytes=backward),), saved_bytes=saved)

@@ -102,7 +102,8 @@ def work_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Work:
 def _experts_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> tuple[Exchange, tuple[float, float]]:
     """What a layer's experts exchange over the fabric each way, and their time forward and backward."""
     group = cluster.group(strategy.expert, strategy.tensor)
-    block = layer(model, strategy.microbatch, strategy.tensor, strategy.sequence, strategy.expert)
+    size = strategy.microbatch, strategy.tensor, strategy.sequence
+    block = layer(model, *size, strategy.expert, strategy.flash)
     ends = [place for place, operator in enumerate(block) if operator.exchanged]
     if not ends or group.domains == 1:
         return _NOTHING, (0.0, 0.0)

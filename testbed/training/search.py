@@ -72,6 +72,8 @@ class Space:
     """ZeRO's stages, where there are copies; stage 3 only without a pipeline, as in the closed form."""
     overlap_gradients: bool = True
     overlap_transfers: bool = False
+    flash: bool = False
+    """Whether attention's core is FlashAttention (`Strategy.flash`)."""
 
 
 class Found(NamedTuple):
@@ -207,6 +209,7 @@ class Candidates:
             zero=ZEROS[self.zero[place]],
             overlap_gradients=self.space.overlap_gradients,
             overlap_transfers=self.space.overlap_transfers,
+            flash=self.space.flash,
         )
 
     def __iter__(self) -> Iterator[Strategy]:
@@ -244,7 +247,8 @@ class Candidates:
         return live
 
     def _sizes(self, tensor: int, microbatch: int, sequence: int, expert: int, recomputation: int) -> tuple[float, ...]:
-        return sizes_of(self.model, microbatch, tensor, bool(sequence), expert, RECOMPUTATIONS[recomputation])
+        how = RECOMPUTATIONS[recomputation]
+        return sizes_of(self.model, microbatch, tensor, bool(sequence), expert, how, self.space.flash)
 
     def estimates(self, cluster: Cluster) -> Estimates:
         """The closed form of all of them."""
@@ -302,6 +306,7 @@ class Candidates:
                 cluster.group(tensor),
                 cluster.group(expert, tensor),
                 cluster.gpu,
+                self.space.flash,
             )
             return tuple(getattr(part, name) for part in parts for name in Times.__slots__)
 

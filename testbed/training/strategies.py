@@ -43,6 +43,9 @@ class Strategy:
     """Whether gradients of a layer are sent while the backward pass goes on."""
     overlap_transfers: bool = False
     """Whether a stage computes while it sends to and receives from other stages. Megatron-LM does not."""
+    flash: bool = False
+    """Whether attention's core is one kernel that keeps no scores, FlashAttention. Selective recomputation then has
+    nothing to compute again."""
 
     def __post_init__(self) -> None:
         counts = (self.tensor, self.pipeline, self.data, self.microbatches, self.microbatch, self.interleave)

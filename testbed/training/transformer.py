@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transformers as operators, dense and as mixtures of experts, under tensor and sequence parallelism.
 
-The kernels are those of Megatron-LM in 2022: attention without Flash Attention, fused softmax, fused bias with GeLU and
+The kernels are those of Megatron-LM in 2022, or with `flash` FlashAttention: fused softmax, fused bias with GeLU and
 with dropout. The bias of query, key and value is added by a kernel of its own. A sum over tokens reads the gradient of
 each bias once. Backward, the gradients of query, key and value are concatenated. Attention's context is copied to the
-order of the projection's input (`layers.py` and `transformer.py` of Megatron-LM). A model with gates has no biases.
-Activations that are kept sum to s b h (10 + 24 / t + 5 a s / (h t)) bytes for each layer, Equation 2 of
-V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022.
+order of the projection's input (`layers.py` and `transformer.py` of Megatron-LM). A model with gates has no biases and
+no dropout. Activations that are kept sum to s b h (10 + 24 / t + 5 a s / (h t)) bytes for each layer, Equation 2 of V.
+Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022.
 """
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from testbed.training.hardware import Collective, Kind, Work
-from testbed.training.operators import HALF, SINGLE, Operator, elementwise, matrix
+from testbed.training.operators import HALF, SINGLE, Operator, elementwise, flash_attention, matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +80,28 @@ class Transformer:
 
 
 def layer(
-    model: Transformer, microbatch: int, tensor: int = 1, sequence: bool = False, expert: int = 1
+    model: Transformer,
+    microbatch: int,
+    tensor: int = 1,
+    sequence: bool = False,
+    expert: int = 1,
+    flash: bool = False,
 ) -> list[Operator]:
     """The operators of one layer on one GPU of the tensor group, for `microbatch` sequences."""
     tokens, hidden, heads = microbatch * model.sequence, model.hidden, model.heads / tensor
     width = hidden / tensor
     heads_width = (1 + 2 * model.key_share) * width
     local = tokens / tensor if sequence else tokens
-    scores = microbatch * heads * model.sequence**2
-    head = hidden / model.heads
     kept = HALF * local * hidden  # a linear layer keeps its input once more; with sequence parallelism only its share
     norm = elementwise("norm", 4 * local * hidden, 6 * local * hidden, saved=HALF * local * hidden)
     bias = 0 if model.gated else HALF
     # The last terms of the backward traffic add the gradient of the residual branch, and sum that of the bias.
+    dropped = 0 if model.gated else 1  # a byte for each number: the mask
     residual = elementwise(
-        "dropout and residual", 7 * local * hidden, (5 + 6 + bias) * local * hidden, saved=local * hidden
+        "dropout and residual",
+        (6 + dropped) * local * hidden,
+        (5 * dropped + 6 + bias) * local * hidden,
+        saved=dropped * local * hidden,
     )
     spread = HALF * tokens * hidden
     attention = [
@@ -102,33 +109,43 @@ def layer(
         _columns(matrix("query, key, value", tokens, hidden, heads_width, saved=kept), spread, tensor, sequence),
         elementwise("bias of query, key, value", 2 * bias * tokens * heads_width, bias * tokens * heads_width),
         elementwise("gradients of query, key, value", 0, 2 * HALF * tokens * heads_width),
-        replace(
-            matrix(
-                "scores", model.sequence, head, model.sequence, copies=microbatch * heads, weights=False,
-                saved=(1 + model.key_share) * HALF * tokens * width,
-            ),
-            recomputed=True,
-        ),
-        replace(elementwise("softmax", 4 * scores, 6 * scores, saved=HALF * scores), recomputed=True),
-        replace(elementwise("attention dropout", 5 * scores, 5 * scores, saved=3 * scores), recomputed=True),
-        replace(
-            matrix(
-                "context", model.sequence, model.sequence, head, copies=microbatch * heads, weights=False,
-                saved=model.key_share * HALF * tokens * width,
-            ),
-            recomputed=True,
-        ),
-        replace(elementwise("copy of context", 2 * HALF * tokens * width, 0), recomputed=True),
+        *_core(model, microbatch, heads, flash),
         _rows(matrix("projection", tokens, width, hidden, saved=HALF * tokens * width), spread, tensor, sequence),
         residual,
         norm,
-    ]  # fmt: skip
+    ]
     mlp = (
         _experts(model, tokens, tensor, sequence, expert)
         if model.experts
         else _mlp(model, tokens, kept, tensor, sequence)
     )
     return [*attention, *mlp, residual]
+
+
+def _core(model: Transformer, microbatch: int, heads: float, flash: bool) -> list[Operator]:
+    """Attention's core, from queries, keys and values to the context, for the `heads` of one GPU."""
+    tokens, head = microbatch * model.sequence, model.hidden / model.heads
+    width, scores = heads * head, microbatch * heads * model.sequence**2
+    queries, shared = HALF * tokens * width, model.key_share * HALF * tokens * width
+    if flash:
+        kept = queries + 2 * shared
+        return [flash_attention("attention", model.sequence, head, copies=microbatch * heads, saved=kept)]
+    core = [
+        matrix(
+            "scores",
+            model.sequence,
+            head,
+            model.sequence,
+            saved=queries + shared,
+            copies=microbatch * heads,
+            weights=False,
+        ),
+        elementwise("softmax", 4 * scores, 6 * scores, saved=HALF * scores),
+        *([] if model.gated else [elementwise("attention dropout", 5 * scores, 5 * scores, saved=3 * scores)]),
+        matrix("context", model.sequence, model.sequence, head, saved=shared, copies=microbatch * heads, weights=False),
+        elementwise("copy of context", 2 * HALF * tokens * width, 0),
+    ]
+    return [replace(operator, recomputed=True) for operator in core]
 
 
 def _mlp(model: Transformer, tokens: float, kept: float, tensor: int, sequence: bool) -> list[Operator]:
@@ -198,8 +215,11 @@ def embedding(model: Transformer, microbatch: int, tensor: int = 1, sequence: bo
     )
     local = tokens / tensor if sequence else tokens
     gathered = _together("all_gather", moved, tensor) if sequence else ()
+    found = replace(look_up, sent_forward=_together("all_reduce", moved, tensor), sent_backward=gathered)
+    if model.gated:
+        return [found]
     return [
-        replace(look_up, sent_forward=_together("all_reduce", moved, tensor), sent_backward=gathered),
+        found,
         elementwise("dropout", 5 * local * model.hidden, 5 * local * model.hidden, saved=local * model.hidden),
     ]
 

@@ -43,6 +43,7 @@ class Split(BaseModel):
     zero: Zero = 0
     overlap_gradients: bool = True
     overlap_transfers: bool = False
+    flash: bool = False
 
     @cached_property
     def split(self) -> Strategy:

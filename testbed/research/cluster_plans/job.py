@@ -84,6 +84,7 @@ class Strategies(Section):
     recomputations: list[Recomputation] = Field(default=["none", "selective", "full"], min_length=1)
     zeros: list[Literal[0, 1, 2, 3]] = Field(default=list(ZEROS), min_length=1)
     overlap_transfers: bool = False
+    flash: bool = False
 
     @property
     def space(self) -> Space:
@@ -95,6 +96,7 @@ class Strategies(Section):
             recomputations=tuple(self.recomputations),
             zeros=tuple(self.zeros),
             overlap_transfers=self.overlap_transfers,
+            flash=self.flash,
         )
 
 

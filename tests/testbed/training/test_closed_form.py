@@ -20,7 +20,17 @@ from testbed.training.clusters import DGX_A100
 from testbed.training.communication import exchanges
 from testbed.training.hardware import A100, Collective, Product, Work, sent_bytes
 from testbed.training.strategies import Strategy
-from testbed.training.transformer import GPT_1T, GPT_22B, GPT_175B, GPT_530B, LLAMA_2_70B, Transformer, embedding, layer
+from testbed.training.transformer import (
+    GPT_1T,
+    GPT_22B,
+    GPT_175B,
+    GPT_530B,
+    LLAMA_2_70B,
+    LLAMA_3_405B,
+    Transformer,
+    embedding,
+    layer,
+)
 
 _FIGURE_1 = {  # GiB of activations without recomputation, and with sequence parallelism and selective recomputation
     GPT_22B: (59.25, 9.5625),
@@ -45,7 +55,7 @@ def test_mean_deviation_from_the_measurements_is_below_5_percent() -> None:
 def test_only_layers_are_computed_again() -> None:
     """Megatron-LM checkpoints the layers of `ParallelTransformer`, not the embedding or the output."""
     groups = DGX_A100.group(8), DGX_A100.group(1)
-    none, full = (parts_of(GPT_22B, 4, False, how, *groups, DGX_A100.gpu) for how in ("none", "full"))
+    none, full = (parts_of(GPT_22B, 4, False, how, *groups, DGX_A100.gpu, False) for how in ("none", "full"))
     assert full.layer.recompute_s == full.layer.forward_s > 0
     assert (full.first, full.last) == (none.first, none.last)
 
@@ -86,6 +96,53 @@ def test_activations_of_a_layer_are_equation_2() -> None:
         kept = sum(operator.saved_bytes for operator in layer(GPT_175B, 3, tensor))
         hidden, heads, tokens = GPT_175B.hidden, GPT_175B.heads, GPT_175B.sequence
         assert kept == tokens * 3 * hidden * (10 + 24 / tensor + 5 * heads * tokens / (hidden * tensor))
+
+
+def test_flash_attention_keeps_no_scores() -> None:
+    """Equation 2 without the scores, but with a number in single precision for each token of each head."""
+    for tensor in (1, 2, 8):
+        kept = sum(operator.saved_bytes for operator in layer(GPT_175B, 3, tensor, flash=True))
+        hidden, heads, tokens = GPT_175B.hidden, GPT_175B.heads, GPT_175B.sequence
+        assert kept == tokens * 3 * hidden * (10 + 24 / tensor) + 4 * 3 * tokens * heads / tensor
+
+
+def test_flash_attention_computes_half_of_the_scores_forward_and_five_products_backward() -> None:
+    (core,) = (operator for operator in layer(GPT_175B, 3, 8, flash=True) if operator.name == "attention")
+    one = 2 * 3 * GPT_175B.sequence**2 * GPT_175B.hidden / 8
+    (forward,), (backward,) = core.forward, core.input_gradient
+    assert A100.seconds(forward) == pytest.approx(2 * one / 2 / (0.73 * 312e12))
+    assert A100.seconds(backward) == pytest.approx(5 * one / 2 / (0.63 * 312e12))
+    run = Strategy(tensor=8, pipeline=8, microbatches=8, flash=True)
+    again = replace(run, recomputation="selective")
+    assert estimate(GPT_175B, again, DGX_A100) == estimate(GPT_175B, run, DGX_A100)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 4, 8])
+def test_llama_3_405b_fits_into_80_gb_as_it_was_trained(chunks: int) -> None:
+    """Table 4 of "The Llama 3 Herd of Models": 16,384 GPUs, 16 million tokens, tensor groups of 8, 16 stages, 128
+    copies that shard the optimizer and gradients (section 3.3.2), and no recomputation."""
+    run = Strategy(8, 16, 128, 16, interleave=chunks, sequence=True, zero=2, flash=True)
+    assert run.gpus == 16_384
+    assert run.batch * LLAMA_3_405B.sequence == 16 * 2**20
+    kept, stored = memory_bytes(LLAMA_3_405B, run), memory_bytes(LLAMA_3_405B, replace(run, flash=False))
+    assert kept < 80e9 < stored
+    if chunks > 1:
+        page = (Path(__file__).parents[3] / "docs" / "training.md").read_text(encoding="utf-8")
+        assert f"without recomputation: {kept / 1e9:.1f} GB" in page
+        assert f"scores it needs {stored / 1e9:.0f} GB" in page
+
+
+def test_a_model_with_gates_has_no_dropout() -> None:
+    """By hand, in bytes for each number of a token: norms 4, residuals 6; backward 6 each."""
+    block = [
+        operator for operator in layer(LLAMA_2_70B, 1, flash=True) if operator.name in ("norm", "dropout and residual")
+    ]
+    unit = LLAMA_2_70B.sequence * LLAMA_2_70B.hidden
+    assert [operator.forward[0].bytes / unit for operator in block] == [4, 6, 4, 6]
+    assert [operator.input_gradient[0].bytes / unit for operator in block] == [6, 6, 6, 6]
+    assert [operator.saved_bytes / unit for operator in block] == [2, 0, 2, 0]
+    assert not any(operator.name == "dropout" for operator in embedding(LLAMA_2_70B, 1))
+    assert not any(operator.name == "attention dropout" for operator in layer(LLAMA_2_70B, 1))
 
 
 def test_keys_and_values_that_heads_share_are_kept_once() -> None:
