@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The closed form against published rates of training: the page that `python -m testbed.training.published` prints.
+
+Nothing is fitted to a row. Where a source leaves out how many sequences a microbatch has or how many chunks a stage
+has, the fastest choice that fits into memory counts, because authors tune both.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import fmean
+from textwrap import fill
+from typing import NamedTuple
+
+from testbed.training.closed_form import check, estimate, memory_bytes
+from testbed.training.clusters import DGX_A100, DGX_H100, Cluster
+from testbed.training.korthikanti import MEASURED
+from testbed.training.strategies import Strategy
+from testbed.training.transformer import LLAMA_3_405B, Transformer, gpt
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published iteration, and how the model was split and scheduled in it."""
+
+    model: Transformer
+    strategy: Strategy
+    cluster: Cluster
+    seconds: float
+    """The published time of an iteration."""
+    sizes: tuple[int, ...] = (1,)
+    """Sequences of a microbatch, as multiples of the strategy's; several where the source leaves them out."""
+    tuned_chunks: bool = False
+    """Whether the source leaves out the chunks of a stage; the strategy then has one."""
+
+    @cached_property
+    def chosen(self) -> Strategy:
+        """The fastest strategy of those that the source leaves open. Raises ValueError where none fits into memory."""
+        limit = self.cluster.gpu.memory_bytes
+        fitting = [strategy for strategy in self._open() if memory_bytes(self.model, strategy) <= limit]
+        if not fitting:
+            raise ValueError(f"{self.model.name} on {self.strategy.gpus} GPUs does not fit into their memory")
+        return min(fitting, key=lambda strategy: estimate(self.model, strategy, self.cluster).iteration_s)
+
+    @property
+    def estimated_s(self) -> float:
+        """The iteration in closed form, in seconds."""
+        return estimate(self.model, self.chosen, self.cluster).iteration_s
+
+    @property
+    def deviation(self) -> float:
+        """The estimate relative to the published iteration, minus 1."""
+        return self.estimated_s / self.seconds - 1
+
+    def _open(self) -> Iterator[Strategy]:
+        whole = self.strategy
+        most = self.model.layers if self.tuned_chunks and whole.pipeline > 1 else whole.interleave
+        for size in self.sizes:
+            batches, rest = divmod(whole.microbatches, size)
+            for chunks in range(whole.interleave, most + 1):
+                if rest or (chunks > 1 and batches % whole.pipeline):
+                    continue
+                found = replace(whole, microbatches=batches, microbatch=size * whole.microbatch, interleave=chunks)
+                try:
+                    check(self.model, found)
+                except ValueError:
+                    continue
+                yield found
+
+
+class Source(NamedTuple):
+    """The rows of one publication."""
+
+    title: str
+    where: str
+    """Its title, the table, what that leaves out, and what the model has not."""
+    rows: tuple[Published, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean of the absolute deviations."""
+        return fmean(abs(row.deviation) for row in self.rows)
+
+
+def _megatron() -> Iterator[Published]:
+    table_1 = (  # billion parameters, heads, hidden, layers, tensor, pipeline, GPUs, batch, teraFLOP/s of a GPU
+        ("1.7", 24, 2304, 24, 1, 1, 32, 512, 137),
+        ("3.6", 32, 3072, 30, 2, 1, 64, 512, 138),
+        ("7.5", 32, 4096, 36, 4, 1, 128, 512, 142),
+        ("18.4", 48, 6144, 40, 8, 1, 256, 1024, 135),
+        ("39.1", 64, 8192, 48, 8, 2, 512, 1536, 138),
+        ("76.1", 80, 10240, 60, 8, 4, 1024, 1792, 140),
+        ("145.6", 96, 12288, 80, 8, 8, 1536, 2304, 148),
+        ("310.1", 128, 16384, 96, 8, 16, 1920, 2160, 155),
+        ("529.6", 128, 20480, 105, 8, 35, 2520, 2520, 163),
+        ("1008.0", 160, 25600, 128, 8, 64, 3072, 3072, 163),
+    )
+    for billions, heads, hidden, layers, tensor, pipeline, gpus, batch, teraflops in table_1:
+        model = gpt(f"GPT {billions}B", layers, hidden, heads)
+        copies = gpus // tensor // pipeline
+        strategy = Strategy(tensor, pipeline, copies, batch // copies, recomputation="full")
+        # Equation 3 counts the forward pass that is computed again.
+        seconds = 4 / 3 * model.flops(batch) / (gpus * teraflops * 1e12)
+        yield Published(model, strategy, DGX_A100, seconds, sizes=(1, 2, 4, 8, 16), tuned_chunks=True)
+
+
+def _megascale() -> Iterator[Published]:
+    model = gpt("GPT 175B", 96, 12288, 128)
+    table_2 = (  # batch, GPUs, seconds
+        (768, 256, 32.0),
+        (768, 512, 16.5),
+        (768, 768, 11.5),
+        (768, 1024, 8.9),
+        (6144, 3072, 23.66),
+        (6144, 6144, 12.21),
+        (6144, 8192, 9.56),
+        (6144, 12288, 6.34),
+    )
+    for batch, gpus, seconds in table_2:
+        copies = gpus // 64
+        strategy = Strategy(8, 8, copies, batch // copies, sequence=True, zero=1, overlap_transfers=True, flash=True)
+        yield Published(model, strategy, DGX_A100, seconds, sizes=(1, 2, 4), tuned_chunks=True)
+
+
+def _llama() -> Iterator[Published]:
+    for gpus, teraflops in ((8192, 430), (16_384, 400)):
+        copies, batch = gpus // 128, 2048
+        strategy = Strategy(8, 16, copies, batch // copies, sequence=True, zero=2, flash=True)
+        seconds = LLAMA_3_405B.flops(batch) / (gpus * teraflops * 1e12)
+        yield Published(LLAMA_3_405B, strategy, DGX_H100, seconds, tuned_chunks=True)
+
+
+SOURCES = (
+    Source(
+        "D. Narayanan et al., 2021",
+        '"Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021, '
+        "arXiv:2104.04473, Table 1. It leaves out microbatches and chunks. All activations are computed again, and "
+        "Equation 3 counts that.",
+        tuple(_megatron()),
+    ),
+    Source(
+        "V. Korthikanti et al., 2022",
+        '"Reducing Activation Recomputation in Large Transformer Models", arXiv:2205.05198, Tables 3 and 5. The first '
+        "row of a model has full recomputation, the second one selective recomputation with sequence parallelism.",
+        tuple(Published(row.model, row.strategy, DGX_A100, row.measured_s) for row in MEASURED),
+    ),
+    Source(
+        "Z. Jiang et al., 2024",
+        '"MegaScale: Scaling Large Language Model Training to More Than 10,000 GPUs", NSDI 2024, arXiv:2402.15627, '
+        "Tables 1 and 2. They leave out microbatches and chunks. Copies exchange gradients once an iteration "
+        "(`zero=1`) and transfers overlap. Our layers have neither parallel blocks nor sliding windows, and "
+        "collectives of tensor groups overlap backward alone.",
+        tuple(_megascale()),
+    ),
+    Source(
+        "Meta, 2024",
+        '"The Llama 3 Herd of Models", arXiv:2407.21783, Table 4. It leaves out chunks. Its third row has sequences of'
+        " 131,072 tokens, for which the closed form has no context parallelism.",
+        tuple(_llama()),
+    ),
+)
+
+
+def page() -> str:
+    """The page as Markdown."""
+    lines = [
+        "# Published rates of training",
+        "",
+        _wrapped(
+            "The [closed form](../training.md) beside iterations that others measured. Nothing is fitted to a row. "
+            "Where a source leaves out how many sequences a microbatch has, or how many chunks a stage has, the "
+            "fastest choice that fits into memory counts. A deviation below 0 means that the estimate is too fast. "
+            "Published teraFLOP/s of a GPU are seconds by the operations of Equation 7 of Korthikanti et al., with "
+            "all scores of attention."
+        ),
+        "",
+        "This command prints the page:",
+        "",
+        "```sh",
+        ".venv/bin/python -m testbed.training.published",
+        "```",
+    ]
+    for source in SOURCES:
+        mean = f"The mean absolute deviation is {100 * source.mean:.1f} %."
+        lines += ["", f"## {source.title}", "", _wrapped(f"{source.where} {mean}"), ""]
+        lines += ["| model | GPUs | batch | microbatch | chunks | published s | estimated s | deviation |"]
+        lines += ["|---|---|---|---|---|---|---|---|"]
+        for row in source.rows:
+            run = row.chosen
+            lines.append(
+                f"| {row.model.name} | {run.gpus:,} | {run.batch:,} | {run.microbatch} | {run.interleave} | "
+                f"{row.seconds:.2f} | {row.estimated_s:.2f} | {100 * row.deviation:+.1f} % |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str) -> str:
+    return fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+if __name__ == "__main__":
+    print(page(), end="")
