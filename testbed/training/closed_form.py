@@ -21,7 +21,7 @@ from testbed.training.clusters import Cluster, Group
 from testbed.training.hardware import Accelerator, Collective, Kind, Work
 from testbed.training.operators import HALF, SINGLE, Operator, Times, times_of
 from testbed.training.strategies import Recomputation, Strategy
-from testbed.training.transformer import Transformer, embedding, layer, output
+from testbed.training.transformer import Transformer, embedding, layer, output, shared_sequence
 
 _OPTIMIZER_BYTES = 8 + 4 + 8 + 28 + 6 + 4
 """Bytes that Megatron-LM's optimizer moves for each parameter, in single precision where not noted: unscale the
@@ -171,6 +171,11 @@ def check(model: Transformer, strategy: Strategy) -> None:
         raise ValueError(f"{model.name}: {model.heads} heads do not divide among {strategy.tensor} GPUs")
     if model.key_heads and model.key_heads % strategy.tensor:
         raise ValueError(f"{model.name}: {model.key_heads} heads of keys do not divide among {strategy.tensor} GPUs")
+    if strategy.context > 1 and model.sequence % (2 * strategy.context):
+        raise ValueError(
+            f"{model.name}: a sequence of {model.sequence} tokens does not divide into {2 * strategy.context} pieces, "
+            f"two for each of {strategy.context} tensor groups that share it"
+        )
     if strategy.expert > 1 and model.experts % strategy.expert:
         raise ValueError(f"{model.name}: {model.experts} experts do not divide among {strategy.expert} copies")
 
@@ -202,13 +207,15 @@ def sizes_of(
     expert: int,
     recomputation: Recomputation,
     flash: bool,
+    context: int = 1,
 ) -> Sizes:
     """What a GPU of a tensor group holds (Korthikanti et al., sections 4 and 5).
 
     Selective recomputation keeps what attention's core starts from, queries, keys and values. Full recomputation keeps
     the input of each layer.
     """
-    block = layer(model, microbatch, tensor, sequence, expert, flash)
+    block = layer(model, microbatch, tensor, sequence, expert, flash, context)
+    model = shared_sequence(model, context)
     owned, whole = _count(operator for operator in block if operator.exchanged), _saved(block)
     if recomputation == "full":
         kept = HALF * microbatch * model.sequence * model.hidden / (tensor if sequence else 1)
@@ -229,12 +236,14 @@ def parts_of(
     expert: Group,
     gpu: Accelerator,
     flash: bool,
+    context: Group | None = None,
 ) -> Parts:
-    """The times of one microbatch on a GPU."""
+    """The times of one microbatch on a GPU. `context` shares each sequence."""
     size = microbatch, tensor.members, sequence
-    block = layer(model, *size, expert.members, flash)
+    among = context.members if context else 1
+    block, model = layer(model, *size, expert.members, flash, among), shared_sequence(model, among)
     return Parts(
-        times_of(block, gpu, tensor=tensor, expert=expert, recomputation=recomputation),
+        times_of(block, gpu, tensor=tensor, expert=expert, context=context, recomputation=recomputation),
         times_of(embedding(model, *size), gpu, tensor=tensor, expert=expert),
         times_of(output(model, *size), gpu, tensor=tensor, expert=expert),
     )
@@ -247,8 +256,8 @@ def transfer_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> tup
     """
     if strategy.pipeline == 1:
         return 0.0, 0.0
-    spread = HALF * strategy.microbatch * model.sequence * model.hidden
-    stages, sent = cluster.group(strategy.pipeline, strategy.tensor * strategy.data), spread / strategy.tensor
+    spread = HALF * strategy.microbatch * model.sequence // strategy.context * model.hidden
+    stages, sent = cluster.group(strategy.pipeline, strategy.tensor * strategy.copies), spread / strategy.tensor
     seconds = stages.seconds(Collective("send", sent))
     if not strategy.sequence:
         seconds += cluster.group(strategy.tensor).seconds(Collective("all_gather", spread))
@@ -257,7 +266,7 @@ def transfer_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> tup
 
 def exchanges_of(strategy: Strategy, shared: float, owned: float, cluster: Cluster) -> Exchanges:
     """The exchanges of `shared` parameters among all copies, and of `owned` ones among those that hold them."""
-    copies = strategy.data
+    copies = strategy.copies
     among = cluster.group(copies, strategy.tensor)
     experts = cluster.group(copies // strategy.expert, strategy.tensor * strategy.expert)
     kind: Kind = "all_reduce" if strategy.zero == 0 else "reduce_scatter"
@@ -288,15 +297,15 @@ def tied_of(strategy: Strategy, table: float, cluster: Cluster) -> tuple[float, 
     over the fabric. Both hold the table (M. Shoeybi et al., "Megatron-LM", 2019; `_allreduce_word_embedding_grads`)."""
     if strategy.pipeline == 1:
         return 0.0, 0.0
-    ends = cluster.group(2, strategy.tensor * strategy.data * (strategy.pipeline - 1))
-    size = SINGLE * table / (strategy.data if strategy.zero > 1 else 1)
+    ends = cluster.group(2, strategy.tensor * strategy.copies * (strategy.pipeline - 1))
+    size = SINGLE * table / (strategy.copies if strategy.zero > 1 else 1)
     return ends.seconds(Collective("all_reduce", size)), size if ends.domains > 1 else 0.0
 
 
 def optimizer_seconds(strategy: Strategy, held: float, owned: float, gpu: Accelerator) -> float:
     """The optimizer's time for a GPU's parameters, which ZeRO splits among the copies, and its experts' `owned` ones,
     which it splits among the copies that hold them."""
-    copies = strategy.data if strategy.zero else 1
+    copies = strategy.copies if strategy.zero else 1
     split = held / copies + owned / (copies / strategy.expert if strategy.zero else 1)
     return gpu.seconds(Work(bytes=_OPTIMIZER_BYTES * split))
 
@@ -320,6 +329,7 @@ def stage_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Stage:
         cluster.group(strategy.expert, strategy.tensor),
         cluster.gpu,
         strategy.flash,
+        cluster.group(strategy.context, strategy.tensor),
     )
     transfer_s, transfer_bytes = transfer_of(model, strategy, cluster)
     exchanges = exchanges_of(strategy, sizes.shared, sizes.owned, cluster)
@@ -374,6 +384,12 @@ def estimate(model: Transformer, strategy: Strategy, cluster: Cluster) -> Estima
         optimizer_s=stage.optimizer_s,
         memory_bytes=memory_bytes(model, strategy),
     )
+
+
+def refuse_shared_sequences(strategy: Strategy, what: str) -> None:
+    """Raises ValueError with context parallelism, which `what` does not have."""
+    if strategy.context > 1:
+        raise ValueError(f"{what} has no tensor groups that share a sequence; take context 1, or the closed form")
 
 
 def passes_s(model: Transformer, strategy: Strategy, cluster: Cluster) -> tuple[float, float]:
@@ -443,7 +459,7 @@ def _data_s(strategy: Strategy, stage: Stage, microbatch_s: float) -> float:
     parameters before its forward and its backward pass, behind the layer before it. With several chunks, the gradients
     of all but the first have more time than is counted here.
     """
-    if strategy.data == 1:
+    if strategy.copies == 1:
         return stage.tied_s
     whole = stage.plain * strategy.interleave + stage.first
     if strategy.pipeline == 1:
@@ -485,7 +501,7 @@ def state_bytes(model: Transformer, strategy: Strategy) -> float:
     and those of experts by the number of copies that hold them.
     """
     sizes = _sizes(model, strategy)
-    (layers, *ends), zero, copies = layers_of_stages(model, strategy), strategy.zero, strategy.data
+    (layers, *ends), zero, copies = layers_of_stages(model, strategy), strategy.zero, strategy.copies
     each, owned = parameter_bytes(zero, copies), parameter_bytes(zero, copies // strategy.expert)
     return max(
         (count * sizes.shared + table) * each + count * sizes.owned * owned
@@ -496,7 +512,9 @@ def state_bytes(model: Transformer, strategy: Strategy) -> float:
 def gathered_bytes(model: Transformer, strategy: Strategy) -> float:
     """Bytes that ZeRO's stage 3 has gathered: the layer that computes, the next one, and the table."""
     sizes = _sizes(model, strategy)
-    return HALF * (2 * (sizes.shared + sizes.owned) + sizes.table) if strategy.zero == 3 and strategy.data > 1 else 0.0
+    return (
+        HALF * (2 * (sizes.shared + sizes.owned) + sizes.table) if strategy.zero == 3 and strategy.copies > 1 else 0.0
+    )
 
 
 def live_bytes(model: Transformer, strategy: Strategy) -> float:
@@ -545,6 +563,7 @@ def _sizes(model: Transformer, strategy: Strategy) -> Sizes:
         strategy.expert,
         strategy.recomputation,
         strategy.flash,
+        strategy.context,
     )
 
 

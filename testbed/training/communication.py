@@ -3,7 +3,16 @@
 
 from dataclasses import dataclass
 
-from testbed.training.closed_form import Estimate, Stage, estimate, reductions, sizes_of, slowest_of, stage_of
+from testbed.training.closed_form import (
+    Estimate,
+    Stage,
+    estimate,
+    reductions,
+    refuse_shared_sequences,
+    sizes_of,
+    slowest_of,
+    stage_of,
+)
 from testbed.training.clusters import Cluster, Group
 from testbed.training.hardware import Collective
 from testbed.training.operators import HALF, SINGLE, Operator
@@ -26,7 +35,9 @@ class Sent:
 
 
 def sent_over_fabric(model: Transformer, strategy: Strategy, cluster: Cluster) -> Sent:
-    """The bytes behind the closed form's times. Embedding and output are left out. Raises ValueError as its `check`."""
+    """The bytes behind the closed form's times. Embedding and output are left out. Raises ValueError as its `check` and
+    for groups that share a sequence."""
+    refuse_shared_sequences(strategy, "the count of what is sent")
     stage, among = stage_of(model, strategy, cluster), groups_of(strategy, cluster)
     shared, owned = parameters_of(model, strategy)
     tokens = passes_of_tokens(strategy) * sum(
@@ -94,10 +105,12 @@ def exposed_s(found: Estimate) -> float:
 
 def hidden_s(model: Transformer, strategy: Strategy, cluster: Cluster) -> float:
     """Seconds in which the slowest stage communicates while it computes: what its collectives and transfers take one
-    after the other, without what is exposed. Raises ValueError as `closed_form.estimate`.
+    after the other, without what is exposed. Raises ValueError as `closed_form.estimate` and for
+    groups that share a sequence.
 
     Each kind counts for itself: transfers that fill the pipeline are exposed, and hide nothing of another kind.
     """
+    refuse_shared_sequences(strategy, "the count of what is hidden")
     found, stage = estimate(model, strategy, cluster), stage_of(model, strategy, cluster)
     size = strategy.microbatch, strategy.tensor, strategy.sequence
     block = layer(model, *size, strategy.expert)

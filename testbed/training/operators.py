@@ -33,6 +33,10 @@ class Operator:
     """A collective of the backward pass that overlaps with the input's gradient."""
     behind_weight: Collective | None = None
     """A collective of the backward pass that overlaps with the weights' gradient."""
+    context_forward: tuple[Collective, ...] = ()
+    """Collectives of the GPUs that share a sequence, forward. Nothing overlaps with them."""
+    context_backward: tuple[Collective, ...] = ()
+    """The same of the backward pass."""
     exchanged: tuple[Collective, ...] = ()
     """Collectives of the expert group, in each direction."""
 
@@ -51,8 +55,9 @@ class Times:
     """Without recomputation."""
     recompute_s: float = 0.0
     tensor_forward_s: float = 0.0
+    """Exposed, with those of the GPUs that share a sequence."""
     tensor_backward_s: float = 0.0
-    """Exposed, with what recomputation repeats."""
+    """The same, with what recomputation repeats."""
     expert_s: float = 0.0
     """Exposed, forward and backward."""
 
@@ -125,19 +130,19 @@ def matrix(
     )
 
 
-def flash_attention(name: str, sequence: float, head: float, *, copies: float, saved: float) -> Operator:
+def flash_attention(name: str, queries: float, keys: float, head: float, *, copies: float, saved: float) -> Operator:
     """Causal attention of `copies` heads in one kernel that keeps no scores but the logarithm of their sum for each
-    token. `head` is the width of a head, and `saved` the bytes of queries, keys and values.
+    query. `head` is the width of a head, and `saved` the bytes of queries, keys and values.
 
     It leaves out the half that is masked: forward two products, and backward five (T. Dao, "FlashAttention-2", 2023,
     sections 3.1 and 4.1). Backward computes the scores again.
     """
-    forward = Product(sequence, head, sequence, copies)  # half of two products
+    forward = Product(queries, head, keys, copies)  # half of two products
     return Operator(
         name,
         forward=(Work(forward, fused="forward"),),
         input_gradient=(Work(forward._replace(copies=2.5 * copies), fused="backward"),),
-        saved_bytes=saved + SINGLE * copies * sequence,
+        saved_bytes=saved + SINGLE * copies * queries,
     )
 
 
@@ -152,9 +157,10 @@ def times_of(
     *,
     tensor: Group,
     expert: Group,
+    context: Group | None = None,
     recomputation: str = "none",
 ) -> Times:
-    """The time of these operators, one after the other, for a microbatch."""
+    """The time of these operators, one after the other, for a microbatch. `context` shares each sequence."""
     total = Times()
     for operator in operators:
         forward = _seconds(operator.forward, gpu)
@@ -166,6 +172,10 @@ def times_of(
         sent_backward = sum(tensor.seconds(sent) for sent in operator.sent_backward)
         for sent, time in ((operator.behind_input, input_gradient), (operator.behind_weight, weight_gradient)):
             sent_backward += max(0.0, tensor.seconds(sent) - time) if sent else 0.0
+        shared_forward, shared_backward = (
+            sum(context.seconds(sent) for sent in collectives) if context is not None else 0.0
+            for collectives in (operator.context_forward, operator.context_backward)
+        )
         again = recomputation == "full" or (recomputation == "selective" and operator.recomputed)
         exchanges = 3 if recomputation == "full" else 2
         exchanged = sum(expert.seconds(sent) for sent in operator.exchanged)
@@ -173,8 +183,8 @@ def times_of(
             forward,
             input_gradient + weight_gradient,
             forward if again else 0.0,
-            sent_forward,
-            sent_backward + (sent_forward if again else 0.0),
+            sent_forward + shared_forward,
+            sent_backward + (sent_forward if again else 0.0) + shared_backward,
             exchanges * exchanged,
         )
     return total

@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
-from testbed.training.closed_form import fewer_layers, reductions, stage_of
+from testbed.training.closed_form import fewer_layers, reductions, refuse_shared_sequences, stage_of
 from testbed.training.clusters import Cluster
 from testbed.training.hardware import Collective, Kind, sent_bytes
 from testbed.training.operators import times_of
@@ -69,8 +69,10 @@ def work_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Work:
     """What the closed form counts, as work of the stages.
 
     On the ideal switch with NICs of `cluster.fabric.rate_bps` times `.efficiency` it takes as long as there. Bytes are
-    those of one GPU, for a device that stands for a tensor group. Raises ValueError as `closed_form.check`.
+    those of one GPU, for a device that stands for a tensor group. Raises ValueError as `closed_form.check` and for
+    groups that share a sequence.
     """
+    refuse_shared_sequences(strategy, "the task graph")
     stage = stage_of(model, strategy, cluster)
     rate_bps = cluster.fabric.rate_bps * cluster.fabric.efficiency
     kind: Kind = "all_reduce" if strategy.zero == 0 else "reduce_scatter"

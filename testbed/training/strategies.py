@@ -46,11 +46,20 @@ class Strategy:
     flash: bool = False
     """Whether attention's core is one kernel that keeps no scores, FlashAttention. Selective recomputation then has
     nothing to compute again."""
+    context: int = 1
+    """Consecutive tensor groups that share each sequence: context parallelism. Each has a piece of both halves, so that
+    causal attention takes as long everywhere, and gathers keys and values of all ("The Llama 3 Herd of Models", section
+    3.3.2)."""
 
     def __post_init__(self) -> None:
         counts = (self.tensor, self.pipeline, self.data, self.microbatches, self.microbatch, self.interleave)
         if min(*counts, self.expert) < 1:
             raise ValueError(f"all degrees and numbers of a strategy are 1 or more, not {self}")
+        if self.context < 1 or (self.context > 1 and (not self.flash or self.expert > 1)):
+            raise ValueError(
+                f"context is 1, or more with flash and without shared experts; not {self.context} with flash "
+                f"{self.flash} and expert {self.expert}"
+            )
         if self.data % self.expert:
             raise ValueError(f"{self.expert} copies that share experts do not divide {self.data} copies")
         if self.interleave > 1 and (self.pipeline == 1 or self.microbatches % self.pipeline):
@@ -62,7 +71,12 @@ class Strategy:
     @property
     def gpus(self) -> int:
         """The number of GPUs of all copies of the model."""
-        return self.tensor * self.pipeline * self.data
+        return self.tensor * self.pipeline * self.copies
+
+    @property
+    def copies(self) -> int:
+        """GPUs that hold the same parameters and sum their gradients: the copies, times those that share a sequence."""
+        return self.data * self.context
 
     @property
     def batch(self) -> int:

@@ -86,8 +86,11 @@ def layer(
     sequence: bool = False,
     expert: int = 1,
     flash: bool = False,
+    context: int = 1,
 ) -> list[Operator]:
-    """The operators of one layer on one GPU of the tensor group, for `microbatch` sequences."""
+    """The operators of one layer on one GPU of the tensor group, for its part of `microbatch` sequences, which
+    `context` tensor groups share."""
+    keys, model = model.sequence, shared_sequence(model, context)
     tokens, hidden, heads = microbatch * model.sequence, model.hidden, model.heads / tensor
     width = hidden / tensor
     heads_width = (1 + 2 * model.key_share) * width
@@ -109,7 +112,7 @@ def layer(
         _columns(matrix("query, key, value", tokens, hidden, heads_width, saved=kept), spread, tensor, sequence),
         elementwise("bias of query, key, value", 2 * bias * tokens * heads_width, bias * tokens * heads_width),
         elementwise("gradients of query, key, value", 0, 2 * HALF * tokens * heads_width),
-        *_core(model, microbatch, heads, flash),
+        *_core(model, microbatch, heads, flash, keys),
         _rows(matrix("projection", tokens, width, hidden, saved=HALF * tokens * width), spread, tensor, sequence),
         residual,
         norm,
@@ -122,14 +125,28 @@ def layer(
     return [*attention, *mlp, residual]
 
 
-def _core(model: Transformer, microbatch: int, heads: float, flash: bool) -> list[Operator]:
-    """Attention's core, from queries, keys and values to the context, for the `heads` of one GPU."""
+def shared_sequence(model: Transformer, context: int) -> Transformer:
+    """What one of `context` tensor groups that share a sequence has of it."""
+    return replace(model, sequence=model.sequence // context)
+
+
+def _core(model: Transformer, microbatch: int, heads: float, flash: bool, keys: int) -> list[Operator]:
+    """Attention's core, from queries, keys and values to the context, for the `heads` of one GPU.
+
+    GPUs that share a sequence gather `keys` keys and values, keep only their own, and so gather them again backward,
+    before their gradients are reduce-scattered.
+    """
     tokens, head = microbatch * model.sequence, model.hidden / model.heads
     width, scores = heads * head, microbatch * heads * model.sequence**2
     queries, shared = HALF * tokens * width, model.key_share * HALF * tokens * width
     if flash:
         kept = queries + 2 * shared
-        return [flash_attention("attention", model.sequence, head, copies=microbatch * heads, saved=kept)]
+        attention = flash_attention("attention", model.sequence, keys, head, copies=microbatch * heads, saved=kept)
+        if keys == model.sequence:
+            return [attention]
+        gathered = Collective("all_gather", 2 * shared * keys / model.sequence)
+        scattered = gathered._replace(kind="reduce_scatter")
+        return [replace(attention, context_forward=(gathered,), context_backward=(gathered, scattered))]
     core = [
         matrix(
             "scores",

@@ -16,10 +16,11 @@ from testbed.training.closed_form import (
     stage_of,
     state_bytes,
 )
-from testbed.training.clusters import DGX_A100
-from testbed.training.communication import exchanges
+from testbed.training.clusters import DGX_A100, DGX_H100
+from testbed.training.communication import exchanges, hidden_s, sent_over_fabric
 from testbed.training.hardware import A100, Collective, Product, Work, sent_bytes
-from testbed.training.strategies import Strategy
+from testbed.training.schedule import work_of
+from testbed.training.strategies import Recomputation, Strategy
 from testbed.training.transformer import (
     GPT_1T,
     GPT_22B,
@@ -130,6 +131,62 @@ def test_llama_3_405b_fits_into_80_gb_as_it_was_trained(chunks: int) -> None:
         page = (Path(__file__).parents[3] / "docs" / "training.md").read_text(encoding="utf-8")
         assert f"without recomputation: {kept / 1e9:.1f} GB" in page
         assert f"scores it needs {stored / 1e9:.0f} GB" in page
+
+
+def test_groups_that_share_a_sequence_gather_keys_and_values() -> None:
+    """By hand: each of 4 has a quarter of the tokens, and of the scores. Keys and values of all are gathered each way,
+    and backward their gradients are reduce-scattered."""
+    whole, part = (layer(LLAMA_3_405B, 2, 8, True, flash=True, context=context) for context in (1, 4))
+    for one, other in zip(whole, part, strict=True):
+        assert other.flops == one.flops / 4
+        assert other.saved_bytes == one.saved_bytes / 4
+        assert other.parameters == one.parameters
+    (core,) = (operator for operator in part if operator.name == "attention")
+    size = 2 * 2 * 2 * LLAMA_3_405B.sequence * LLAMA_3_405B.hidden / 16 / 8
+    gathered, scattered = Collective("all_gather", size), Collective("reduce_scatter", size)
+    assert (core.context_forward, core.context_backward) == ((gathered,), (gathered, scattered))
+    assert not any(operator.context_forward for operator in whole)
+
+
+@pytest.mark.parametrize("recomputation", ["none", "full"])
+def test_groups_that_share_a_sequence_expose_three_collectives_a_layer(recomputation: Recomputation) -> None:
+    run = Strategy(8, 2, microbatches=4, sequence=True, flash=True, recomputation=recomputation, context=4)
+    group = DGX_H100.group(4, 8)
+    size = 2 * 2 * LLAMA_3_405B.sequence * LLAMA_3_405B.hidden / 16 / 8
+    each_s = sum(group.seconds(Collective(kind, size)) for kind in ("all_gather", "all_gather", "reduce_scatter"))
+    shared = estimate(LLAMA_3_405B, run, DGX_H100)
+    quick = replace(DGX_H100, fabric=replace(DGX_H100.fabric, rate_bps=1e18, latency_s=0.0))
+    alone = estimate(LLAMA_3_405B, run, quick)
+    assert shared.tensor_s - alone.tensor_s == pytest.approx(4 * 63 * each_s, rel=1e-3)
+
+
+def test_groups_that_share_a_sequence_hold_the_same_parameters() -> None:
+    copies = Strategy(8, 16, 32, 16, sequence=True, zero=2, flash=True)
+    shared = replace(copies, data=2, context=16)
+    assert (shared.gpus, shared.copies) == (copies.gpus, copies.copies)
+    for field in ("gradient_s", "gather_s", "optimizer_s", "tied_s", "gradient_bytes"):
+        assert getattr(stage_of(LLAMA_3_405B, shared, DGX_H100), field) == getattr(
+            stage_of(LLAMA_3_405B, copies, DGX_H100), field
+        )
+    assert state_bytes(LLAMA_3_405B, shared) == state_bytes(LLAMA_3_405B, copies)
+    held = activation_bytes(LLAMA_3_405B, copies) / activation_bytes(LLAMA_3_405B, shared)
+    assert held == pytest.approx(16)
+    long = replace(LLAMA_3_405B, sequence=131_072)  # as it was trained: Table 4
+    assert memory_bytes(long, replace(shared, data=8)) < 80e9 < memory_bytes(long, copies)
+
+
+def test_groups_that_share_a_sequence_are_refused_where_they_are_not_modelled() -> None:
+    run = Strategy(8, 16, 2, 16, flash=True, context=16)
+    with pytest.raises(ValueError, match="the task graph has no tensor groups that share a sequence"):
+        work_of(LLAMA_3_405B, run, DGX_H100)
+    for count in (sent_over_fabric, hidden_s):
+        with pytest.raises(ValueError, match="has no tensor groups that share a sequence"):
+            count(LLAMA_3_405B, run, DGX_H100)
+    with pytest.raises(ValueError, match="8192 tokens does not divide into 6 pieces"):
+        check(LLAMA_3_405B, replace(run, context=3))
+    for wrong in ({"flash": False}, {"context": 0}, {"expert": 2}):
+        with pytest.raises(ValueError, match="context is 1, or more with flash and without shared experts"):
+            replace(run, **wrong)
 
 
 def test_a_model_with_gates_has_no_dropout() -> None:
