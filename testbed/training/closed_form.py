@@ -237,15 +237,24 @@ def parts_of(
     gpu: Accelerator,
     flash: bool,
     context: Group | None = None,
+    overlap: bool = False,
 ) -> Parts:
-    """The times of one microbatch on a GPU. `context` shares each sequence."""
+    """The times of one microbatch on a GPU. `context` shares each sequence, and `overlap` is that of `times_of`."""
     size = microbatch, tensor.members, sequence
     among = context.members if context else 1
     block, model = layer(model, *size, expert.members, flash, among), shared_sequence(model, among)
     return Parts(
-        times_of(block, gpu, tensor=tensor, expert=expert, context=context, recomputation=recomputation),
-        times_of(embedding(model, *size), gpu, tensor=tensor, expert=expert),
-        times_of(output(model, *size), gpu, tensor=tensor, expert=expert),
+        times_of(
+            block,
+            gpu,
+            tensor=tensor,
+            expert=expert,
+            context=context,
+            recomputation=recomputation,
+            overlap=overlap,
+        ),
+        times_of(embedding(model, *size), gpu, tensor=tensor, expert=expert, overlap=overlap),
+        times_of(output(model, *size), gpu, tensor=tensor, expert=expert, overlap=overlap),
     )
 
 
@@ -330,6 +339,7 @@ def stage_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Stage:
         cluster.gpu,
         strategy.flash,
         cluster.group(strategy.context, strategy.tensor),
+        strategy.overlap_tensor,
     )
     transfer_s, transfer_bytes = transfer_of(model, strategy, cluster)
     exchanges = exchanges_of(strategy, sizes.shared, sizes.owned, cluster)

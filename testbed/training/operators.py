@@ -159,8 +159,12 @@ def times_of(
     expert: Group,
     context: Group | None = None,
     recomputation: str = "none",
+    overlap: bool = False,
 ) -> Times:
-    """The time of these operators, one after the other, for a microbatch. `context` shares each sequence."""
+    """The time of these operators, one after the other, for a microbatch. `context` shares each sequence.
+
+    With `overlap`, a product hides what the tensor group sends before or behind it, but for what takes longer.
+    """
     total = Times()
     for operator in operators:
         forward = _seconds(operator.forward, gpu)
@@ -170,6 +174,9 @@ def times_of(
         )
         sent_forward = sum(tensor.seconds(sent) for sent in operator.sent_forward)
         sent_backward = sum(tensor.seconds(sent) for sent in operator.sent_backward)
+        if overlap and operator.flops:
+            sent_forward = max(0.0, sent_forward - forward)
+            sent_backward = max(0.0, sent_backward - input_gradient)
         for sent, time in ((operator.behind_input, input_gradient), (operator.behind_weight, weight_gradient)):
             sent_backward += max(0.0, tensor.seconds(sent) - time) if sent else 0.0
         shared_forward, shared_backward = (

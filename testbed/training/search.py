@@ -74,6 +74,8 @@ class Space:
     overlap_transfers: bool = False
     flash: bool = False
     """Whether attention's core is FlashAttention (`Strategy.flash`)."""
+    overlap_tensor: bool = False
+    """Whether products overlap with collectives of tensor groups (`Strategy.overlap_tensor`)."""
 
 
 class Found(NamedTuple):
@@ -210,6 +212,7 @@ class Candidates:
             overlap_gradients=self.space.overlap_gradients,
             overlap_transfers=self.space.overlap_transfers,
             flash=self.space.flash,
+            overlap_tensor=self.space.overlap_tensor,
         )
 
     def __iter__(self) -> Iterator[Strategy]:
@@ -307,6 +310,7 @@ class Candidates:
                 cluster.group(expert, tensor),
                 cluster.gpu,
                 self.space.flash,
+                overlap=self.space.overlap_tensor,
             )
             return tuple(getattr(part, name) for part in parts for name in Times.__slots__)
 

@@ -46,6 +46,9 @@ class Strategy:
     flash: bool = False
     """Whether attention's core is one kernel that keeps no scores, FlashAttention. Selective recomputation then has
     nothing to compute again."""
+    overlap_tensor: bool = False
+    """Whether matrix products overlap with the collectives of tensor groups that feed them and that sum their results,
+    piece by piece (Z. Jiang et al., "MegaScale", NSDI 2024, section 3.2). Otherwise only gradients do."""
     context: int = 1
     """Consecutive tensor groups that share each sequence: context parallelism. Each has a piece of both halves, so that
     causal attention takes as long everywhere, and gathers keys and values of all ("The Llama 3 Herd of Models", section

@@ -44,6 +44,7 @@ class Split(BaseModel):
     overlap_gradients: bool = True
     overlap_transfers: bool = False
     flash: bool = False
+    overlap_tensor: bool = False
 
     @cached_property
     def split(self) -> Strategy:

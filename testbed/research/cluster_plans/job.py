@@ -85,6 +85,7 @@ class Strategies(Section):
     zeros: list[Literal[0, 1, 2, 3]] = Field(default=list(ZEROS), min_length=1)
     overlap_transfers: bool = False
     flash: bool = False
+    overlap_tensor: bool = False
 
     @property
     def space(self) -> Space:
@@ -97,6 +98,7 @@ class Strategies(Section):
             zeros=tuple(self.zeros),
             overlap_transfers=self.overlap_transfers,
             flash=self.flash,
+            overlap_tensor=self.overlap_tensor,
         )
 
 

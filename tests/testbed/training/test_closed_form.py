@@ -19,6 +19,7 @@ from testbed.training.closed_form import (
 from testbed.training.clusters import DGX_A100, DGX_H100
 from testbed.training.communication import exchanges, hidden_s, sent_over_fabric
 from testbed.training.hardware import A100, Collective, Product, Work, sent_bytes
+from testbed.training.operators import times_of
 from testbed.training.schedule import work_of
 from testbed.training.strategies import Recomputation, Strategy
 from testbed.training.transformer import (
@@ -31,6 +32,7 @@ from testbed.training.transformer import (
     Transformer,
     embedding,
     layer,
+    output,
 )
 
 _FIGURE_1 = {  # GiB of activations without recomputation, and with sequence parallelism and selective recomputation
@@ -187,6 +189,35 @@ def test_groups_that_share_a_sequence_are_refused_where_they_are_not_modelled() 
     for wrong in ({"flash": False}, {"context": 0}, {"expert": 2}):
         with pytest.raises(ValueError, match="context is 1, or more with flash and without shared experts"):
             replace(run, **wrong)
+
+
+def test_products_hide_collectives_of_tensor_groups_but_for_what_takes_longer() -> None:
+    """By hand for the two products of an MLP; the embedding and the loss have nothing to hide theirs behind."""
+    run = Strategy(tensor=8, sequence=True)
+    tensor, expert = DGX_A100.group(8), DGX_A100.group(1)
+    block = layer(GPT_175B, 1, 8, True)
+    first, second = (operator for operator in block if operator.name in ("first linear", "second linear"))
+    sent_s = DGX_A100.group(8).seconds(Collective("all_gather", 2 * GPT_175B.sequence * GPT_175B.hidden))
+    for linear in (first, second):
+        (product,) = linear.forward
+        alone, hidden = (
+            times_of([linear], A100, tensor=tensor, expert=expert, overlap=overlap) for overlap in (False, True)
+        )
+        assert alone.tensor_forward_s == sent_s
+        assert hidden.tensor_forward_s == max(0.0, sent_s - A100.seconds(product))
+        assert hidden.compute_s == alone.compute_s
+    slow = replace(DGX_A100, domain=replace(DGX_A100.domain, rate_bps=DGX_A100.domain.rate_bps / 20))
+    for cluster in (DGX_A100, slow):
+        plain, overlapped = (
+            estimate(GPT_175B, replace(run, overlap_tensor=overlap), cluster) for overlap in (False, True)
+        )
+        assert 0 < overlapped.tensor_s < plain.tensor_s
+        assert overlapped.compute_s == plain.compute_s
+    ends = [*embedding(GPT_175B, 1, 8, True), output(GPT_175B, 1, 8, True)[-1]]
+    plain, overlapped = (
+        times_of(ends, A100, tensor=tensor, expert=expert, overlap=overlap) for overlap in (False, True)
+    )
+    assert plain == overlapped
 
 
 def test_a_model_with_gates_has_no_dropout() -> None:

@@ -33,7 +33,8 @@ _CLUSTERS = {
 def test_every_candidate_has_the_estimate_of_the_closed_form(
     model: Transformer, overlap: tuple[bool, bool], cluster: Cluster
 ) -> None:
-    space = Space(overlap_gradients=overlap[0], overlap_transfers=overlap[1], flash=overlap[1])
+    how = overlap[1]
+    space = Space(overlap_gradients=overlap[0], overlap_transfers=how, flash=how, overlap_tensor=how)
     found = candidates(model, 12, 24, space)
     estimates = found.estimates(cluster)
     assert len(found) > 100
