@@ -62,7 +62,9 @@ class Space:
     microbatches: tuple[int, ...] = (1, 2, 4, 8, 16)
     """Sequences of a microbatch."""
     interleaves: tuple[int, ...] | None = None
-    """Chunks of a stage; by default all into which layers divide, but for one or two (`closed_form.fewer_layers`)."""
+    """Chunks of a stage; by default all into which the layers divide."""
+    uneven_chunks: bool = True
+    """Whether one or two layers may be missing for chunks of equal size (`closed_form.fewer_layers`)."""
     recomputations: tuple[Recomputation, ...] = RECOMPUTATIONS
     sequence: tuple[bool, ...] = (False, True)
     """Without and with sequence parallelism, where a tensor group has two GPUs or more."""
@@ -414,8 +416,9 @@ def _schedules(
     """All choices beside degrees and microbatches."""
     chunks = [1]
     if pipeline > 1 and microbatches % pipeline == 0:
-        counts = range(2, (model.layers + 2) // pipeline + 1)
-        chunks += [count for count in counts if -model.layers % (pipeline * count) <= 2]
+        missing = 2 if space.uneven_chunks else 0
+        counts = range(2, (model.layers + missing) // pipeline + 1)
+        chunks += [count for count in counts if -model.layers % (pipeline * count) <= missing]
     if space.interleaves is not None:
         chunks = [count for count in chunks if count in space.interleaves]
     experts = [count for count in _experts(model, space) if data % count == 0]

@@ -130,6 +130,15 @@ def test_enumeration_covers_65536_gpus_and_every_strategy_has_them() -> None:
     assert best.estimate.memory_bytes <= DGX_H100.gpu.memory_bytes
 
 
+def test_chunks_of_equal_size_can_be_asked_for() -> None:
+    """7 layers are 4 or 8 chunks, of which the last one lacks a layer."""
+    every, equal = (candidates(UNEVEN, 8, 16, Space(uneven_chunks=uneven)) for uneven in (True, False))
+    assert {strategy for strategy in every if strategy.interleave == 1} == set(equal)
+    assert {strategy.pipeline * strategy.interleave for strategy in every if strategy.interleave > 1} == {4, 8}
+    chunked = candidates(SMALL, 12, 24, Space(uneven_chunks=False))
+    assert {strategy.pipeline * strategy.interleave for strategy in chunked if strategy.interleave > 1} == {6}
+
+
 def test_tensor_groups_divide_the_heads_of_keys() -> None:
     found = candidates(replace(SMALL, key_heads=2), 8, 16)
     assert {strategy.tensor for strategy in found} == {1, 2}

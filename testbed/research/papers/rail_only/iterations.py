@@ -4,8 +4,8 @@
 The paper enumerates strategies with its own model, "similar to the approach in Calculon". Here `testbed.training`
 does. The paper does not print its efficiencies, its space of strategies or which clusters its percentages average.
 Taken here: H100 with the rates of a DGX GH200, 65 % of an HB domain's rate and 90 % of a NIC's, and Calculon's space:
-tensor groups up to 32, all schedules, recomputation and sequence parallelism, and copies that split the optimizer's
-state (ZeRO's stage 1), but neither gradients nor parameters.
+tensor groups up to 32, all schedules with chunks of equal size, recomputation and sequence parallelism, and copies
+that split the optimizer's state (ZeRO's stage 1), but neither gradients nor parameters.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ CLUSTERS = (16_384, 32_768, 65_536)
 DOMAINS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 BATCHES = {GPT_1T: 4096, GPT_146B: 1024}
 """Sequences of an iteration in Figure 8."""
-_SPACE = Space(widest_tensor=32, zeros=(0, 1))
+_SPACE = Space(widest_tensor=32, uneven_chunks=False, zeros=(0, 1))
 
 
 @cache
