@@ -3,6 +3,8 @@
 
 import json
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,18 +40,26 @@ def inspect(on: str | None, as_json: bool, view: str | None, switch: str | None)
     from testbed.run.console.client import chosen, up_fabrics
     from testbed.run.console.tables import nodes_table
 
-    found = up_fabrics() if on is None else [chosen(on)]
+    told = list(_still_up(up_fabrics())) if on is None else [_of(chosen(on))]
     if as_json:
-        click.echo(json.dumps({"fabrics": [_of(fabric) for fabric in found]}, indent=2))
+        click.echo(json.dumps({"fabrics": told}, indent=2))
         return 0
-    if not found:
+    if not told:
         raise TestbedError("no fabric of this user is up here")
-    for fabric in found:
-        greeting, number = fabric.greeting, fabric.sandbox.pid
-        title = f"{greeting.name}, number {number}: fabric {greeting.fabric} of paralet {greeting.command}"
-        click.echo(printable(f"{title}, logs in {greeting.logs}"))
-        click.echo(printable_lines(nodes_table(_nodes(fabric))))
+    for fabric in told:
+        title = "{name}, number {number}: fabric {fabric} of paralet {command}, logs in {logs}".format_map(fabric)
+        click.echo(printable(title))
+        click.echo(printable_lines(nodes_table(fabric["nodes"])))
     return 0
+
+
+def _still_up(found: Iterable["UpFabric"]) -> Iterator[dict[str, Any]]:
+    """What those of the fabrics tell that do not end meanwhile, as others of this user may."""
+    from testbed.run.console.client import FabricGoneError
+
+    for fabric in found:
+        with suppress(FabricGoneError, FileNotFoundError):
+            yield _of(fabric)
 
 
 def _of(fabric: "UpFabric") -> dict[str, Any]:

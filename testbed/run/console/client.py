@@ -19,6 +19,10 @@ from testbed.run.console.wire import PACKET_BYTES, SOCKET, Answer, Greeting, Req
 _GREETING_TIMEOUT_S = 10.0
 
 
+class FabricGoneError(TestbedError):
+    """The fabric went down before it had answered."""
+
+
 @dataclass(frozen=True, slots=True)
 class UpFabric:
     """A fabric that is up, and its sandbox."""
@@ -29,18 +33,22 @@ class UpFabric:
     def run(self, words: Sequence[str], streams: Sequence[int] = (0, 1, 2)) -> int:
         """Carry out a command with these descriptors as its input, output and errors. Returns its exit status.
 
-        SIGINT and SIGTERM go to the program that runs; a second one ends this process. Raises TestbedError when the
+        SIGINT and SIGTERM go to the program that runs; a second one ends this process. Raises FabricGoneError when the
         fabric ends.
         """
-        with _connected(self.sandbox) as (end, _):
-            request = msgspec.json.encode(Request(list(words), os.getcwd()))
-            if len(request) > PACKET_BYTES:
-                raise InputError(f"a command may have at most {PACKET_BYTES:,} bytes")
-            socket.send_fds(end, [request], streams)
-            with _signals_to(end):
-                answer = end.recv(PACKET_BYTES)
+        request = msgspec.json.encode(Request(list(words), os.getcwd()))
+        if len(request) > PACKET_BYTES:
+            raise InputError(f"a command may have at most {PACKET_BYTES:,} bytes")
+        gone = FabricGoneError(f"fabric {self.greeting.name} went down before the command ended")
+        try:
+            with _connected(self.sandbox) as (end, _):
+                socket.send_fds(end, [request], streams)
+                with _signals_to(end):
+                    answer = end.recv(PACKET_BYTES)
+        except (FileNotFoundError, ConnectionError) as error:
+            raise gone from error
         if not answer:
-            raise TestbedError(f"fabric {self.greeting.name} went down before the command ended")
+            raise gone
         return msgspec.json.decode(answer, type=Answer).status
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -15,11 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from emul.sandboxes import RunningSandbox
+from testbed.cli import main
 from testbed.errors import InputError, TestbedError
 from testbed.run.console import client, service
-from testbed.run.console.client import UpFabric, chosen, up_fabrics
+from testbed.run.console.client import FabricGoneError, UpFabric, chosen, up_fabrics
 from testbed.run.console.service import ConsoleService
 from testbed.run.console.wire import SOCKET, Greeting
 from tests.testbed.run.console.fake_console_fabric import Session
@@ -182,3 +185,27 @@ def test_a_fabric_is_chosen_by_name_or_number(monkeypatch: pytest.MonkeyPatch) -
         chosen(None)
     with pytest.raises(InputError, match="no fabric nobody of this user is up"):
         chosen("nobody")
+
+
+def test_a_fabric_that_ends_before_it_answers_is_gone(scratch: Path) -> None:
+    session = Session(scratch)
+    with ConsoleService(session.console, GREETING, scratch):
+        (fabric,) = up_fabrics()
+    with pytest.raises(FabricGoneError, match="demo went down before the command ended"):
+        fabric.run(["net"])
+
+
+def test_inspect_shows_the_fabrics_that_do_not_end_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other fabrics of this user come and go while it asks each one."""
+    gone, stays = (UpFabric(Greeting(name, "mininet", "run", "/logs"), HereSandbox(1)) for name in ("gone", "stays"))
+
+    def told(fabric: UpFabric) -> dict[str, object]:
+        if fabric is gone:
+            raise FabricGoneError("gone")
+        return {"name": fabric.greeting.name}
+
+    monkeypatch.setattr(client, "up_fabrics", lambda: [gone, stays])
+    monkeypatch.setattr("testbed.cli.inspect._of", told)
+    done = CliRunner().invoke(main, ["inspect", "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"fabrics": [{"name": "stays"}]}
