@@ -94,6 +94,17 @@ def settle(pinning: MeasuredPinning, routers: Routers, now_s: float = 0.0) -> in
     raise AssertionError("probing does not end")
 
 
+def announced(topology: Topology, lanes: int) -> tuple[Routers, MeasuredPinning, list[PairKey]]:
+    """Sixteen hosts, each of which sends over so many lanes to the one eight further on; their paths are known."""
+    routers = Routers(topology, LinuxL4Hash())
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    pairs = [PairKey(host, (host + 8) % 16, 4791) for host in range(16)]
+    for pair in pairs:
+        pinning.announce(0.0, pair, lanes)
+    settle(pinning, routers)
+    return routers, pinning, pairs
+
+
 def assert_pinned(pinning: MeasuredPinning, routers: Routers, pairs: list[PairKey], lanes: int) -> float:
     """Every lane takes its planned path by a port of its own. Returns the most pairs on a link."""
     load: Counter[PortRef] = Counter()
@@ -203,12 +214,7 @@ def test_parallel_links_that_die_are_left(far: bool) -> None:
 
 
 def test_a_cut_link_is_left_and_ports_are_measured_again() -> None:
-    routers = Routers(TWO_TIERS, LinuxL4Hash())
-    pinning = MeasuredPinning(routers.measured(), pace=FAST)
-    pairs = [PairKey(host, (host + 8) % 16, 4791) for host in range(16)]
-    for pair in pairs:
-        pinning.announce(0.0, pair, 2)
-    settle(pinning, routers)
+    routers, pinning, pairs = announced(TWO_TIERS, 2)
     link = next(link for link in TWO_TIERS.links if link.a.node == "leaf1" and link.b.node == "spine2")
     routers.change(forwarding(TWO_TIERS, frozenset([link])))
     said = pinning.cut(1.0, (link.a, link.b))
@@ -229,12 +235,7 @@ def test_a_cut_link_is_left_and_ports_are_measured_again() -> None:
 def test_lanes_change_their_ports_only_for_paths_that_their_pair_did_not_take() -> None:
     """Eight lanes on eight paths: when one is cut, and when it is back."""
     topology = leaf_spine(4, 8, 4, 10**9)
-    routers = Routers(topology, LinuxL4Hash())
-    pinning = MeasuredPinning(routers.measured(), pace=FAST)
-    pairs = [PairKey(host, (host + 8) % 16, 4791) for host in range(16)]
-    for pair in pairs:
-        pinning.announce(0.0, pair, 8)
-    settle(pinning, routers)
+    routers, pinning, pairs = announced(topology, 8)
     link = next(link for link in topology.links if link.a.node == "leaf1" and link.b.node == "spine2")
     for now_s, dead in ((1.0, [link]), (2.0, [])):
         before = {pair: list(pinning.ports(pair)) for pair in pairs}
