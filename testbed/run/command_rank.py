@@ -135,10 +135,11 @@ class CommandRun:
         with self._process.stdout as output:
             for line in output:
                 print(printable(line.rstrip().expandtabs()), file=sys.stderr, flush=True)
-                self._last = line.strip() or self._last
+                if any(map(str.isalnum, line)):  # neither a blank line nor a rule of dashes
+                    self._last = line.strip()
                 self._lines.put(line)
         self._lines.put(None)
 
     def _said(self) -> str:
-        """The last line of the output, for the end of a sentence."""
+        """The last line of the output that has a word, for the end of a sentence."""
         return f": {self._last}" if self._last else ""

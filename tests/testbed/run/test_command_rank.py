@@ -72,6 +72,7 @@ def test_a_command_that_is_ready_first_has_begun_before_the_start(opened: ExitSt
     ("program", "timeout_s", "said"),
     [
         ({"run": "echo no route; exit 3"}, 60, "the command ended with status 3, not 0: no route"),
+        ({"run": "echo no route; echo -----; exit 3"}, 60, "the command ended with status 3, not 0: no route"),
         ({"run": "true", "status": 3}, 60, "the command ended with status 0, not 3"),
         ({"run": "kill -9 $$"}, 60, "signal SIGKILL ended the command"),
         ({"run": "sleep 1000", "timeout_s": 0.1}, 60, "the command has not ended after 0.1 s"),

@@ -2,7 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # A host that `remote.sh` runs commands on, with the environment that this script has: `host.sh ADDRESS`. Ends when
-# there is a file $HOSTS/done.
+# there is a file $HOSTS/done. Emulated hosts share the machine's name and its /tmp, where Open MPI's daemons make
+# folders that have the host's name: each host has a folder of its own for them, or two daemons race to make one.
+TMPDIR=$(mktemp -d)
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
 export -p >"$HOSTS/$1.environment"
 echo $$ >"$HOSTS/$1.new"
 mv "$HOSTS/$1.new" "$HOSTS/$1"
