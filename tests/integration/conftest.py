@@ -2,7 +2,8 @@
 """Runs every module marked `sandboxed` in a sandbox of its own, so that its tests can bring fabrics up.
 
 The outer pytest runs a module's selected tests by an inner pytest inside `emul.sandbox` and replays its reports.
-Everything that a test leaves behind disappears with the namespaces of its module.
+Everything that a test leaves behind disappears with the namespaces of its module. What is reported of a test that fails
+ends with the ends of its logs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,12 +22,15 @@ from typing import Any
 import pytest
 
 from emul import probe, sandbox
+from tests.integration import logs
 
 REPORTS_VARIABLE = "PARALET_TEST_REPORTS"
 """Set for an inner pytest: the file that takes its reports, one JSON object per line."""
 
 results_key = pytest.StashKey[dict[str, list[dict[str, Any]]]]()
 ran_key = pytest.StashKey[dict[Path, str]]()
+folder_key = pytest.StashKey[Path]()
+began_key = pytest.StashKey[float]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,6 +44,23 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if (path := os.environ.get(REPORTS_VARIABLE)) and sandbox.inside():
         with Path(path).open("a") as reports:
             reports.write(json.dumps(report._to_json()) + "\n")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _folder_of_all_tests(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> None:
+    pytestconfig.stash[folder_key] = tmp_path_factory.getbasetemp()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Append to the report of a failure the ends of the logs that were written since the item began."""
+    report = yield
+    began_s = item.stash.setdefault(began_key, call.start)
+    if report.failed and (folder := item.config.stash.get(folder_key, None)):
+        report.sections += [(f"end of {name}", end) for name, end in logs.ends(folder, began_s)]
+    return report
 
 
 @cache
