@@ -35,6 +35,7 @@ class Run:
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     namespace: str = ""
     fabric: str = "mininet"
+    inside: dict[int, str] = field(default_factory=dict)
     process: subprocess.Popen[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,6 +56,8 @@ class Run:
             if line.startswith("namespace"):
                 self.namespace = line.split()[1]
             if line == "up\n":
+                members = [pid for pid in all_processes() if namespace(pid) == self.namespace]
+                self.inside = {pid: start_time(pid) for pid in members}
                 return
         pytest.fail(f"the fabric did not come up; see {self.log_dir}")
 
@@ -62,14 +65,16 @@ class Run:
         """Every process that descends from this run, also after its parent has changed."""
         return [pid for pid in all_processes() if f"{TOKEN_VARIABLE}={self.token}" in environment(pid)]
 
+    def alive(self) -> list[int]:
+        """The same, and those that were in its namespace once it was up, whose number another one may have by now."""
+        return self.processes() + [pid for pid, start in self.inside.items() if start and start_time(pid) == start]
+
     def wait_until_gone(self) -> None:
         assert self.process.stdout is not None
         deadline = time.monotonic() + GONE_TIMEOUT_S
-        while alive := self.processes():
-            assert time.monotonic() < deadline, [commandline(pid) for pid in alive]
+        while alive := self.alive():
+            assert time.monotonic() < deadline, [(pid, commandline(pid)) for pid in alive]
             time.sleep(0.05)
-        for pid in all_processes():
-            assert not self.namespace or namespace(pid) != self.namespace
         self.process.wait()
         self.process.stdout.close()
 
@@ -90,6 +95,14 @@ def commandline(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return []
+
+
+def start_time(pid: int) -> str:
+    """When a process began, which tells it from a later one with its number; empty if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
 
 
 def namespace(pid: int) -> str:
