@@ -28,7 +28,7 @@ from emul.mininet_net import Network
 from emul.netlink import InterfaceCounters
 from emul.observation import SwitchObserver
 from emul.ocs import RECONFIGURATION_S, OpticalSwitches
-from emul.openflow_app import OpenFlowAppError, OpenFlowAppProcess
+from emul.openflow_app import OpenFlowAppError, OpenFlowAppProcess, our_app, own_app
 from emul.ovs import OPENFLOW, Datapath, PrivateOvs, load_kernel_datapath
 from emul.port_settings import PortSettings
 from emul.relays import Relays
@@ -63,14 +63,16 @@ class MininetFabric:
         first network namespace only, all hosts share that namespace.
     pcap: ports, of switches or hosts, whose packets are captured.
     pinning: how source ports choose paths.
+    app: a file with an os-ken app that programs the switches in place of ours (`sdn.openflow.own_app`). It takes no
+        steering and no circuits, and its choices of ports are not compared with the predicted ones.
     management: hosts reach the sandbox at `MANAGEMENT_ADDRESS` by separate links (`emul.management`).
     faults: by port of a switch or host, what happens to packets that leave by it, from when the fabric is up.
     on_dead: called with all dead links whenever they change, before switches route around them, in a thread of its own.
 
-    Raises ValueError for an unknown datapath, KeyError for a port in `pcap` or `faults` without a link, SandboxError
-    outside the sandbox, LayoutError for a topology that it cannot carry, HashMismatchError when OVS does not choose
-    ports as predicted, and OvsError, RxeError, OpenFlowAppError, CaptureError or FabricError when a part does not come
-    up.
+    Raises ValueError for an unknown datapath, and for an app with optical switches, KeyError for a port in `pcap`
+    or `faults` without a link, SandboxError outside the sandbox, LayoutError for a topology that it cannot carry,
+    HashMismatchError when OVS does not choose ports as predicted, and OvsError, RxeError, OpenFlowAppError,
+    CaptureError or FabricError when a part does not come up.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class MininetFabric:
         nics: Nics = "plain",
         pcap: Iterable[PortRef] = (),
         pinning: Pinning = "hash",
+        app: Path | None = None,
         management: bool = False,
         faults: Mapping[PortRef, LinkFault] = MappingProxyType({}),
         on_dead: Callable[[Sequence[Link]], None] = lambda _: None,
@@ -93,6 +96,7 @@ class MininetFabric:
         self._nics: Nics = nics
         self._pcap = tuple(pcap)
         self._pinning: Pinning = pinning
+        self._app = app
         self._management = management
         self._faulty = dict(faults)
         self._on_dead = on_dead
@@ -115,6 +119,8 @@ class MininetFabric:
         self._settings: PortSettings
         if datapath not in get_args(Datapath):
             raise ValueError(f"datapath {datapath!r} is none of {', '.join(get_args(Datapath))}")
+        if app is not None and any(switch.role == "ocs" for switch in topology.switches):
+            raise ValueError(f"{app} cannot program topology {topology.name!r}, which has optical switches")
         for port in self._pcap:
             topology.link_at(port)  # raises KeyError before anything is started
         for port in self._faulty:
@@ -339,6 +345,8 @@ class MininetFabric:
         """
         if self._openflow_app is None:
             raise OpenFlowAppError(f"topology {self.topology.name!r} has optical switches only, and nothing to steer")
+        if self._app is not None:
+            raise OpenFlowAppError(f"the switches are programmed by {self._app}, which takes no steering")
         self._check_steering(steering, self.circuits)
         with self._changing:
             self._steering = steering
@@ -396,7 +404,8 @@ class MininetFabric:
             self._hosts.add_rdma_devices()
         self._optical = OpticalSwitches(topology, self._ovs.command, self._log_dir)
         self._observer = SwitchObserver(topology, self._interfaces, self._ovs, self._datapath)
-        self._observer.check_hash(self.circuits, self._pinning)
+        if self._app is None:
+            self._observer.check_hash(self.circuits, self._pinning)
         self._relays = Relays(topology, self._hosts.run)
         self._detours = DetouringHosts(topology, self._hosts.run, self._add_flows)
         if self._datapath == "user":
@@ -421,9 +430,9 @@ class MininetFabric:
         topology_file = self._log_dir / "topology.yaml"
         topology_file.write_text(dump_topology(self.topology))
         if any(switch.role != "ocs" for switch in self.topology.switches):
-            self._openflow_app = OpenFlowAppProcess(
-                topology_file, OPENFLOW_PORT, self._log_dir / "openflow-app.log", self._pinning, self._report_dead
-            )
+            app = our_app(self._pinning) if self._app is None else own_app(self._app)
+            log_file = self._log_dir / "openflow-app.log"
+            self._openflow_app = OpenFlowAppProcess(app, topology_file, OPENFLOW_PORT, log_file, self._report_dead)
             self._stack.callback(self._openflow_app.stop)
 
     def _start_switches(self) -> None:

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from emul.layout import Layout
-from emul.ovs import OPENFLOW, Datapath
+from emul.ovs import OPENFLOW_VERSIONS, Datapath
 
 
 @contextmanager
@@ -103,7 +103,7 @@ class Network:
                 cls=_Bridge,
                 dpid=f"{switch.dpid:016x}",
                 datapath=datapath,
-                protocols=OPENFLOW,
+                protocols=OPENFLOW_VERSIONS,
                 failMode="secure",
                 run=run,
             )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The OpenFlow app of a fabric as a process (`python -m sdn.openflow.app`): starts it, reads its events, stops it."""
+"""The OpenFlow app of a fabric as a process, ours or one of the user's: starts it, reads its events, stops it."""
 
 import json
 import queue
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,30 @@ class OpenFlowAppError(Exception):
     """The OpenFlow app ended, reported an error or did not report in time; the text is one sentence for the user."""
 
 
+def our_app(pinning: Pinning) -> list[str]:
+    """The arguments of Python for the app that programs switches as `netmodel.forwarding` says."""
+    return ["-m", "sdn.openflow.app", "--pinning", pinning]
+
+
+def own_app(file: Path) -> list[str]:
+    """The arguments of Python for an os-ken app of the user's."""
+    return ["-m", "sdn.openflow.own_app", str(file)]
+
+
 class OpenFlowAppProcess:
-    """Runs `sdn.openflow.app` for one topology file. Its log is `log_file`; a thread reads its events.
+    """Runs an app for one topology file. Its log is `log_file`; a thread reads its events.
+
+    app: `our_app` or `own_app`.
 
     That thread calls `on_event` for every event, before `wait_for` returns it; `on_event` must not raise or block.
     """
 
     def __init__(
         self,
+        app: Sequence[str],
         topology_file: Path,
         port: int,
         log_file: Path,
-        pinning: Pinning = "hash",
         on_event: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> None:
         self._log_file = log_file
@@ -41,10 +53,7 @@ class OpenFlowAppProcess:
         self._events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         with log_file.open("wb") as log:
             self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "sdn.openflow.app", "--topology", str(topology_file)),
-                    *("--port", str(port), "--pinning", pinning),
-                ],
+                [sys.executable, *app, "--topology", str(topology_file), "--port", str(port)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

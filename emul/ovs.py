@@ -20,7 +20,10 @@ from emul import unixctl
 Datapath = Literal["user", "kernel"]
 
 OPENFLOW = "OpenFlow15"
-"""The OpenFlow version of all bridges, by OVS's name for it."""
+"""The OpenFlow version that bridges speak to our app and to commands, by OVS's name for it."""
+
+OPENFLOW_VERSIONS = f"OpenFlow13,OpenFlow14,{OPENFLOW}"
+"""Those of all bridges. An app takes the latest that it knows."""
 
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 5.0

@@ -15,31 +15,16 @@ It listens on 127.0.0.1:N and speaks OpenFlow 1.5. With `--pinning rules` switch
     {"event": "error", "detail": "..."}: a switch refused something, or a bug
 
 Standard input takes requests, one JSON object per line (`steering.Steer`); standard error is the log. SIGTERM and
-SIGINT end it with status 0; a wrong argument ends it with one sentence and status 2.
-
-os-ken runs an app's handlers one after the other in one thread of its own, which ends silently at the first exception;
-so `@guarded` reports exceptions of handlers, and the thread continues.
+SIGINT end it with status 0; a wrong argument ends it with one sentence and status 2 (`sdn.openflow.runtime`).
 """
 
 import argparse
-import functools
-import json
 import logging
-import os
-import re
-import select
-import signal
-import socket
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, get_args
 
-from os_ken import cfg
-from os_ken.base.app_manager import AppManager, OSKenApp
+from os_ken.base.app_manager import OSKenApp
 from os_ken.controller import ofp_event
 from os_ken.controller.event import EventBase
 from os_ken.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
@@ -49,35 +34,14 @@ from pydantic import ValidationError
 from netmodel import Link, PortRef, Topology, links_with_circuits, load_topology, with_circuits
 from netmodel.printable import printable
 from sdn.openflow import messages as openflow
+from sdn.openflow import runtime
 from sdn.openflow.program import EMPTY, Program, difference, programs
+from sdn.openflow.runtime import announce, guarded
 from sdn.openflow.source_rules import Pinning
 from sdn.openflow.steering import Steer
 
-LISTEN_ADDRESS = "127.0.0.1"
-_LISTEN_TIMEOUT_S = 10.0
 _OFPP_MAX = 0xFFFFFF00
-_LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 _log = logging.getLogger("sdn")
-
-
-def announce(event: str, **fields: object) -> None:
-    """Write one event line to standard output."""
-    sys.stdout.write(json.dumps({"event": event, **fields}) + "\n")
-    sys.stdout.flush()
-
-
-def guarded(handler: "Callable[[FabricApp, Any], None]") -> "Callable[[FabricApp, Any], None]":
-    """A handler whose exceptions are logged and announced instead of ending os-ken's event thread."""
-
-    @functools.wraps(handler)
-    def wrapper(app: "FabricApp", event: Any) -> None:
-        try:
-            handler(app, event)
-        except Exception as error:
-            _log.exception("handler %s failed", printable(handler.__name__))
-            announce("error", detail=f"handler {handler.__name__} failed: {error!r}")
-
-    return wrapper
 
 
 class EventSteer(EventBase):
@@ -296,15 +260,10 @@ def _ends(links: Iterable[Link]) -> list[tuple[str, str]]:
 def serve(topology: Topology, port: int, pinning: Pinning = "hash") -> FabricApp:
     """Start os-ken's listener and the app for `topology`, which is returned at once; os-ken's threads continue.
 
-    Raises OSError when the port is in use: os-ken's own listener thread would end without a report.
+    Raises ValueError where `pinning` does not serve the topology, and as `runtime.configure`.
     """
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((LISTEN_ADDRESS, port))
-    cfg.CONF(
-        args=["--ofp-tcp-listen-port", str(port), "--ofp-listen-host", LISTEN_ADDRESS], project="paralet", version=""
-    )
-    manager = AppManager.get_instance()
+    manager = runtime.configure(port)
+    programs(topology, pinning=pinning)  # a ValueError here, not in a thread of os-ken
     manager.load_apps(["os_ken.controller.ofp_handler"])
     # Apps start in this order: ours before the listener, so that it handles the first switch that connects.
     app: FabricApp = manager.instantiate(FabricApp, topology=topology, pinning=pinning)
@@ -312,85 +271,32 @@ def serve(topology: Topology, port: int, pinning: Pinning = "hash") -> FabricApp
     return app
 
 
-def _await_listener(port: int) -> None:
-    """Wait until os-ken's listener thread listens. Raises OSError when it does not within _LISTEN_TIMEOUT_S.
-
-    It reads the kernel's table of sockets, because os-ken would take a trial connection for a switch.
-    """
-    deadline = time.monotonic() + _LISTEN_TIMEOUT_S
-    listening = re.compile(rf"^ *\d+: 0100007F:{port:04X} \S+ 0A ", re.MULTILINE)
-    while not listening.search(Path("/proc/net/tcp").read_text()):
-        if time.monotonic() > deadline:
-            raise OSError(f"nothing listens on {LISTEN_ADDRESS}:{port} after {_LISTEN_TIMEOUT_S:.0f} s")
-        time.sleep(0.01)
-
-
-def _thread_died(arguments: threading.ExceptHookArgs) -> None:
-    """Reports an uncaught exception in a thread of os-ken, which would end without a report."""
-    _log.error("thread %s died", printable(arguments.thread), exc_info=arguments.exc_value)
-    announce("error", detail=f"a thread of os-ken died: {arguments.exc_value!r}")
-
-
-def _stop_signals() -> int:
-    """A descriptor from which the number of each SIGTERM or SIGINT can be read.
-
-    Signal masks and sigwait do not work here: threads that numpy starts when it is imported receive signals too.
-    """
-    read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: None)
-    return read_end
-
-
-def _take_requests(app: FabricApp, stopping: int) -> None:
-    """Pass requests from standard input to `app` until `stopping` can be read."""
-    waiting: list[int] = [stopping, 0]
-    unread = b""
-    while stopping not in (ready := select.select(waiting, [], [])[0]):
-        if not (read := os.read(ready[0], 1 << 16)):
-            waiting.remove(0)  # end of input: no more requests
-        *lines, unread = (unread + read).split(b"\n")
-        for line in lines:
-            try:
-                request = Steer.model_validate_json(line)
-            except ValidationError as error:
-                announce("error", detail=f"a steering request is wrong: {error.errors()[0]['msg']}")
-            else:
-                app.send_event(app.name, EventSteer(request))
-
-
 def main() -> int:
     """Command line; see the module's docstring."""
     parser = argparse.ArgumentParser(prog="python -m sdn.openflow.app", description="Program a topology's switches.")
     parser.add_argument("--topology", required=True, help="topology file (YAML)")
-    parser.add_argument("--port", required=True, type=int, help=f"TCP port to listen on, at {LISTEN_ADDRESS}")
+    parser.add_argument("--port", required=True, type=int, help=f"TCP port to listen on, at {runtime.LISTEN_ADDRESS}")
     parser.add_argument(
         "--pinning", choices=get_args(Pinning), default="hash", help="what source ports choose paths by (%(default)s)"
     )
     arguments = parser.parse_args()
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=_LOG_FORMAT, datefmt="%H:%M:%S")
-    threading.excepthook = _thread_died
-    stopping = _stop_signals()
-    try:
-        topology = load_topology(arguments.topology)
-        if not 1 <= arguments.port <= 65535:
-            raise ValueError(f"port {arguments.port} is not in 1..65535")
-        programs(topology, pinning=arguments.pinning)  # a ValueError here, not in a thread of os-ken
-        app = serve(topology, arguments.port, arguments.pinning)
-        _await_listener(arguments.port)
-    except (ValueError, OSError) as error:
-        sys.stderr.write(f"sdn.openflow.app: {printable(error)}\n")
-        return 2
-    _log.info("listening on %s:%d for %d switches", LISTEN_ADDRESS, arguments.port, len(topology.switches))
-    announce("listening", port=arguments.port)
-    _take_requests(app, stopping)
-    _log.info("%s received, stopping", printable(signal.Signals(os.read(stopping, 1)[0]).name))
-    return 0
+    app: FabricApp
+
+    def start() -> int:
+        nonlocal app
+        app = serve(load_topology(arguments.topology), arguments.port, arguments.pinning)
+        return int(arguments.port)
+
+    def take(line: bytes) -> None:
+        try:
+            request = Steer.model_validate_json(line)
+        except ValidationError as error:
+            announce("error", detail=f"a steering request is wrong: {error.errors()[0]['msg']}")
+        else:
+            app.send_event(app.name, EventSteer(request))
+
+    return runtime.run("sdn.openflow.app", start, take)
 
 
 if __name__ == "__main__":
-    status = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # os-ken's listener and datapath threads are not daemons and would keep the process alive
+    runtime.leave(main())

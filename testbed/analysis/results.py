@@ -294,7 +294,8 @@ def point_latest(folder: Path) -> None:
 
 def _link_rows(flows: RunFlows, links: Sequence[Uplink]) -> Iterable[tuple[object, ...]]:
     run, loads = flows.run, flows.predicted_loads(link.port for link in links)
-    predicted = {str(link.port): (link.spine, load) for link, load in zip(links, loads, strict=True)}
+    known = flows.instance.experiment.predicts
+    predicted = {str(link.port): (link.spine, load if known else "") for link, load in zip(links, loads, strict=True)}
     for load in run.links:
         spine, payload = predicted.get(load.port, ("", ""))
         sent = load.tx_bytes, load.tx_packets, load.dropped, load.lost, load.corrupted, load.marked, load.late

@@ -154,6 +154,8 @@ def print_outcome(
     ]:
         for sentence in sentences:
             out.print(sentence)
+    elif not experiment.predicts:
+        out.print("Paths are not predicted: an app of your own programs the switches.")
     else:
         out.print(f"Predicted paths: {predictions['matched']:,} of {predictions['checked']:,} flows went as predicted.")
     lost = sum(run.overruns for result in results for run in result.runs)

@@ -351,8 +351,8 @@ def _has_losses(experiment: Experiment, results: Sequence[PolicyResult]) -> bool
 
 
 def _is_observed(experiment: Experiment, results: Sequence[PolicyResult]) -> bool:
-    """A model's bytes go where its prediction puts them."""
-    return not experiment.spec.fabric_kind.modelled
+    """A model's bytes go where its prediction puts them; those of an app of the user's are not predicted."""
+    return experiment.predicts and not experiment.spec.fabric_kind.modelled
 
 
 PLOTS = (

@@ -16,7 +16,7 @@ from testbed.run.fabric import Fabric
 from testbed.run.routers import Routers
 from testbed.run.steering import SteeredSwitches
 from testbed.run.switches import Switches
-from testbed.spec import BareFabric, Experiment
+from testbed.spec import BareFabric, Experiment, OpenFlowSettings
 
 OnDead: TypeAlias = Callable[[Sequence[Link]], None]
 """Called with the links that have died, whenever that changes."""
@@ -54,7 +54,8 @@ def bare_fabric(bare: BareFabric, log_dir: Path) -> AbstractContextManager[Conso
             ecmp_hash=bare.routers.ecmp_hash(bare.built),
             unnumbered=bare.routers.unnumbered,
         )
-    return MininetFabric(bare.built, log_dir=log_dir, faults=faults, pinning=bare.pinning)
+    app = _app(bare.openflow)
+    return MininetFabric(bare.built, log_dir=log_dir, faults=faults, pinning=bare.pinning, app=app)
 
 
 @contextmanager
@@ -84,12 +85,18 @@ def _switches(experiment: Experiment, log_dir: Path, on_dead: OnDead) -> Iterato
         nics="rxe" if rdma else "plain",
         pcap=experiment.pcap,
         pinning=experiment.spec.switches_pin,
+        app=_app(experiment.spec.openflow),
         faults=faults_of(experiment.spec.links),
         management=_has_service(experiment),
         on_dead=on_dead,
     ) as fabric:
         arrangers = [arrangement.on(fabric) for arrangement in experiment.arrangements]
         yield Up(fabric, SteeredSwitches(fabric, experiment), arrangers, fabric.host_pid, fabric)
+
+
+def _app(openflow: OpenFlowSettings | None) -> Path | None:
+    """The file with the user's app, if the switches have one."""
+    return None if openflow is None else Path(openflow.app)
 
 
 def _has_service(experiment: Experiment) -> bool:

@@ -15,7 +15,7 @@ from testbed.spec.files import dump, dump_bare, load, load_bare
 from testbed.spec.instance import Instance, all_hosts
 from testbed.spec.placing import Job
 from testbed.spec.policies import Policy
-from testbed.spec.settings import FluidSettings, Optical, PacketSettings, RouterSettings, Timeouts
+from testbed.spec.settings import FluidSettings, OpenFlowSettings, Optical, PacketSettings, RouterSettings, Timeouts
 from testbed.spec.written import (
     LARGEST_ROCE_HEADERS_BYTES,
     OF_ROUTERS,
@@ -45,6 +45,7 @@ __all__ = [
     "Job",
     "JobName",
     "LinkSettings",
+    "OpenFlowSettings",
     "Optical",
     "PacketSettings",
     "Placement",

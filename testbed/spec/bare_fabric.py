@@ -11,7 +11,7 @@ from sdn.openflow.source_rules import Pinning
 from testbed.conflict import Conflict
 from testbed.spec.fabrics import FABRICS, FabricKind, FabricName
 from testbed.spec.placing import sending_port_named
-from testbed.spec.settings import RouterSettings
+from testbed.spec.settings import OpenFlowSettings, RouterSettings
 from testbed.spec.written import AnyTopology, LinkSettings
 
 
@@ -26,6 +26,7 @@ class BareFabric(BaseModel):
     pinning: Pinning = "hash"
     links: dict[str, LinkSettings] = Field(default_factory=dict)
     routers: RouterSettings = RouterSettings()
+    openflow: OpenFlowSettings | None = None
 
     @classmethod
     def of(cls, topology: Topology, fabric: FabricName | None) -> Self:
@@ -54,6 +55,9 @@ class BareFabric(BaseModel):
             self.kind.check_addresses(self.built)
         except Conflict as error:
             found.append(error)
+        if self.openflow is not None and self.fabric != "mininet":
+            said = "only fabric mininet has switches with OpenFlow; leave it out, or use mininet"
+            found.append(Conflict(said, "openflow"))
         for text in self.links:
             try:
                 sending_port_named(text, self.built, "links", text)

@@ -21,6 +21,7 @@ from testbed.spec.experiment import Experiment
 from testbed.spec.fabrics import FABRICS
 from testbed.spec.findings import Findings
 from testbed.spec.instance import Instance
+from testbed.spec.own_app import check_app, check_app_serves
 from testbed.spec.placing import (
     Job,
     job_sizes,
@@ -60,11 +61,14 @@ def examine(spec: Spec, unread: Iterable[Location] = ()) -> tuple[Experiment | N
             spec.fabric_kind.check_addresses(topology)
     if found.fit("topology"):
         check_optical(spec, topology, found)
+        check_app(spec, topology, found)
         pcap = _checked_ports(spec, topology, found)
         experiment = _experiment(spec, topology, pcap, found)
     if experiment is not None:
         experiment = _checked_workload(experiment, found)
     _check_policies(spec, experiment, found)
+    if experiment is not None and found.fit("policies"):
+        check_app_serves(experiment, found)
     _check_fabric(spec, found)
     return experiment, found
 

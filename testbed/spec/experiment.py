@@ -45,6 +45,11 @@ class Experiment:
         return any(arrangement.SEVERAL_NICS for arrangement in self.arrangements)
 
     @property
+    def predicts(self) -> bool:
+        """Whether it is known which path a source port takes. Not where the switches have an app of the user's."""
+        return self.spec.openflow is None
+
+    @property
     def timeouts(self) -> Timeouts:
         """The timeouts of the spec, extended on slow fabrics."""
         factor = self.spec.fabric_kind.time_factor

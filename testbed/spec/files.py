@@ -30,6 +30,7 @@ from testbed.spec.checks import examine
 from testbed.spec.experiment import Experiment
 from testbed.spec.fabrics import FabricName
 from testbed.spec.policies import one_per_m
+from testbed.spec.settings import OpenFlowSettings
 from testbed.spec.written import Spec, TopologyFile
 from testbed.workloads import PythonFiles
 
@@ -66,6 +67,7 @@ def load(
     """
     document = (source if isinstance(source, Document) else Document.read(source)).spread("policies", one_per_m)
     spec, mistakes, unread = _read(document, PythonFiles(Path(document.file).parent) if run_code else None)
+    spec = with_app(spec, Path(document.file).parent)
     spec, of_topology = with_topology(spec, Path(document.file).parent)
     if of_topology:
         mistakes += of_topology
@@ -86,6 +88,8 @@ def load(
     for conflict in found.conflicts:
         if conflict.where[:1] == ("policies",) and len(conflict.where) > 1:  # back to the policy's number in the file
             conflict.where = ("policies", kept[cast(int, conflict.where[1])], *conflict.where[2:])
+    if run_code and spec.openflow is not None and not Path(spec.openflow.app).is_file():
+        found.add(Conflict(f"there is no file {spec.openflow.app}", "openflow", "app"))
     if mistakes or found.conflicts:
         mistakes += document.mistakes(found.conflicts)
         own = sorted(
@@ -106,7 +110,7 @@ def load_bare(file: Path, fabric: FabricName | None = None) -> BareFabric:
     document = Document.read(file)
     if not isinstance(document.data, dict) or "topology" not in document.data:
         return BareFabric.of(document.as_model(TopologySpec).topology, fabric)
-    bare, mistakes = with_topology(document.as_model(BareFabric), file.parent)
+    bare, mistakes = with_topology(with_app(document.as_model(BareFabric), file.parent), file.parent)
     if mistakes:
         raise SpecError(*mistakes)
     try:
@@ -172,6 +176,13 @@ def with_topology(spec: _HasTopology, folder: Path) -> tuple[_HasTopology, list[
         stand_in = TopologySpec.model_validate(_STAND_INS["topology"])
         return spec.model_copy(update={"topology": stand_in}), list(error.mistakes)
     return spec.model_copy(update={"topology": topology}), []
+
+
+def with_app(spec: _HasTopology, folder: Path) -> _HasTopology:
+    """The spec with the absolute name of the app of its switches, if it has one."""
+    if spec.openflow is None:
+        return spec
+    return spec.model_copy(update={"openflow": OpenFlowSettings(app=str((folder / spec.openflow.app).resolve()))})
 
 
 def _ranks(spec: Spec) -> int:

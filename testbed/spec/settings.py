@@ -75,6 +75,15 @@ class RouterSettings(Section):
         return LinuxL4Hash() if self.hash == "linux" else LinuxCrcHash.of(topology, self.hash_offset)
 
 
+class OpenFlowSettings(Section):
+    """What programs the switches of fabric `mininet`. docs/spec.md explains it.
+
+    `app` is a Python file with an os-ken app, in place of ours. A relative name starts at the spec's folder.
+    """
+
+    app: str
+
+
 class FluidSettings(Section):
     """Times that fabric `fluid` adds to the serialisation time of links. docs/fluid.md describes them."""
 

@@ -13,7 +13,7 @@ from testbed.quantities import Bytes, Seconds, Share
 from testbed.spec.fabrics import FABRICS, FabricKind, FabricName
 from testbed.spec.policies import Policy
 from testbed.spec.section import NAME, Section
-from testbed.spec.settings import FluidSettings, Optical, PacketSettings, RouterSettings, Timeouts
+from testbed.spec.settings import FluidSettings, OpenFlowSettings, Optical, PacketSettings, RouterSettings, Timeouts
 from testbed.workloads import AnyWorkload
 
 LARGEST_ROCE_HEADERS_BYTES = 8 + 12 + 16 + 4 + 4
@@ -188,6 +188,7 @@ class Spec(Section):
     packet: PacketSettings = PacketSettings()
     routers: RouterSettings = RouterSettings()
     optical: Optical | None = None
+    openflow: OpenFlowSettings | None = None
 
     @field_validator("name")
     @classmethod

@@ -17,7 +17,7 @@ from netmodel import dump_topology, leaf_spine
 
 pytest.importorskip("os_ken")
 
-from sdn.openflow import app
+from sdn.openflow import runtime
 
 START_TIMEOUT_S = 100
 
@@ -79,13 +79,13 @@ def test_a_port_in_use_is_reported_at_once(topology_file: Path) -> None:
     assert "Address already in use" in errors
 
 
-def test_a_failing_handler_is_announced_and_does_not_raise(capsys: pytest.CaptureFixture[str]) -> None:
-    @app.guarded
+def test_a_failing_handler_is_announced_and_does_not_raise(capfd: pytest.CaptureFixture[str]) -> None:
+    @runtime.guarded
     def on_trouble(_app: Any, _event: Any) -> None:
         raise RuntimeError("boom")
 
     on_trouble(None, None)  # type: ignore[arg-type]
-    event = json.loads(capsys.readouterr().out)
+    event = json.loads(capfd.readouterr().out)
     assert event["event"] == "error"
     assert "on_trouble" in event["detail"]
     assert "boom" in event["detail"]

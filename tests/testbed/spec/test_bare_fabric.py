@@ -46,6 +46,15 @@ def test_it_is_read_back_from_any_folder(tmp_path: Path) -> None:
     assert (again.built, again.pinning) == (bare.built, "rules")
 
 
+def test_the_name_of_an_app_starts_at_the_folder_of_the_spec(tmp_path: Path) -> None:
+    bare = load_bare(written(tmp_path, f"name: bare\ntopology: {TOPOLOGY}\nopenflow: {{app: mine.py}}"))
+    assert bare.openflow is not None
+    assert bare.openflow.app == str(tmp_path / "mine.py")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert load_bare(written(elsewhere, dump_bare(bare))).openflow == bare.openflow
+
+
 def test_a_topology_alone_is_enough(tmp_path: Path) -> None:
     file = tmp_path / "fabric.yaml"
     topology = leaf_spine(2, 1, 1, 1_000_000)

@@ -19,6 +19,7 @@ from tests.testbed.experiments import SMALL, experiment, first_of, write_spec
 
 ROOT = Path(__file__).parents[3]
 TOPOLOGY = SMALL["topology"]["leaf_spine"]
+ECMP = [{"name": "one", "policy": "ecmp"}]
 IPV6 = {"leaf_spine": {**TOPOLOGY, "ipv6": True}}
 LOOPBACK = {
     "name": "pair",
@@ -99,6 +100,17 @@ def test_a_topology_may_be_in_a_file_beside_the_spec(tmp_path: Path) -> None:
     again = tmp_path / "again.yaml"
     again.write_text(dump(made.spec))  # the copy in the results needs no other file
     assert facts(load(again)) == facts(made)
+
+
+def test_an_app_of_the_switches_is_missed_only_by_who_runs_it(tmp_path: Path) -> None:
+    made = experiment(tmp_path, openflow={"app": "mine.py"}, policies=[{"name": "one", "policy": "ecmp"}])
+    assert not made.predicts
+    again = tmp_path / "again.yaml"
+    again.write_text(dump(made.spec))
+    with pytest.raises(SpecError, match=r"openflow\.app: there is no file .*mine\.py"):
+        load(again, run_code=True)
+    (tmp_path / "mine.py").write_text("")
+    assert load(again, run_code=True).spec == made.spec
 
 
 def test_ranks_are_placed_on_all_hosts_in_order_by_default(tmp_path: Path) -> None:
@@ -245,6 +257,22 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"topology": LOOPBACK},
         "topology: host 'h1' has the loopback address 127.0.0.1, where no other",
+    ),
+    (
+        {"fabric": "fluid", "openflow": {"app": "mine.py"}, "policies": ECMP},
+        "openflow: only fabric mininet has switches with OpenFlow; leave it out, or use mininet",
+    ),
+    (
+        {"openflow": {"app": "mine.py"}, "policies": ECMP, "pinning": "rules"},
+        "pinning: it needs rules of our own app; leave it out, or",
+    ),
+    (
+        {"openflow": {"app": "mine.py"}, "policies": ECMP, "jobs": 2},
+        "jobs: the links that jobs share are told by predicted paths",
+    ),
+    (
+        {"openflow": {"app": "mine.py"}, "policies": [{"name": "one", "policy": "pinned"}]},
+        r"policies\[0\].policy: policy pinned plans paths by the rules of our own app; take ecmp or adaptive",
     ),
     ({"pinning": "measured"}, "pinning: only routers answer probes: use fabric routed"),
     ({"pinning": "srv6"}, "pinning: only fabric routed has segments; leave it out, or take hash"),
