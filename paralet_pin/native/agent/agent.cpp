@@ -26,6 +26,7 @@ namespace paralet::pin {
 namespace {
 
 constexpr int kBacklog = 1024;
+constexpr std::size_t kFirstProcess = 3;  // of what is waited for, after the listener, the path clients and signals
 constexpr Nanos kSlowWriter = 10 * kSecond;
 constexpr time_t kSlowReader = 1;  // seconds
 
@@ -47,10 +48,8 @@ FileDescriptor listen_at(const std::string& path) {
   return made;
 }
 
-/// Of a pidfd: whether the process has ended.
-bool is_readable(const FileDescriptor& file) {
-  pollfd waited{.fd = file.get(), .events = POLLIN, .revents = 0};
-  return ::poll(&waited, 1, 0) == 1;
+Connection connection_of(const Course& course, std::uint16_t port) {
+  return {.local = course.local, .port = port, .remote = course.remote, .remote_port = course.remote_port};
 }
 
 FileDescriptor open_process(pid_t pid) { return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
@@ -60,7 +59,8 @@ FileDescriptor open_process(pid_t pid) { return FileDescriptor(static_cast<int>(
 Agent::Agent(AgentOptions options)
     : options_(std::move(options)),
       listener_(listen_at(options_.socket_path)),
-      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      user_(::geteuid()) {
   if (!options_.path_service.service.empty()) {
     service_.emplace(options_.path_service, [fd = wake_.get()] {
       const std::uint64_t one = 1;
@@ -91,7 +91,9 @@ void Agent::run(int signals) {
     std::vector<pollfd> waited{{.fd = listener_.get(), .events = POLLIN, .revents = 0},
                                {.fd = wake_.get(), .events = POLLIN, .revents = 0},
                                {.fd = signals, .events = POLLIN, .revents = 0}};
+    std::vector<pid_t> pids;
     for (const auto& [pid, process] : processes_) {
+      pids.push_back(pid);
       waited.push_back({.fd = process.handle.get(), .events = POLLIN, .revents = 0});
     }
     for (const auto& [program, until] : arrived_) {
@@ -99,20 +101,21 @@ void Agent::run(int signals) {
     }
     const Nanos rest = std::clamp<Nanos>(deadline(now()) - now(), 0, kSecond);
     const timespec timeout{.tv_sec = rest / kSecond, .tv_nsec = rest % kSecond};
-    ::ppoll(waited.data(), waited.size(), &timeout, nullptr);
+    if (::ppoll(waited.data(), waited.size(), &timeout, nullptr) < 0) continue;
     if (waited[2].revents != 0) return;
-    std::uint64_t ignored = 0;
-    [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &ignored, sizeof ignored);
+    if (waited[1].revents != 0) {
+      std::uint64_t ignored = 0;
+      [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &ignored, sizeof ignored);
+    }
     const Nanos t = now();
     if (waited[0].revents != 0) accept();
     serve(t);
-    if (service_) {
-      service_->take();
-      follow_plan();
-    }
+    if (service_) follow_plan();
     settle(t);
     if (t >= sampled_at_ + kSampleEvery && !flows_.all().empty()) sample(t);
-    forget_ended();
+    for (std::size_t number = 0; number < pids.size(); ++number) {
+      if (waited[kFirstProcess + number].revents != 0) forget(pids[number]);
+    }
     tell_service();
     if (options_.program != 0 && processes_.empty()) return;
   }
@@ -141,23 +144,22 @@ void Agent::serve(Nanos now) {
   // A program may be interrupted between its connect and its request.
   std::vector<std::pair<FileDescriptor, Nanos>> later;
   for (auto& [program, until] : std::exchange(arrived_, {})) {
-    if (is_readable(program)) {
-      serve(std::move(program));
-    } else if (now < until) {
+    Request request;
+    const ssize_t got = ::recv(program.get(), &request, sizeof request, MSG_DONTWAIT);
+    if (got == sizeof request && request.magic == kMagic) {
+      serve(std::move(program), request);
+    } else if (got < 0 && errno == EAGAIN && now < until) {
       later.emplace_back(std::move(program), until);
     }
   }
   arrived_ = std::move(later);
 }
 
-void Agent::serve(FileDescriptor program) {
+void Agent::serve(FileDescriptor program, const Request& request) {
   ucred who{};
   socklen_t length = sizeof who;
   if (::getsockopt(program.get(), SOL_SOCKET, SO_PEERCRED, &who, &length) != 0) return;
-  if (who.uid != ::geteuid() && who.uid != 0) return;
-  Request request;
-  if (::recv(program.get(), &request, sizeof request, MSG_DONTWAIT) != sizeof request || request.magic != kMagic)
-    return;
+  if (who.uid != user_ && who.uid != 0) return;
   const Nanos t = now();
   const std::string what(view(request.what));
   KnownFlow* flow = flows_.find(request.id);
@@ -233,12 +235,13 @@ void Agent::ask(FileDescriptor program, const Request& request, pid_t pid, Nanos
 }
 
 void Agent::end_closed(const Course& course, Nanos now) {
-  std::vector<std::uint64_t> closed;
-  for (const auto& [id, flow] : flows_.all()) {
-    const bool is_socket = flow.course == course && course.tcp && flow.declared == 0 && flow.port != 0;
-    if (is_socket && now >= flow.begun + kConnecting && free(flow, flow.port)) closed.push_back(id);
+  for (const KnownFlow* flow : flows_.of(course)) {
+    const bool is_socket = course.tcp && flow->declared == 0 && flow->port != 0;
+    if (is_socket && now >= flow->begun + kConnecting &&
+        kernel_.find(connection_of(course, flow->port)) == Found::kNone) {
+      flows_.end(flow->id);
+    }
   }
-  for (const std::uint64_t id : closed) flows_.end(id);
 }
 
 void Agent::reply(const FileDescriptor& program, const KnownFlow* flow, bool away) const {
@@ -266,14 +269,11 @@ std::optional<IpAddress> Agent::local_address(const IpAddress& remote) const {
 // -- answers --------------------------------------------------------------------------------------------------------
 
 bool Agent::free(const KnownFlow& flow, std::uint16_t port) {
-  const Course& course = flow.course;
-  const auto taken = [&](const auto& other) {
-    return other.second.port == port && other.second.course == course && other.second.id != flow.id;
-  };
-  if (std::any_of(flows_.all().begin(), flows_.all().end(), taken)) return false;
-  return !course.tcp ||
-         !kernel_.has(
-             {.local = course.local, .port = port, .remote = course.remote, .remote_port = course.remote_port});
+  const auto others = flows_.of(flow.course);
+  if (std::ranges::any_of(others, [&](const auto* other) { return other->port == port && other->id != flow.id; })) {
+    return false;
+  }
+  return !flow.course.tcp || kernel_.find(connection_of(flow.course, port)) == Found::kNone;
 }
 
 std::optional<std::uint16_t> Agent::answer(std::uint64_t id, Nanos now) {
@@ -326,15 +326,16 @@ void Agent::settle(Nanos now) {
 }
 
 void Agent::follow_plan() {
-  for (auto& [id, flow] : flows_.all()) {
-    if (flow.port == 0 || !flow.announced) continue;
-    const auto port = service_->port(flow);
-    if (!port || *port == 0 || *port == flow.planned_port) continue;
-    flow.planned_port = *port;
-    if (flow.declared == 0) continue;  // a socket cannot move
-    const auto owner = processes_.find(flow.pid);
+  for (const auto& [course, slot] : service_->take()) {
+    KnownFlow* flow = flows_.find(course, slot);
+    if (flow == nullptr || flow->port == 0 || !flow->announced) continue;
+    const auto port = service_->port(*flow);
+    if (!port || *port == 0 || *port == flow->planned_port) continue;
+    flow->planned_port = *port;
+    if (flow->declared == 0) continue;  // a socket cannot move
+    const auto owner = processes_.find(flow->pid);
     if (owner == processes_.end() || owner->second.moves.size() >= kMostMoves) continue;
-    owner->second.moves.emplace_back(id, *port);  // its program says whether it has moved
+    owner->second.moves.emplace_back(flow->id, *port);  // its program says whether it has moved
   }
 }
 
@@ -355,32 +356,30 @@ void Agent::sample(Nanos now) {
   sampled_at_ = now;
   const auto connections = kernel_.connections();
   std::optional<std::set<std::uint16_t>> datagrams;
+  bool asked_datagrams = false;
   std::vector<std::pair<std::uint64_t, std::optional<std::uint64_t>>> counts;
   for (const auto& [id, flow] : flows_.all()) {
     if (flow.port == 0 || flow.declared != 0) continue;
     if (flow.course.tcp) {
-      const auto found = connections.find({.local = flow.course.local,
-                                           .port = flow.port,
-                                           .remote = flow.course.remote,
-                                           .remote_port = flow.course.remote_port});
-      counts.emplace_back(id, found == connections.end() ? std::nullopt : std::optional(found->second.sent_bytes));
+      if (!connections) continue;
+      const Connection connection = connection_of(flow.course, flow.port);
+      if (const auto found = connections->find(connection); found != connections->end()) {
+        counts.emplace_back(id, found->second.sent_bytes);
+      } else if (const Found state = kernel_.find(connection); state == Found::kNone || state == Found::kTimeWait) {
+        counts.emplace_back(id, std::nullopt);
+      }
     } else {
-      if (!datagrams) datagrams = kernel_.datagram_ports();
+      if (!std::exchange(asked_datagrams, true)) datagrams = kernel_.datagram_ports();
+      if (!datagrams) continue;
       counts.emplace_back(id, datagrams->contains(flow.port) ? std::optional(flow.bytes) : std::nullopt);
     }
   }
   for (const auto& [id, bytes] : counts) flows_.counted(id, bytes, now);
 }
 
-void Agent::forget_ended() {
-  for (auto process = processes_.begin(); process != processes_.end();) {
-    if (is_readable(process->second.handle)) {
-      flows_.left(process->first);
-      process = processes_.erase(process);
-    } else {
-      ++process;
-    }
-  }
+void Agent::forget(pid_t pid) {
+  flows_.left(pid);
+  processes_.erase(pid);
 }
 
 std::string Agent::report() const {

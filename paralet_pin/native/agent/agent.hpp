@@ -58,7 +58,7 @@ class Agent {
 
   void accept();
   void serve(Nanos now);
-  void serve(FileDescriptor program);
+  void serve(FileDescriptor program, const Request& request);
   void ask(FileDescriptor program, const Request& request, pid_t pid, Nanos now);
   /// Ends the flows of a course whose connections are gone, such as those that a peer has refused, before `sample`
   /// does.
@@ -73,7 +73,7 @@ class Agent {
   void follow_plan();
   [[nodiscard]] std::optional<IpAddress> local_address(const IpAddress& remote) const;
   Process* process(pid_t pid);
-  void forget_ended();
+  void forget(pid_t pid);
   [[nodiscard]] std::string report() const;
   [[nodiscard]] Nanos deadline(Nanos now) const;
 
@@ -85,6 +85,7 @@ class Agent {
   AgentOptions options_;
   FileDescriptor listener_;
   FileDescriptor wake_;
+  uid_t user_;
   KernelSockets kernel_;
   Flows flows_;
   std::optional<ServicePorts> service_;

@@ -14,17 +14,39 @@ std::uint64_t first_announced(const KnownFlow& flow) {
 
 }  // namespace
 
-std::optional<Slot> Flows::free_slot(const Course& course, Nanos now) {
-  auto& free_at = slots_[course];
-  const auto found = std::find_if(free_at.begin(), free_at.end(), [&](Nanos at) { return at <= now; });
-  if (found == free_at.end()) return std::nullopt;
-  *found = kNever;
-  return static_cast<Slot>(found - free_at.begin());
+std::optional<Slot> Flows::take_slot(const Course& course, std::uint64_t id, Nanos now) {
+  Places& places = courses_[course];
+  const auto found =
+      std::ranges::find_if(places, [&](const Place& place) { return place.flow == 0 && place.rests_until <= now; });
+  if (found == places.end()) return std::nullopt;
+  found->flow = id;
+  return static_cast<Slot>(found - places.begin());
+}
+
+void Flows::leave_slot(const KnownFlow& flow, Nanos rests_until) {
+  courses_[flow.course][flow.slot] = {.flow = 0, .rests_until = rests_until};
+  if (rests_until != 0) resting_.emplace_back(rests_until, flow.course);
+}
+
+void Flows::forget_if_empty(const Course& course, Nanos now) {
+  const auto found = courses_.find(course);
+  if (found == courses_.end()) return;
+  const auto is_free = [&](const Place& place) { return place.flow == 0 && place.rests_until <= now; };
+  if (std::ranges::all_of(found->second, is_free)) courses_.erase(found);
+}
+
+void Flows::forget_rested(Nanos now) {
+  // All rest for the same time, so the first one is the first to have rested.
+  while (!resting_.empty() && resting_.front().first <= now) {
+    forget_if_empty(resting_.front().second, now);
+    resting_.pop_front();
+  }
 }
 
 KnownFlow* Flows::begin(const Course& course, int pid, std::string what, std::uint64_t declared, Nanos now) {
+  forget_rested(now);
   if (flows_.size() >= kMost) return nullptr;
-  const auto slot = free_slot(course, now);
+  const auto slot = take_slot(course, next_id_, now);
   if (!slot) return nullptr;
   KnownFlow& flow = flows_[next_id_];
   flow = {.id = next_id_++,
@@ -43,8 +65,8 @@ bool Flows::next_slot(std::uint64_t id, Nanos now) {
   KnownFlow* flow = find(id);
   if (flow == nullptr) return false;
   release(*flow);
-  const auto slot = free_slot(flow->course, now);
-  slots_[flow->course][flow->slot] = now + kTimeWait;
+  const auto slot = take_slot(flow->course, id, now);
+  leave_slot(*flow, now + kTimeWait);
   if (!slot) {
     flows_.erase(id);
     return false;
@@ -63,16 +85,29 @@ void Flows::end(std::uint64_t id) {
   KnownFlow& flow = found->second;
   release(flow);
   // A connection of the kernel may outlive its socket; who gives out the port again looks for it.
-  const auto slots = slots_.find(flow.course);
-  slots->second[flow.slot] = 0;
-  const auto& free_at = slots->second;
-  if (std::all_of(free_at.begin(), free_at.end(), [](Nanos at) { return at == 0; })) slots_.erase(slots);
+  leave_slot(flow, 0);
+  forget_if_empty(flow.course, 0);
   flows_.erase(found);
 }
 
 KnownFlow* Flows::find(std::uint64_t id) {
   const auto found = flows_.find(id);
   return found == flows_.end() ? nullptr : &found->second;
+}
+
+KnownFlow* Flows::find(const Course& course, Slot slot) {
+  const auto found = courses_.find(course);
+  return found == courses_.end() || slot >= kSlots ? nullptr : find(found->second[slot].flow);
+}
+
+std::vector<KnownFlow*> Flows::of(const Course& course) {
+  std::vector<KnownFlow*> found;
+  if (const auto places = courses_.find(course); places != courses_.end()) {
+    for (const Place& place : places->second) {
+      if (KnownFlow* flow = find(place.flow)) found.push_back(flow);
+    }
+  }
+  return found;
 }
 
 void Flows::counted(std::uint64_t id, std::optional<std::uint64_t> sent_bytes, Nanos now) {

@@ -84,6 +84,12 @@ class Flows {
   bool next_slot(std::uint64_t id, Nanos now);
   void end(std::uint64_t id);
   KnownFlow* find(std::uint64_t id);
+  /// The flows of a course, by slot.
+  [[nodiscard]] std::vector<KnownFlow*> of(const Course& course);
+  /// nullptr: the slot is free.
+  KnownFlow* find(const Course& course, Slot slot);
+  /// Courses with flows, or with slots that may still rest.
+  [[nodiscard]] std::size_t courses() const { return courses_.size(); }
   [[nodiscard]] const std::map<std::uint64_t, KnownFlow>& all() const { return flows_; }
   std::map<std::uint64_t, KnownFlow>& all() { return flows_; }
 
@@ -101,13 +107,22 @@ class Flows {
   std::vector<News> take_news() { return std::exchange(news_, {}); }
 
  private:
-  std::optional<Slot> free_slot(const Course& course, Nanos now);
+  struct Place {
+    std::uint64_t flow = 0;  ///< 0: none
+    Nanos rests_until = 0;   ///< when it may be taken, once it has no flow
+  };
+  using Places = std::array<Place, kSlots>;
+
+  std::optional<Slot> take_slot(const Course& course, std::uint64_t id, Nanos now);
+  void leave_slot(const KnownFlow& flow, Nanos rests_until);
+  void forget_rested(Nanos now);
+  void forget_if_empty(const Course& course, Nanos now);
   void announce(KnownFlow& flow, std::uint64_t bytes);
   void release(KnownFlow& flow);
 
   std::map<std::uint64_t, KnownFlow> flows_;
-  /// When each slot of a course is free again; kNever while a flow has it.
-  std::map<Course, std::array<Nanos, kSlots>> slots_;
+  std::map<Course, Places> courses_;
+  std::deque<std::pair<Nanos, Course>> resting_;  ///< courses with a slot that rests, and until when
   std::deque<NotPinned> not_pinned_;
   std::vector<News> news_;
   std::uint64_t next_id_ = 1;

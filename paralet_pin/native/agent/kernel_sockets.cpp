@@ -14,14 +14,14 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
-#include <vector>
 
 namespace paralet::pin {
 namespace {
 
 constexpr std::uint32_t kAllStates = 0xFFF;
-constexpr std::uint32_t kListen = 1U << 10;
-constexpr std::uint32_t kTimeWait = 1U << 6;
+// States of TCP, by the names of netinet/tcp.h, which cannot be included beside linux/tcp.h.
+constexpr unsigned kTimeWait = 6;
+constexpr unsigned kListen = 10;
 
 struct DiagRequest {
   nlmsghdr header;
@@ -51,88 +51,97 @@ KernelSockets::KernelSockets() : socket_(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
 }
 
-bool KernelSockets::has(const Connection& connection) {
-  DiagRequest request{};
-  request.header = {.nlmsg_len = sizeof request,
-                    .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-                    .nlmsg_flags = NLM_F_REQUEST,
-                    .nlmsg_seq = 0,
-                    .nlmsg_pid = 0};
-  request.body.sdiag_family = static_cast<__u8>(connection.remote.is_ipv4() ? AF_INET : AF_INET6);
-  request.body.sdiag_protocol = IPPROTO_TCP;
-  request.body.idiag_states = kAllStates;
-  request.body.id.idiag_sport = htons(connection.port);
-  request.body.id.idiag_dport = htons(connection.remote_port);
-  request.body.id.idiag_cookie[0] = request.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-  write_address(request.body.id.idiag_src, connection.local);
-  write_address(request.body.id.idiag_dst, connection.remote);
-  if (::send(socket_.get(), &request, sizeof request, 0) != sizeof request) return false;
-  alignas(nlmsghdr) std::array<char, 4096> room;
-  const ssize_t got = ::recv(socket_.get(), room.data(), room.size(), 0);
-  if (got < static_cast<ssize_t>(sizeof(nlmsghdr))) return false;
-  nlmsghdr header{};
-  std::memcpy(&header, room.data(), sizeof header);
-  return header.nlmsg_type == SOCK_DIAG_BY_FAMILY;
-}
-
 template <typename Each>
-void KernelSockets::dump(std::uint8_t protocol, std::uint32_t states, Each&& each) {
-  for (const int family : {AF_INET, AF_INET6}) {
-    DiagRequest request{};
-    request.header = {.nlmsg_len = sizeof request,
-                      .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-                      .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP,
-                      .nlmsg_seq = 0,
-                      .nlmsg_pid = 0};
-    request.body.sdiag_family = static_cast<__u8>(family);
-    request.body.sdiag_protocol = protocol;
-    request.body.idiag_states = states;
-    if (protocol == IPPROTO_TCP) request.body.idiag_ext = 1U << (INET_DIAG_INFO - 1);
-    if (::send(socket_.get(), &request, sizeof request, 0) != sizeof request) return;
-    std::vector<char> room(std::size_t{1} << 16);
-    for (bool more = true; more;) {
-      const ssize_t got = ::recv(socket_.get(), room.data(), room.size(), 0);
-      if (got <= 0) return;
-      auto left = static_cast<unsigned>(got);
-      for (const auto* header = reinterpret_cast<const nlmsghdr*>(room.data()); NLMSG_OK(header, left);
-           header = NLMSG_NEXT(header, left)) {
-        if (header->nlmsg_type == NLMSG_DONE || header->nlmsg_type == NLMSG_ERROR) {
-          more = false;
-          break;
-        }
-        if (header->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg))) continue;
-        each(*static_cast<const inet_diag_msg*>(NLMSG_DATA(header)), header->nlmsg_len);
+int KernelSockets::ask(const inet_diag_req_v2& body, bool all, Each&& each) {
+  const DiagRequest request{
+      .header = {.nlmsg_len = sizeof request,
+                 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                 .nlmsg_flags = static_cast<std::uint16_t>(all ? NLM_F_REQUEST | NLM_F_DUMP : NLM_F_REQUEST),
+                 .nlmsg_seq = ++number_,
+                 .nlmsg_pid = 0},
+      .body = body};
+  if (::send(socket_.get(), &request, sizeof request, 0) != sizeof request) return EIO;
+  for (;;) {
+    const ssize_t got = ::recv(socket_.get(), room_.data(), room_.size(), MSG_TRUNC);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0 || static_cast<std::size_t>(got) > room_.size()) return EIO;
+    auto left = static_cast<unsigned>(got);
+    for (const auto* header = reinterpret_cast<const nlmsghdr*>(room_.data()); NLMSG_OK(header, left);
+         header = NLMSG_NEXT(header, left)) {
+      if (header->nlmsg_seq != number_) continue;
+      if (header->nlmsg_type == NLMSG_DONE || header->nlmsg_type == NLMSG_ERROR) {
+        int error = 0;
+        if (header->nlmsg_len >= NLMSG_LENGTH(sizeof error)) std::memcpy(&error, NLMSG_DATA(header), sizeof error);
+        return -error;
       }
+      if (header->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg))) continue;
+      each(*static_cast<const inet_diag_msg*>(NLMSG_DATA(header)), header->nlmsg_len);
+      if (!all) return 0;
     }
   }
 }
 
-std::map<Connection, Traffic> KernelSockets::connections() {
-  std::map<Connection, Traffic> found;
-  dump(IPPROTO_TCP, kAllStates & ~(kListen | kTimeWait), [&](const inet_diag_msg& socket, std::uint32_t length) {
-    const Connection connection{.local = address_of(socket.idiag_family, socket.id.idiag_src),
-                                .port = ntohs(socket.id.idiag_sport),
-                                .remote = address_of(socket.idiag_family, socket.id.idiag_dst),
-                                .remote_port = ntohs(socket.id.idiag_dport)};
-    Traffic traffic;
-    auto left = static_cast<int>(length - NLMSG_LENGTH(sizeof socket));
-    const auto* first = reinterpret_cast<const char*>(&socket) + NLMSG_ALIGN(sizeof socket);
-    for (const auto* attribute = reinterpret_cast<const rtattr*>(first); RTA_OK(attribute, left);
-         attribute = RTA_NEXT(attribute, left)) {
-      if (attribute->rta_type != INET_DIAG_INFO) continue;
-      tcp_info info{};
-      std::memcpy(&info, RTA_DATA(attribute), std::min<std::size_t>(RTA_PAYLOAD(attribute), sizeof info));
-      traffic = {.sent_bytes = info.tcpi_bytes_acked, .received_bytes = info.tcpi_bytes_received};
-    }
-    found.emplace(connection, traffic);
+template <typename Each>
+bool KernelSockets::dump(std::uint8_t protocol, std::uint32_t states, Each&& each) {
+  for (const int family : {AF_INET, AF_INET6}) {
+    inet_diag_req_v2 body{};
+    body.sdiag_family = static_cast<__u8>(family);
+    body.sdiag_protocol = protocol;
+    body.idiag_states = states;
+    if (protocol == IPPROTO_TCP) body.idiag_ext = 1U << (INET_DIAG_INFO - 1);
+    if (ask(body, true, each) != 0) return false;
+  }
+  return true;
+}
+
+Found KernelSockets::find(const Connection& connection) {
+  inet_diag_req_v2 body{};
+  body.sdiag_family = static_cast<__u8>(connection.remote.is_ipv4() ? AF_INET : AF_INET6);
+  body.sdiag_protocol = IPPROTO_TCP;
+  body.idiag_states = kAllStates;
+  body.id.idiag_sport = htons(connection.port);
+  body.id.idiag_dport = htons(connection.remote_port);
+  body.id.idiag_cookie[0] = body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+  write_address(body.id.idiag_src, connection.local);
+  write_address(body.id.idiag_dst, connection.remote);
+  Found found = Found::kUnknown;
+  const int error = ask(body, false, [&](const inet_diag_msg& socket, std::uint32_t) {
+    found = socket.idiag_state == kTimeWait ? Found::kTimeWait : Found::kSocket;
   });
+  return error == ENOENT ? Found::kNone : found;
+}
+
+std::optional<std::map<Connection, Traffic>> KernelSockets::connections() {
+  std::map<Connection, Traffic> found;
+  const bool all =
+      dump(IPPROTO_TCP, kAllStates & ~(1U << kListen | 1U << kTimeWait),
+           [&](const inet_diag_msg& socket, std::uint32_t length) {
+             const Connection connection{.local = address_of(socket.idiag_family, socket.id.idiag_src),
+                                         .port = ntohs(socket.id.idiag_sport),
+                                         .remote = address_of(socket.idiag_family, socket.id.idiag_dst),
+                                         .remote_port = ntohs(socket.id.idiag_dport)};
+             Traffic traffic;
+             auto left = static_cast<int>(length - NLMSG_LENGTH(sizeof socket));
+             const auto* first = reinterpret_cast<const char*>(&socket) + NLMSG_ALIGN(sizeof socket);
+             for (const auto* attribute = reinterpret_cast<const rtattr*>(first); RTA_OK(attribute, left);
+                  attribute = RTA_NEXT(attribute, left)) {
+               if (attribute->rta_type != INET_DIAG_INFO) continue;
+               tcp_info info{};
+               std::memcpy(&info, RTA_DATA(attribute), std::min<std::size_t>(RTA_PAYLOAD(attribute), sizeof info));
+               traffic = {.sent_bytes = info.tcpi_bytes_acked, .received_bytes = info.tcpi_bytes_received};
+             }
+             found.emplace(connection, traffic);
+           });
+  if (!all) return std::nullopt;
   return found;
 }
 
-std::set<std::uint16_t> KernelSockets::datagram_ports() {
+std::optional<std::set<std::uint16_t>> KernelSockets::datagram_ports() {
   std::set<std::uint16_t> found;
-  dump(IPPROTO_UDP, kAllStates,
-       [&](const inet_diag_msg& socket, std::uint32_t) { found.insert(ntohs(socket.id.idiag_sport)); });
+  const bool all = dump(IPPROTO_UDP, kAllStates, [&](const inet_diag_msg& socket, std::uint32_t) {
+    found.insert(ntohs(socket.id.idiag_sport));
+  });
+  if (!all) return std::nullopt;
   return found;
 }
 

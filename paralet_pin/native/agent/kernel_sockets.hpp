@@ -5,10 +5,15 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "base/file_descriptor.hpp"
 #include "base/ip_address.hpp"
+
+struct inet_diag_req_v2;
 
 namespace paralet::pin {
 
@@ -26,24 +31,40 @@ struct Traffic {
   std::uint64_t received_bytes = 0;
 };
 
+/// What the kernel says of a connection.
+enum class Found : std::uint8_t {
+  kUnknown,   ///< nothing
+  kNone,      ///< there is none
+  kTimeWait,  ///< it has ended, and its ports cannot be used yet
+  kSocket,    ///< it is there, or a socket listens at its local port
+};
+
 class KernelSockets {
  public:
   /// Throws std::system_error when the kernel refuses.
   KernelSockets();
+  /// Asks this socket in place of the kernel's. It has a timeout for what it receives.
+  explicit KernelSockets(FileDescriptor socket) : socket_(std::move(socket)) {}
 
-  /// Whether a connection exists in any state, TIME_WAIT included, or a socket listens at its local port. False where
-  /// the kernel does not say.
-  [[nodiscard]] bool has(const Connection& connection);
-  /// All connections, but those in TIME_WAIT. Empty where the kernel does not say.
-  [[nodiscard]] std::map<Connection, Traffic> connections();
-  /// The ports to which sockets for datagrams are bound.
-  [[nodiscard]] std::set<std::uint16_t> datagram_ports();
+  [[nodiscard]] Found find(const Connection& connection);
+  /// All connections, but those in TIME_WAIT; one that changes while the kernel lists them may be missing. Nothing
+  /// where the kernel did not tell all.
+  [[nodiscard]] std::optional<std::map<Connection, Traffic>> connections();
+  /// The ports to which sockets for datagrams are bound. Nothing where the kernel did not tell all.
+  [[nodiscard]] std::optional<std::set<std::uint16_t>> datagram_ports();
 
  private:
+  /// Asks for one socket, or for all of them, and calls `each` with every one and the length of its message. 0 when the
+  /// kernel has told all, else an error number.
   template <typename Each>
-  void dump(std::uint8_t protocol, std::uint32_t states, Each&& each);
+  int ask(const inet_diag_req_v2& body, bool all, Each&& each);
+  /// All sockets of both families. False when some may be missing.
+  template <typename Each>
+  bool dump(std::uint8_t protocol, std::uint32_t states, Each&& each);
 
   FileDescriptor socket_;
+  std::uint32_t number_ = 0;  ///< of the last request: answers to earlier ones may still come
+  std::vector<char> room_ = std::vector<char>(std::size_t{1} << 16);
 };
 
 }  // namespace paralet::pin

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service_ports.hpp"
 
+#include <algorithm>
+
 #include "base/errors.hpp"
 #include "base/random.hpp"
 
@@ -53,11 +55,22 @@ void ServicePorts::tell(const Flows::News& news) {
   }
 }
 
-void ServicePorts::take() {
+std::vector<std::pair<Course, Slot>> ServicePorts::take() {
+  std::vector<std::pair<Course, Slot>> changed;
   for (auto& [key, client] : clients_) {
     if (!client.mailbox.has_update()) continue;
-    if (auto fresh = client.mailbox.take_update()) client.now = std::move(fresh);
+    auto fresh = client.mailbox.take_update();
+    if (!fresh) continue;
+    client.now = std::move(fresh);
+    const auto& [tcp, local, slot] = key;
+    const std::uint64_t before = client.taken;
+    for (const auto& [peer, paths] : client.now->peers) {
+      if (paths.serial <= before) continue;
+      client.taken = std::max(client.taken, paths.serial);
+      changed.emplace_back(Course{.tcp = tcp, .local = local, .remote = peer.address, .remote_port = peer.port}, slot);
+    }
   }
+  return changed;
 }
 
 std::optional<std::uint16_t> ServicePorts::port(const KnownFlow& flow) const {

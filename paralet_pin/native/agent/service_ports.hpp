@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "flows.hpp"
@@ -31,8 +32,9 @@ class ServicePorts {
   void connect(const std::vector<IpAddress>& addresses);
   /// Throws DeviceError when the process may start no more threads.
   void tell(const Flows::News& news);
-  /// Takes the newest assignments.
-  void take();
+  /// Takes the newest assignments. Where they tell of other ports than before: a course and its slot, where no flow may
+  /// be any more.
+  std::vector<std::pair<Course, Slot>> take();
 
   /// What the service says of a flow that was announced: nothing yet, no port (0), or a port.
   [[nodiscard]] std::optional<std::uint16_t> port(const KnownFlow& flow) const;
@@ -45,6 +47,7 @@ class ServicePorts {
   struct Client {
     path_client::Mailbox mailbox;
     std::shared_ptr<const path_client::Assignments> now;
+    std::uint64_t taken = 0;                    ///< the highest serial number in `now`
     std::optional<path_client::Client> client;  ///< last, so that it is destroyed first
   };
   using Key = std::tuple<bool, IpAddress, Slot>;

@@ -54,6 +54,53 @@ TEST_CASE("a slot whose port is taken rests as long as a connection may be in TI
   CHECK(flows.begin(kCourse, 7, "", 0, Flows::kTimeWait)->slot == 0);
 }
 
+TEST_CASE("a course is forgotten when its flows have ended and its slots have rested") {
+  Flows flows;
+  flows.end(flows.begin(kCourse, 7, "", 0, 0)->id);
+  CHECK(flows.courses() == 0);
+  const std::uint64_t first = flows.begin(kCourse, 7, "", 0, 0)->id;
+  REQUIRE(flows.next_slot(first, 1));
+  flows.end(first);
+  CHECK(flows.courses() == 1);
+  Course other = kCourse;
+  other.remote_port = 6;
+  flows.begin(other, 7, "", 0, Flows::kTimeWait);
+  CHECK(flows.courses() == 2);
+  flows.begin(other, 7, "", 0, Flows::kTimeWait + 1);
+  CHECK(flows.courses() == 1);
+}
+
+TEST_CASE("a course whose slots have all been taken is forgotten when they have rested") {
+  Flows flows;
+  const std::uint64_t id = flows.begin(kCourse, 7, "", 0, 0)->id;
+  while (flows.next_slot(id, 0)) continue;
+  Course other = kCourse;
+  other.remote_port = 6;
+  flows.begin(other, 7, "", 0, Flows::kTimeWait);
+  CHECK(flows.courses() == 1);
+}
+
+TEST_CASE("flows are found by their course and slot") {
+  Flows flows;
+  const std::uint64_t first = flows.begin(kCourse, 7, "", 0, 0)->id;
+  const std::uint64_t second = flows.begin(kCourse, 8, "", 0, 0)->id;
+  Course other = kCourse;
+  other.remote_port = 6;
+  flows.begin(other, 7, "", 0, 0);
+  const auto ids = [&] {
+    std::vector<std::uint64_t> found;
+    for (const KnownFlow* flow : flows.of(kCourse)) found.push_back(flow->id);
+    return found;
+  };
+  CHECK(ids() == std::vector{first, second});
+  CHECK(flows.find(kCourse, 1)->id == second);
+  CHECK(flows.find(kCourse, 2) == nullptr);
+  CHECK(flows.find(kCourse, kSlots) == nullptr);
+  flows.end(first);
+  CHECK(ids() == std::vector{second});
+  CHECK(flows.find(kCourse, 0) == nullptr);
+}
+
 TEST_CASE("a flow whose slots are all taken ends") {
   Flows flows;
   const std::uint64_t id = flows.begin(kCourse, 7, "", 0, 0)->id;

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Some tests ask the kernel, others a socket whose other end they have.
+#include <doctest/doctest.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/clock.hpp"
+#include "base/socket_address.hpp"
+#include "kernel_sockets.hpp"
+
+using namespace paralet;
+using namespace paralet::pin;
+
+namespace {
+
+constexpr IpAddress kHere(0x7F000001);
+
+FileDescriptor made(int type) { return FileDescriptor(::socket(AF_INET, type | SOCK_CLOEXEC, 0)); }
+
+SocketAddress name_of(const FileDescriptor& socket) {
+  SocketAddress name;
+  REQUIRE(::getsockname(socket.get(), name.get(), name.length_place()) == 0);
+  return name;
+}
+
+/// A listener, and a connection to it.
+struct Connected {
+  FileDescriptor listener = made(SOCK_STREAM);
+  FileDescriptor program = made(SOCK_STREAM);
+
+  Connected() {
+    const SocketAddress any(kHere, 0);
+    REQUIRE(::bind(listener.get(), any.get(), any.length()) == 0);
+    REQUIRE(::listen(listener.get(), 1) == 0);
+    const SocketAddress to = name_of(listener);
+    REQUIRE(::connect(program.get(), to.get(), to.length()) == 0);
+  }
+  [[nodiscard]] Connection connection() const {
+    return {.local = kHere, .port = name_of(program).port(), .remote = kHere, .remote_port = name_of(listener).port()};
+  }
+};
+
+/// Takes requests as the kernel does. Answers are written before they are asked for.
+class FakeKernel {
+ public:
+  FakeKernel() {
+    std::array<int, 2> ends{};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0);
+    asked_ = FileDescriptor(ends[0]);
+    own_ = FileDescriptor(ends[1]);
+    const timeval longest{.tv_sec = 20, .tv_usec = 0};  // so that a fault ends the test
+    REQUIRE(::setsockopt(asked_.get(), SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof longest) == 0);
+  }
+  FileDescriptor take() { return std::move(asked_); }
+  /// A socket of the answer to request `number`, at this port.
+  void socket(std::uint32_t number, std::uint16_t port) {
+    inet_diag_msg told{};
+    told.idiag_family = AF_INET;
+    told.id.idiag_sport = htons(port);
+    message(number, SOCK_DIAG_BY_FAMILY, &told, sizeof told);
+  }
+  void done(std::uint32_t number, int error = 0) { message(number, NLMSG_DONE, &error, sizeof error); }
+  void refuses(std::uint32_t number, int error) { message(number, NLMSG_ERROR, &error, sizeof error); }
+  /// No more answers.
+  void ends() { REQUIRE(::shutdown(own_.get(), SHUT_WR) == 0); }
+
+ private:
+  void message(std::uint32_t number, std::uint16_t type, const void* body, std::size_t length) {
+    std::array<char, 512> room{};
+    const nlmsghdr header{.nlmsg_len = static_cast<std::uint32_t>(NLMSG_LENGTH(length)),
+                          .nlmsg_type = type,
+                          .nlmsg_flags = 0,
+                          .nlmsg_seq = number,
+                          .nlmsg_pid = 0};
+    std::memcpy(room.data(), &header, sizeof header);
+    std::memcpy(room.data() + NLMSG_HDRLEN, body, length);
+    REQUIRE(::send(own_.get(), room.data(), header.nlmsg_len, 0) > 0);
+  }
+
+  FileDescriptor asked_;
+  FileDescriptor own_;
+};
+
+}  // namespace
+
+TEST_CASE("the kernel has a connection, lists it with its bytes, and no longer has it once it is closed") {
+  Connected both;
+  const Connection connection = both.connection();
+  KernelSockets kernel;
+  CHECK(kernel.find(connection) == Found::kSocket);
+  const auto all = kernel.connections();
+  REQUIRE(all);
+  CHECK(all->contains(connection));
+  const linger reset{.l_onoff = 1, .l_linger = 0};
+  REQUIRE(::setsockopt(both.program.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0);
+  both.program.reset();
+  both.listener.reset();
+  CHECK(kernel.find(connection) == Found::kNone);
+}
+
+TEST_CASE("a connection that this side has closed first waits until its ports can be used again") {
+  Connected both;
+  const Connection connection = both.connection();
+  const FileDescriptor accepted(::accept4(both.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  both.program.reset();
+  char end = 0;
+  REQUIRE(::recv(accepted.get(), &end, 1, 0) == 0);
+  REQUIRE(::shutdown(accepted.get(), SHUT_WR) == 0);
+  KernelSockets kernel;
+  const Nanos by = now() + 20 * kSecond;  // the end of the other side may be on its way
+  while (kernel.find(connection) == Found::kSocket && now() < by) ::sched_yield();
+  CHECK(kernel.find(connection) == Found::kTimeWait);
+  const auto all = kernel.connections();
+  REQUIRE(all);
+  CHECK_FALSE(all->contains(connection));
+}
+
+TEST_CASE("the ports of datagrams") {
+  const FileDescriptor socket = made(SOCK_DGRAM);
+  const SocketAddress any(kHere, 0);
+  REQUIRE(::bind(socket.get(), any.get(), any.length()) == 0);
+  const auto ports = KernelSockets().datagram_ports();
+  REQUIRE(ports);
+  CHECK(ports->contains(name_of(socket).port()));
+}
+
+TEST_CASE("sockets of both families, until the kernel says that these were all") {
+  FakeKernel fake;
+  fake.socket(1, 5);
+  fake.socket(1, 6);
+  fake.done(1);
+  fake.socket(2, 7);
+  fake.done(2);
+  CHECK(KernelSockets(fake.take()).datagram_ports() == std::set<std::uint16_t>{5, 6, 7});
+}
+
+TEST_CASE("a list that the kernel breaks off is none") {
+  SUBCASE("with no more messages") {
+    FakeKernel fake;
+    fake.socket(1, 5);
+    fake.ends();
+    CHECK_FALSE(KernelSockets(fake.take()).datagram_ports());
+  }
+  SUBCASE("with an error at its end") {
+    FakeKernel fake;
+    fake.socket(1, 5);
+    fake.done(1, -ENOMEM);
+    CHECK_FALSE(KernelSockets(fake.take()).datagram_ports());
+  }
+  SUBCASE("with an error in place of sockets") {
+    FakeKernel fake;
+    fake.refuses(1, -EBUSY);
+    CHECK_FALSE(KernelSockets(fake.take()).datagram_ports());
+  }
+  SUBCASE("of one of the two families") {
+    FakeKernel fake;
+    fake.done(1);
+    fake.refuses(2, -EBUSY);
+    CHECK_FALSE(KernelSockets(fake.take()).datagram_ports());
+  }
+}
+
+TEST_CASE("what comes too late for an earlier request answers no other one") {
+  FakeKernel fake;
+  fake.refuses(1, -EBUSY);
+  KernelSockets kernel(fake.take());
+  CHECK_FALSE(kernel.datagram_ports());
+  fake.socket(1, 5);
+  fake.done(1);
+  fake.done(2);
+  fake.socket(3, 6);
+  fake.done(3);
+  CHECK(kernel.datagram_ports() == std::set<std::uint16_t>{6});
+  fake.done(3);
+  fake.refuses(4, -ENOENT);
+  CHECK(kernel.find({.local = kHere, .remote = kHere}) == Found::kNone);
+  fake.refuses(5, -EPERM);
+  CHECK(kernel.find({.local = kHere, .remote = kHere}) == Found::kUnknown);
+}
