@@ -17,6 +17,7 @@ _REQUEST_BYTES = 168
 _TIMEOUT_S = 5.0
 _MOST_BYTES = 1 << 26
 _ENVIRON_BYTES = 1 << 21
+_HANGS = 2  # timeouts in a row; the loss of a last packet costs one
 
 
 class CheckError(Exception):
@@ -41,8 +42,15 @@ class Pinned(Course, kw_only=True):
     planned_port: int
     """Of the plan as it is now. A socket keeps the port that it has."""
     bytes: int
+    timeouts: int
+    """Retransmissions of TCP in a row to which nobody has answered in time."""
     elephant: bool
     """Whether it has carried 1 MiB, and not rested for 60 s since."""
+
+    @property
+    def hangs(self) -> bool:
+        """Whether its path or its peer is dead, as far as TCP knows."""
+        return self.timeouts >= _HANGS
 
 
 class NotPinned(Course, kw_only=True):

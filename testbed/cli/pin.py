@@ -102,7 +102,8 @@ def _lines(report: check.Report) -> list[str]:
     for flow in report.pinned:
         moved = "" if flow.planned_port == flow.port else f", the plan now has port {flow.planned_port}"
         idle = "" if flow.elephant else ", idle"
-        lines.append(f"{_name(flow)} from port {flow.port}: planned, {flow.bytes} bytes{idle}{moved}")
+        hangs = f", hangs: no answer to {flow.timeouts} retransmissions" if flow.hangs else ""
+        lines.append(f"{_name(flow)} from port {flow.port}: planned, {flow.bytes} bytes{idle}{hangs}{moved}")
     lines += [f"{_name(flow)}: not planned, {flow.why}" for flow in report.not_pinned]
     if len(lines) == 1:
         lines.append("no connection of this process asked for a port")

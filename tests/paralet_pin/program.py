@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -129,15 +130,56 @@ def checked(where: Where) -> object:
     bound.bind(("127.0.0.1", 0))
     bound.getsockname()
     bound.connect(where)
-    words = [sys.executable, "-m", "testbed", "pin", "--check", str(os.getpid()), "--json"]
+    said = "\n".join(check(os.getpid(), "--json"))
+    return {"ports": [own.getsockname()[1] for own in kept], "said": json.loads(said)}
+
+
+def many(where: Where, count: str = "1024") -> object:
+    """How many of so many connections at one time have ports of their own, and of these have planned ones."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+    with socket.create_server((where[0], 0), backlog=int(count)) as server:
+        kept = [connected(server.getsockname()) for _ in range(int(count))]
+        ports = {own.getsockname()[1] for own in kept}
+        return [len(ports), sorted(port for port in ports if port > 61000)]
+
+
+def hangs(where: Where) -> object:
+    """What `paralet pin --check` says of a connection, and of one whose SYN the server, whose queue is full, drops."""
+    server = socket.create_server((where[0], 0), backlog=0)
+    answered, silent = connected(server.getsockname()), socket.socket()
+    silent.setblocking(False)
+    assert silent.connect_ex(server.getsockname()) == errno.EINPROGRESS
+    until = time.monotonic() + 50
+    while True:
+        lines = check(os.getpid())
+        if any("hangs" in line for line in lines) or time.monotonic() > until:
+            return {"ports": [own.getsockname()[1] for own in (answered, silent)], "said": lines}
+        time.sleep(0.5)
+
+
+def check(pid: int, *options: str) -> list[str]:
+    words = [sys.executable, "-m", "testbed", "pin", "--check", str(pid), *options]
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    said = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, env=environment)
-    return {"ports": [own.getsockname()[1] for own in kept], "said": json.loads(said.stdout)}
+    ran = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    return ran.stdout.splitlines()
 
 
 PROGRAMS: dict[str, Callable[..., object]] = {
     each.__name__: each
-    for each in (several, threads, family, closes_all, own_children, datagrams, refused, binds, listens, checked)
+    for each in (
+        several,
+        threads,
+        family,
+        closes_all,
+        own_children,
+        datagrams,
+        refused,
+        binds,
+        listens,
+        checked,
+        many,
+        hangs,
+    )
 }
 
 if __name__ == "__main__":

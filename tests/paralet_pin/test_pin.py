@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -135,6 +136,19 @@ def test_check_says_which_connections_have_planned_ports_and_why_others_have_non
     assert {(flow["remote"], flow["remote_port"]) for flow in said["pinned"]} == {(SERVER, scene.port)}
     (other,) = said["not_pinned"]
     assert other["why"] == "the program has bound its source port"
+
+
+def test_check_tells_connections_that_hang(scene: Scene) -> None:
+    checked = scene.said("hangs")
+    assert isinstance(checked, dict)
+    answered, silent = checked["said"][1:]
+    assert all(f" from port {port}: " in line for port, line in zip(checked["ports"], checked["said"][1:], strict=True))
+    assert re.search(r", hangs: no answer to \d+ retransmissions$", silent)
+    assert "hangs" not in answered
+
+
+def test_a_thousand_sockets(scene: Scene) -> None:
+    assert scene.said("many", "1024") == [1024, sorted(scene.planned)]
 
 
 def test_status_output_and_signals_are_the_programs(scene: Scene) -> None:

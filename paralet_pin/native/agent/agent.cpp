@@ -358,13 +358,14 @@ void Agent::sample(Nanos now) {
   std::optional<std::set<std::uint16_t>> datagrams;
   bool asked_datagrams = false;
   std::vector<std::pair<std::uint64_t, std::optional<std::uint64_t>>> counts;
-  for (const auto& [id, flow] : flows_.all()) {
+  for (auto& [id, flow] : flows_.all()) {
     if (flow.port == 0 || flow.declared != 0) continue;
     if (flow.course.tcp) {
       if (!connections) continue;
       const Connection connection = connection_of(flow.course, flow.port);
       if (const auto found = connections->find(connection); found != connections->end()) {
         counts.emplace_back(id, found->second.sent_bytes);
+        flow.timeouts = found->second.timeouts;
       } else if (const Found state = kernel_.find(connection); state == Found::kNone || state == Found::kTimeWait) {
         counts.emplace_back(id, std::nullopt);
       }

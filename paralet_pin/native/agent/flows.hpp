@@ -46,6 +46,7 @@ struct KnownFlow {
   std::uint64_t declared = 0;              ///< bytes that the program has declared: nobody counts those of a queue pair
   std::uint64_t bytes = 0;                 ///< sent so far
   std::optional<std::uint64_t> announced;  ///< bytes of the open elephant; none is open without
+  unsigned timeouts = 0;                   ///< of its TCP, in a row: nobody answers
   bool seen = false;                       ///< the kernel has had its socket
   Nanos begun = 0;
   Nanos active_at = 0;  ///< when bytes moved last

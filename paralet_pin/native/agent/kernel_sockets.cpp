@@ -128,7 +128,9 @@ std::optional<std::map<Connection, Traffic>> KernelSockets::connections() {
                if (attribute->rta_type != INET_DIAG_INFO) continue;
                tcp_info info{};
                std::memcpy(&info, RTA_DATA(attribute), std::min<std::size_t>(RTA_PAYLOAD(attribute), sizeof info));
-               traffic = {.sent_bytes = info.tcpi_bytes_acked, .received_bytes = info.tcpi_bytes_received};
+               traffic = {.sent_bytes = info.tcpi_bytes_acked,
+                          .received_bytes = info.tcpi_bytes_received,
+                          .timeouts = info.tcpi_retransmits};
              }
              found.emplace(connection, traffic);
            });

@@ -29,6 +29,7 @@ struct Connection {
 struct Traffic {
   std::uint64_t sent_bytes = 0;  ///< that the other side has acknowledged
   std::uint64_t received_bytes = 0;
+  unsigned timeouts = 0;  ///< retransmissions in a row that had no answer in time
 };
 
 /// What the kernel says of a connection.

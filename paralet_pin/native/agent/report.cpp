@@ -28,6 +28,7 @@ std::string report_of(const AgentState& state, const Flows& flows) {
                   {"port", flow.port},
                   {"planned_port", flow.planned_port},
                   {"bytes", flow.bytes},
+                  {"timeouts", flow.timeouts},
                   {"elephant", flow.announced.value_or(0) >= Flows::kElephant}});
     pinned.push_back(std::move(entry));
   }
