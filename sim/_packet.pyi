@@ -30,6 +30,7 @@ class Simulation:
         flowlet_gap_s: float,
         hold_s: float,
         reroute_rtts: float,
+        lanes_per_host: bool,
         seed: int,
     ) -> None: ...
     def set_conditions(self, link: int, propagation_s: float, mark_bytes: int, loss: float) -> None: ...

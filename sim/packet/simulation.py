@@ -56,6 +56,9 @@ class Options:
     """For `conweave`: a queue pair is rerouted when its probe is unanswered after this many unloaded round trips."""
     hold_s: float = 200e-6
     """For `conweave`: how long the last switch holds packets until earlier ones arrive by the old route."""
+    lanes_per_host: bool = False
+    """For `hashed`: the channels of a NIC share its lanes, as many as each channel has routes (ParaLet, section 5.3).
+    A lane sends one flowlet at a time, to whichever peer is next, and has a single window for all of them."""
 
 
 class Simulation(MessageSimulation[_packet.Simulation]):
@@ -92,6 +95,7 @@ class Simulation(MessageSimulation[_packet.Simulation]):
             flowlet_gap_s=options.flowlet_gap_s,
             hold_s=options.hold_s,
             reroute_rtts=options.reroute_rtts,
+            lanes_per_host=options.lanes_per_host,
             seed=seed,
         )
         super().__init__(core)

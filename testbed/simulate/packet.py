@@ -177,6 +177,7 @@ def _options(experiment: Experiment, policy: Policy) -> Options:
         flowlet_gap_s=settings.flowlet_gap_s,
         reroute_rtts=settings.reroute_rtts,
         hold_s=settings.hold_s,
+        lanes_per_host=policy.lanes_per == "host",
     )
 
 

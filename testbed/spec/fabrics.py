@@ -47,6 +47,8 @@ class FabricKind:
     """Queues, marks and pauses of switches are those of the section `packet`."""
     paces: bool = False
     """Lanes may be limited to 1 / m of the rate of their host."""
+    shares_lanes: bool = False
+    """All peers of a host may share its lanes."""
 
     @property
     def soft(self) -> bool:
@@ -86,6 +88,7 @@ _KINDS = (
         faults=frozenset({"loss", "mark_above", "delay"}),
         changes_links=False,
         switch_settings=True,
+        shares_lanes=True,
     ),
     FabricKind("softroce", "", rdma=True, time_factor=10.0, suggested=False, kills_switches=False, joins_hosts=False),
 )

@@ -72,7 +72,8 @@ class Policy(Section):
     leaf, or `by_rank`, which halving-doubling needs where the hosts per leaf are no power of two; without it the spine
     ports are given out in order. With `alone` the jobs run one after another, without each other's traffic. With
     `paced` a lane sends at 1 / m of its host's rate at most, as ParaLet's lanes do (section 5.1); otherwise it sends as
-    fast as its path allows. `receiver` is for fabric packet.
+    fast as its path allows. `lanes_per: host` gives a host m lanes for all its peers together, as ParaLet's are meant
+    to be (section 5.3), and not m for each. `receiver` is for fabric packet.
     """
 
     name: str = Field(pattern=NAME, max_length=40)
@@ -93,6 +94,7 @@ class Policy(Section):
     uplinks: dict[str, dict[int, int]] | Literal["by_rank"] | None = None
     alone: bool = False
     paced: bool = False
+    lanes_per: Literal["peer", "host"] = "peer"
     receiver: Receiver | None = None
 
     @property
@@ -133,6 +135,10 @@ class Policy(Section):
         if self.paced and self.kind.division != "pulled":
             found.append(
                 Conflict(f"is for lanes that pull flowlets, which policy {self.policy} does not have", "paced")
+            )
+        if self.lanes_per == "host" and self.kind.scheme != "hashed":
+            found.append(
+                Conflict(f"is for lanes that each have a path, which policy {self.policy} does not have", "lanes_per")
             )
         raise_all(found)
         return self

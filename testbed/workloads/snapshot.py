@@ -15,16 +15,18 @@ class Snapshot(VerifiedWorkload):
 
     ParaLet's simulations (section 6) use this traffic. With `collective: ring` a rank has a connection to the next
     rank. With `tree` it has one to the parent and to each child in both of NCCL's trees, because sums go up while
-    totals come down.
+    totals come down. With `alltoall` it has one to every other rank.
     """
 
     kind: Literal["snapshot"] = "snapshot"
-    collective: Literal["ring", "tree"] = "ring"
+    collective: Literal["ring", "tree", "alltoall"] = "ring"
 
     def connections(self, ranks: int) -> list[tuple[int, int]]:
         """(sender, receiver) of every connection."""
         if self.collective == "ring":
             return [(rank, (rank + 1) % ranks) for rank in range(ranks)]
+        if self.collective == "alltoall":
+            return [(rank, (rank + step) % ranks) for rank in range(ranks) for step in range(1, ranks)]
         up = [
             (rank, parent)
             for parents in double_binary_tree(ranks)

@@ -173,6 +173,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         r"policies\[0\].paced: is for lanes that pull",
     ),
     (
+        {"fabric": "fluid", "policies": [{"name": "a", "policy": "ecmp", "lanes_per": "host"}]},
+        r"policies\[0\].lanes_per: only fabric packet models lanes of a host; leave it out",
+    ),
+    (
+        {"fabric": "packet", "policies": [{"name": "a", "policy": "drill", "lanes_per": "host"}]},
+        r"policies\[0\].lanes_per: is for lanes that each have a path, which policy drill does not have",
+    ),
+    (
         {"policies": [{"name": "a", "policy": "ecmp", "transport": "socket"}]},
         r"policies\[0\].transport: socket is for workloads nccl, torch and command on fabrics mininet and routed",
     ),

@@ -61,6 +61,15 @@ def test_schedule_gives_the_expected_result(
         assert output.tobytes() == workload.expected(rank, ranks, seed).tobytes()
 
 
+@pytest.mark.parametrize(("collective", "each"), [("tree", None), ("alltoall", 5)])
+def test_a_snapshot_moves_the_input_over_every_connection(collective: str, each: int | None) -> None:
+    workload = KINDS["snapshot"].model_validate({"bytes": 8 * 25, "slices": 2, "collective": collective})
+    for rank, output in enumerate(simulate(workload, 6, seed=3)):
+        expected = workload.expected(rank, 6, seed=3)
+        assert output.tobytes() == expected.tobytes()
+        assert each is None or expected.size == each * 25
+
+
 @pytest.mark.parametrize(("parallel", "times"), [("ddp", 2), ("fsdp", 3)])
 def test_a_training_script_moves_its_gradients_around_a_ring_in_every_step(
     parallel: Literal["ddp", "fsdp"], times: int

@@ -43,7 +43,7 @@ std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Arra
                                  bool pause, std::int64_t payload_bytes, std::int64_t header_bytes,
                                  std::int64_t ack_bytes, const std::string& receiver, bool dctcp, double window_bdp,
                                  double timeout_rtts, const std::string& scheme, double flowlet_gap_s, double hold_s,
-                                 double reroute_rtts, std::uint64_t seed) {
+                                 double reroute_rtts, bool lanes_per_host, std::uint64_t seed) {
   check(rate_bps.size() == head.size() && rate_bps.size() == propagation_s.size() && rate_bps.size() % 2 == 0 &&
             rate_bps.size() < kMost,
         "there must be a rate, a propagation and a head for each direction of each link");
@@ -61,6 +61,7 @@ std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Arra
   check(window_bdp > 0 && window_bdp < 1e6 && timeout_rtts >= 1 && timeout_rtts < 1e6 && reroute_rtts >= 1 &&
             reroute_rtts < 1e6,
         "window_bdp or a number of round trips is out of range");
+  check(!lanes_per_host || scheme == "hashed", "hosts have lanes under scheme hashed only");
   const NetworkOptions network{.switch_bytes = switch_bytes,
                                .port_bytes = port_bytes,
                                .mark_bytes = mark_bytes,
@@ -78,7 +79,8 @@ std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Arra
       .window_bdp = window_bdp,
       .timeout_rtts = timeout_rtts,
       .scheme = network.scheme,
-      .reroute_rtts = reroute_rtts};
+      .reroute_rtts = reroute_rtts,
+      .lanes_per_host = lanes_per_host};
   const std::vector<NodeId> heads(view(head).begin(), view(head).end());
   std::vector<Time> propagations(propagation_s.size());
   std::ranges::transform(view(propagation_s), propagations.begin(), time_of);
@@ -296,7 +298,8 @@ PYBIND11_MODULE(_packet, module) {
            py::arg("is_switch"), py::arg("switch_bytes"), py::arg("port_bytes"), py::arg("mark_bytes"),
            py::arg("pause"), py::arg("payload_bytes"), py::arg("header_bytes"), py::arg("ack_bytes"),
            py::arg("receiver"), py::arg("dctcp"), py::arg("window_bdp"), py::arg("timeout_rtts"), py::arg("scheme"),
-           py::arg("flowlet_gap_s"), py::arg("hold_s"), py::arg("reroute_rtts"), py::arg("seed"))
+           py::arg("flowlet_gap_s"), py::arg("hold_s"), py::arg("reroute_rtts"), py::arg("lanes_per_host"),
+           py::arg("seed"))
       .def("set_groups", &set_groups, py::arg("of"), py::arg("begins"), py::arg("links"))
       .def("set_conditions", &set_conditions, py::arg("link"), py::arg("propagation_s"), py::arg("mark_bytes"),
            py::arg("loss"))

@@ -21,7 +21,12 @@ bool pairs_choose(Scheme scheme) { return scheme != Scheme::kHashed && !switches
 }  // namespace
 
 Transport::Transport(Context& context, const Routes& routes, Network& network, const TransportOptions& options)
-    : context_(context), routes_(routes), network_(network), options_(options), ready_(network.links()) {}
+    : context_(context),
+      routes_(routes),
+      network_(network),
+      options_(options),
+      ready_(network.links()),
+      shared_(network.links()) {}
 
 std::uint32_t Transport::add_channel(std::span<const std::uint32_t> routes, std::int64_t flowlet_bytes) {
   const auto number = static_cast<std::uint32_t>(channels_.size());
@@ -61,7 +66,18 @@ std::uint32_t Transport::add_channel(std::span<const std::uint32_t> routes, std:
     qp.reach = std::max(kReach, 2 * room);
     qps_.push_back(std::move(qp));
   }
+  if (options_.lanes_per_host) share_lanes(channels_.back());
   return number;
+}
+
+/// A shared lane has the window that its farthest peer needs.
+void Transport::share_lanes(const Channel& channel) {
+  auto& lanes = shared_[qps_[channel.first].nic].lanes;
+  if (lanes.empty()) lanes.resize(channel.lanes);
+  if (lanes.size() != channel.lanes) throw std::invalid_argument("channels that share lanes differ in their number");
+  for (std::uint32_t lane = 0; lane < channel.lanes; ++lane) {
+    lanes[lane].window = std::max(lanes[lane].window, qps_[channel.first + lane].max_window);
+  }
 }
 
 MessageId Transport::add_message(std::uint32_t channel, std::int64_t bytes, Time release, Time pause, bool milestone) {
@@ -94,7 +110,12 @@ void Transport::release(MessageId number) {
   Channel& channel = channels_[message.channel];
   (channel.head == kNone ? channel.head : messages_[channel.tail].next) = number;
   channel.tail = number;
-  for (std::uint32_t lane = 0; lane < channel.lanes; ++lane) make_ready(channel.first + lane);
+  if (options_.lanes_per_host) {
+    if (channel.head == number) wait_for_lanes(message.channel);
+    take_turns(qps_[channel.first].nic);
+  } else {
+    for (std::uint32_t lane = 0; lane < channel.lanes; ++lane) make_ready(channel.first + lane);
+  }
   network_.wake(qps_[channel.first].nic);
 }
 
@@ -102,23 +123,74 @@ std::uint16_t Transport::payload(const Message& message, std::uint32_t packet) c
   return static_cast<std::uint16_t>(std::min(options_.payload_bytes, message.bytes - packet * options_.payload_bytes));
 }
 
-bool Transport::can_send(const Qp& qp) const {
+bool Transport::can_send(QpId number) const {
+  const Qp& qp = qps_[number];
   if (qp.repeat.probes()) return true;
   const std::uint32_t sent = qp.next - qp.first;
   if (sent - qp.repeat.settled() >= static_cast<std::uint64_t>(qp.window)) return false;
   if (qp.repeat.any_lost()) return true;
   if (sent >= qp.reach) return false;
+  if (options_.lanes_per_host) {
+    if (qp.next != qp.highest) return true;  // again, so that its lane counts it already
+    const auto& lane = shared_[qp.nic].lanes[number - channels_[qp.channel].first];
+    return qp.next != qp.end && lane.under_way < static_cast<std::uint64_t>(lane.window);
+  }
   return qp.next != qp.end || channels_[qp.channel].head != kNone;
 }
 
 void Transport::make_ready(QpId number) {
   Qp& qp = qps_[number];
-  if (qp.ready || !can_send(qp)) return;
+  if (qp.ready || !can_send(number)) return;
   qp.ready = true;
   qp.behind = kNone;
   ReadyQueue& queue = ready_[qp.nic];
   (queue.head == kNone ? queue.head : qps_[queue.tail].behind) = number;
   queue.tail = number;
+}
+
+/// The queue pair has sent or heard something: it may be able to send now, or its NIC's lane may.
+void Transport::proceed(QpId number) {
+  if (options_.lanes_per_host) {
+    Qp& qp = qps_[number];
+    SharedLane& lane = shared_lane(qp, number);
+    const auto under_way = static_cast<std::uint32_t>(qp.highest - qp.first - qp.repeat.settled());
+    lane.under_way += under_way - std::exchange(qp.counted, under_way);
+    if (lane.sending == number && qp.highest == qp.end) lane.sending = kNone;
+    if (lane.sending == kNone) give_flowlet(qp.nic, number - channels_[qp.channel].first);
+    if (lane.sending != kNone) make_ready(lane.sending);
+  }
+  make_ready(number);
+}
+
+/// The channel has messages again and waits behind the others of its NIC.
+void Transport::wait_for_lanes(std::uint32_t channel) {
+  SharedLanes& shared = shared_[qps_[channels_[channel].first].nic];
+  channels_[channel].behind = kNone;
+  (shared.first_waiting == kNone ? shared.first_waiting : channels_[shared.last_waiting].behind) = channel;
+  shared.last_waiting = channel;
+}
+
+/// Gives waiting flowlets to the lanes of a NIC that are free.
+void Transport::take_turns(LinkId nic) {
+  SharedLanes& shared = shared_[nic];
+  for (std::size_t asked = 0; asked < shared.lanes.size() && shared.first_waiting != kNone; ++asked) {
+    const std::size_t lane = std::exchange(shared.turn, (shared.turn + 1) % shared.lanes.size());
+    if (give_flowlet(nic, lane)) make_ready(shared.lanes[lane].sending);
+  }
+}
+
+/// Gives the next waiting flowlet to a lane, if there is one and the lane could send it. Whether it did.
+bool Transport::give_flowlet(LinkId nic, std::size_t index) {
+  SharedLanes& shared = shared_[nic];
+  SharedLane& lane = shared.lanes[index];
+  const std::uint32_t waiting = shared.first_waiting;
+  if (waiting == kNone || lane.sending != kNone || lane.under_way >= static_cast<std::uint64_t>(lane.window))
+    return false;
+  shared.first_waiting = channels_[waiting].behind;
+  lane.sending = channels_[waiting].first + static_cast<QpId>(index);
+  take_flowlet(qps_[lane.sending]);
+  if (channels_[waiting].head != kNone) wait_for_lanes(waiting);
+  return true;
 }
 
 /// Makes room for twice as many packets that are not acknowledged.
@@ -148,7 +220,7 @@ PacketId Transport::next(LinkId link) {
     Qp& qp = qps_[number];
     queue.head = qp.behind;
     qp.ready = false;
-    if (!can_send(qp)) continue;
+    if (!can_send(number)) continue;
     if (qp.first == qp.highest) qp.progress = context_.now;  // none was outstanding
     std::uint32_t psn = qp.next;
     std::uint64_t fresh_bytes = 0;
@@ -181,7 +253,7 @@ PacketId Transport::next(LinkId link) {
     ++totals_.sent;
     const Slot own = slot(qp, psn);
     set_timer(number);
-    make_ready(number);
+    proceed(number);
     return context_.packets.make({.sent = context_.now,
                                   .next = kNone,
                                   .qp = number,
@@ -257,7 +329,7 @@ void Transport::timer(QpId number) {
     qp.next = qp.first;
   }
   set_timer(number);
-  make_ready(number);
+  proceed(number);
   network_.wake(qp.nic);
 }
 
@@ -266,7 +338,7 @@ void Transport::reorder_timer(QpId number) {
   if (qp.reorder_at != context_.now) return;  // an earlier event took its place
   qp.reorder_at = kNeverTime;
   detect_losses(number);
-  make_ready(number);
+  proceed(number);
   network_.wake(qp.nic);
 }
 
@@ -350,7 +422,7 @@ void Transport::receive_ack(QpId number, const Packet& packet) {
     }
   }
   update_window(qp, packet.marked, selective() ? arrived : qp.first - before);
-  make_ready(number);
+  proceed(number);
   network_.wake(qp.nic);
 }
 

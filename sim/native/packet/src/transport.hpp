@@ -27,11 +27,15 @@ struct TransportOptions {
   double timeout_rtts;  // round trips without progress until unacknowledged packets are sent again
   Scheme scheme;
   double reroute_rtts;  // ConWeave: a queue pair is rerouted when its probe is not answered within this
+  bool lanes_per_host;  // the channels of a NIC share its lanes
 };
 
 /// A *channel* joins two hosts by queue pairs (lanes). A queue pair takes the next flowlet of the channel's message
 /// when it has sent its last flowlet and its window is open. A NIC serves its queue pairs that can send in round robin,
 /// packet by packet. Packets are numbered by queue pair. Flowlets are RDMA WRITEs, so they may arrive in any order.
+/// With `lanes_per_host` (ParaLet, section 5.3) a NIC has as many lanes as each of its channels has queue pairs. Lane i
+/// sends one flowlet at a time, by queue pair i of the flowlet's channel, and has a single window for all its peers.
+/// Channels with waiting messages give one flowlet each in turn.
 class Transport {
  public:
   struct Counters {             // by route
@@ -52,7 +56,7 @@ class Transport {
 
   /// A channel with one lane for each of `routes`, or, where queue pairs choose, with one lane that has all of them.
   /// Routes must have consecutive numbers and begin with the same NIC's link. Throws std::invalid_argument when a
-  /// window is too large.
+  /// window is too large, or when channels of a NIC that share lanes have different numbers of routes.
   std::uint32_t add_channel(std::span<const std::uint32_t> routes, std::int64_t flowlet_bytes);
   /// With `channel` kNone and `bytes` 0 a host only computes: the message is delivered when its pause is over.
   /// The delivery of a `milestone` is put into `reached`.
@@ -118,6 +122,7 @@ class Transport {
     Time progress = 0;             // when packets were last acknowledged, or one was sent while none was outstanding
     Time timeout = 0;
     Time reroute = 0;
+    std::uint32_t counted = 0;                        // packets that its NIC's lane counts as being under way
     bool ready = false;                               // in its NIC's ready queue
     QpId behind = kNone;                              // the queue pair behind it there
     bool timer_set = false;                           // a timer event is pending
@@ -140,6 +145,18 @@ class Transport {
     std::uint32_t flowlet;  // packets per flowlet
     MessageId head = kNone;
     MessageId tail = kNone;
+    std::uint32_t behind = kNone;  // the channel behind it among those that wait for the NIC's lanes
+  };
+  struct SharedLane {
+    QpId sending = kNone;         // the queue pair whose flowlet it sends
+    std::uint32_t under_way = 0;  // packets of all its queue pairs
+    double window = 0;            // packets
+  };
+  struct SharedLanes {                    // of a NIC
+    std::vector<SharedLane> lanes;        // empty unless channels share them
+    std::uint32_t first_waiting = kNone;  // channels with messages that are not assigned completely
+    std::uint32_t last_waiting = kNone;
+    std::size_t turn = 0;  // the lane that is asked first
   };
   struct Message {
     std::int64_t bytes;
@@ -162,11 +179,19 @@ class Transport {
   [[nodiscard]] bool selective() const { return options_.receiver == Receiver::kSelectiveRepeat; }
   [[nodiscard]] static SelectiveRepeat::Range flight(const Qp& qp) { return {qp.first, qp.next}; }
   [[nodiscard]] std::uint16_t payload(const Message& message, std::uint32_t packet) const;
-  [[nodiscard]] bool can_send(const Qp& qp) const;
+  [[nodiscard]] bool can_send(QpId number) const;
   [[nodiscard]] std::uint32_t any_route(const Qp& qp) { return qp.first_route + context_.random.below(qp.routes); }
   [[nodiscard]] Counters& counters_of(const Qp& qp) { return counters_[qp.routes == 1 ? qp.first_route : qp.route]; }
   std::uint32_t next_route(Qp& qp);
   bool reroute_after(Qp& qp, std::uint32_t psn);
+  [[nodiscard]] SharedLane& shared_lane(const Qp& qp, QpId number) {
+    return shared_[qp.nic].lanes[number - channels_[qp.channel].first];
+  }
+  void share_lanes(const Channel& channel);
+  void wait_for_lanes(std::uint32_t channel);
+  void take_turns(LinkId nic);
+  bool give_flowlet(LinkId nic, std::size_t lane);
+  void proceed(QpId number);
   void make_ready(QpId number);
   void take_flowlet(Qp& qp);
   void make_room(Qp& qp);
@@ -188,7 +213,8 @@ class Transport {
   std::vector<Channel> channels_;
   std::vector<Message> messages_;
   sim::MessageWaits waits_;
-  std::vector<ReadyQueue> ready_;  // by the NIC's link
+  std::vector<ReadyQueue> ready_;    // by the NIC's link
+  std::vector<SharedLanes> shared_;  // by the NIC's link
   Totals totals_;
   std::vector<Counters> counters_;  // by route
   std::vector<MessageId> reached_;

@@ -45,7 +45,8 @@ constexpr TransportOptions kTransport{.payload_bytes = kPayload,
                                       .window_bdp = 2.0,
                                       .timeout_rtts = 100.0,
                                       .scheme = Scheme::kHashed,
-                                      .reroute_rtts = 2.0};
+                                      .reroute_rtts = 2.0,
+                                      .lanes_per_host = false};
 
 constexpr NetworkOptions shallow(bool pause) {
   NetworkOptions options = kNetwork;

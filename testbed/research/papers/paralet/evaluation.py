@@ -42,12 +42,15 @@ class Scheme:
     fabric: str = "fluid"
     receiver: str | None = None
     """For fabric packet: the receiver's kind; None is go-back-N."""
+    lanes_per: str = "peer"
+    """For fabric packet: whether m lanes are for each `peer` of a host or for the whole `host` (section 5.3)."""
     gap_s: float = 100e-6
     """For fabric packet: the idle time in seconds after which LetFlow starts a new flowlet."""
 
     def document(self) -> dict[str, Any]:
         """The policy as in a spec."""
         policy = {"name": "scheme", "policy": self.policy, "m": self.m, "paced": self.paced}
+        policy["lanes_per"] = self.lanes_per
         return policy if self.receiver is None else {**policy, "receiver": self.receiver}
 
 
@@ -99,7 +102,7 @@ class Case:
         return self.leaves * self.hosts_per_leaf
 
     def __str__(self) -> str:
-        name = {"ring": "ring", "tree": "DBT"}[self.collective]
+        name = {"ring": "ring", "tree": "DBT", "alltoall": "all-to-all"}[self.collective]
         return f"{name}, {self.hosts} hosts" + (f", {self.degraded} slow links" if self.degraded else "")
 
     def document(self, scheme: Scheme, seed: int) -> dict[str, Any]:
