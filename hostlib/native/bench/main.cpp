@@ -77,7 +77,7 @@ void scale(std::string_view only, const std::string& /*back_end*/) {
     for (const unsigned lanes : kLanes) {
       const std::string name = count(lanes, "lane") + ", " + count(peers, "peer");
       if (!only.empty() && only != name) continue;
-      const ScaleFlow flow = scale_flow({.lanes = lanes, .peers = peers});
+      const ScaleFlow flow = scale_flow({.lanes = lanes, .peers = peers, .back_end = "soft"});
       print("throughput", name, "Gbit/s", flow.gbps);
       print("processor, hub", name, "ns/B", flow.hub_ns_per_byte);
       print("processor, peers", name, "ns/B", flow.peer_ns_per_byte);
@@ -140,14 +140,14 @@ void one_flow(int argc, char** argv) {
               figures.gbps, figures.near_ns_per_byte, figures.far_ns_per_byte);
 }
 
-void memory(std::string_view only, const std::string& /*back_end*/) {
+void memory(std::string_view only, const std::string& back_end) {
   constexpr unsigned kManyPeers = 64;
   constexpr unsigned kMostPeers = 512;  // which take long: only if a case asks for them
   for (const unsigned peers : {kManyPeers, kMostPeers}) {
     for (const unsigned lanes : kLanes) {
       const std::string name = count(lanes, "lane") + ", " + count(peers, "peer");
       if (only.empty() ? peers == kMostPeers : only != name) continue;
-      const ScaleMemory use = scale_memory({.lanes = lanes, .peers = peers});
+      const ScaleMemory use = scale_memory({.lanes = lanes, .peers = peers, .back_end = back_end});
       print("memory, allocated", name, "B per idle lane and peer", use.allocated_bytes);
       print("memory, resident", name, "B per idle lane and peer", use.resident_bytes);
     }
@@ -164,7 +164,7 @@ struct Arguments {
   const Bench* bench = nullptr;
   unsigned repetitions = 5;
   std::string_view only;          ///< the case, such as "1 MiB"; empty: all
-  std::string back_end = "soft";  ///< of `transport`
+  std::string back_end = "soft";  ///< of `transport` and `memory`
 };
 
 Arguments parse(int argc, char** argv) {

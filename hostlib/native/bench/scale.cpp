@@ -31,17 +31,18 @@ constexpr std::uint64_t kBytes = 2ULL << 30;
 using Handle = decltype(Listener::handle);
 using Buffer = std::vector<std::byte>;
 
-DeviceOptions options(std::uint32_t address, unsigned lanes) {
+DeviceOptions options(std::uint32_t address, const ScaleCase& c) {
   DeviceOptions out;
   out.address = address;
-  out.policy.lanes = lanes;
+  out.policy.lanes = c.lanes;
+  set_back_end(out, c.back_end);
   out.retry_time = 120 * kSecond;  // what is measured is not how long a busy machine keeps a process waiting
   return out;
 }
 
 struct PeerSide {
   PeerSide(const ScaleCase& c, std::uint32_t index)
-      : device(options(kFirstPeer + index, c.lanes)), listener(device.listen()) {}
+      : device(options(kFirstPeer + index, c)), listener(device.listen()) {}
   Device device;
   std::shared_ptr<Listener> listener;
   std::shared_ptr<Connection> connection;
@@ -180,7 +181,7 @@ ScaleFlow scale_flow(const ScaleCase& c) {
       },
       [&](int link) {
         const OnCores cores(OnCores::Share::kFirst);
-        Device hub(options(kHub, c.lanes));
+        Device hub(options(kHub, c));
         const auto connections = connect_peers(hub, hear_handles(link, c));
         auto buffers = make_buffers();
         Traffic traffic;
@@ -207,7 +208,7 @@ ScaleMemory scale_memory(const ScaleCase& c) {
         hear<char>(link);
       },
       [&](int link) {
-        Device hub(options(kHub, c.lanes));
+        Device hub(options(kHub, c));
         const auto handles = hear_handles(link, c);
         ::malloc_trim(0);
         const MemoryUse before = memory_use();

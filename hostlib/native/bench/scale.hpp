@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 namespace paralet::bench {
 
 struct ScaleCase {
   unsigned lanes = 1;
   unsigned peers = 1;
+  std::string back_end = "soft";
 };
 
 /// The hub sends to all peers round robin. No thread polls, so processor time is that of the work.
