@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from netmodel.builders import leaf_spine
-    from netmodel.circuits import Circuits, check_circuits, duplex, far_end, joined, links_with_circuits, with_circuits
+    from netmodel.circuits import (
+        Circuits,
+        check_circuits,
+        duplex,
+        far_end,
+        joined,
+        light_path,
+        links_with_circuits,
+        with_circuits,
+    )
     from netmodel.direct_connect_builder import direct_connect, panel_of
     from netmodel.fabric_tiers import pods, tiers, top_switches, uplinks
     from netmodel.flow import ENTROPY_PORTS, IPPROTO_TCP, IPPROTO_UDP, ROCE_PORT, Flow, FlowFields
@@ -91,6 +100,7 @@ __all__ = [
     "is_foreign",
     "joined",
     "leaf_spine",
+    "light_path",
     "links_with_circuits",
     "load_topology",
     "load_yaml",
@@ -113,7 +123,16 @@ __all__ = [
 
 _MODULES = {
     "builders": ("leaf_spine",),
-    "circuits": ("Circuits", "check_circuits", "duplex", "far_end", "joined", "with_circuits", "links_with_circuits"),
+    "circuits": (
+        "Circuits",
+        "check_circuits",
+        "duplex",
+        "far_end",
+        "joined",
+        "light_path",
+        "with_circuits",
+        "links_with_circuits",
+    ),
     "direct_connect_builder": ("direct_connect", "panel_of"),
     "flow": ("ENTROPY_PORTS", "IPPROTO_TCP", "IPPROTO_UDP", "ROCE_PORT", "Flow", "FlowFields"),
     "hashes": ("AffineHash", "CrcHash", "EcmpHash", "LinuxCrcHash", "LinuxL4Hash", "OvsHash", "XorHash"),

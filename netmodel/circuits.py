@@ -67,7 +67,7 @@ def far_end(topology: Topology, circuits: Circuits, port: PortRef) -> PortRef | 
 
     None if a port on the way has no circuit. Raises KeyError for a port without a link.
     """
-    return _followed(topology, circuits, port)[1]
+    return light_path(topology, circuits, port)[1]
 
 
 def with_circuits(topology: Topology, circuits: Circuits) -> Topology:
@@ -106,8 +106,8 @@ def _links_with_circuits(topology: Topology, circuits: Circuits) -> Iterator[tup
             yield cable, [cable]
             continue
         for near in ends:
-            ports, far = _followed(topology, circuits, near)
-            if near in done or far is None or _followed(topology, circuits, far)[1] != near:
+            ports, far = light_path(topology, circuits, near)
+            if near in done or far is None or light_path(topology, circuits, far)[1] != near:
                 continue
             done.add(far)
             if near.node != far.node and not (topology.has_host(near.node) and topology.has_host(far.node)):
@@ -117,8 +117,11 @@ def _links_with_circuits(topology: Topology, circuits: Circuits) -> Iterator[tup
                 yield Link(near, far, rate_bps, sum(delays_s) if delays_s else None), through
 
 
-def _followed(topology: Topology, circuits: Circuits, port: PortRef) -> tuple[list[PortRef], PortRef | None]:
-    """The egress ports on the way of light from `port`, `port` first, and where it arrives (see `far_end`)."""
+def light_path(topology: Topology, circuits: Circuits, port: PortRef) -> tuple[list[PortRef], PortRef | None]:
+    """The egress ports on the way of light from `port`, `port` first, and where it arrives (see `far_end`).
+
+    Raises KeyError for a port without a link.
+    """
     ports, at = [port], topology.peer(port)
     while not topology.has_host(at.node) and topology.switch(at.node).role == "ocs":
         leaving = circuits.get(at.node, {}).get(at.port)

@@ -72,7 +72,8 @@ class Connection:
 class RelayPlan:
     """`connections`: by source and destination host, one for each route; their shares add up to 1.
 
-    `ways`: all ways in use, by the ports at their ends.
+    `ways`: all ways in use, by the NICs whose addresses packets have. They begin and end there, unless a cable has died
+    (`sdn.topoopt.healing`).
     """
 
     connections: Mapping[tuple[str, str], tuple[Connection, ...]]
