@@ -113,16 +113,16 @@ class Relays:
 
 
 def _lines(topology: Topology, circuits: Circuits, plan: RelayPlan, host: Host) -> Iterator[str]:
-    for way in plan.ways.values():
-        source, destination = _address(topology, way.ports[0]), _address(topology, way.arrival)
-        for position, port in enumerate(way.ports):
+    for (near, end), way in plan.ways.items():
+        source, destination = _address(topology, near), _address(topology, end)
+        for port in way.ports:
             if port.node != host.name:
                 continue
             nic = host.nics[port.port - 1].name
             mac = next_mac(topology, circuits, port, destination)
-            if position == 0:
+            if port == near:  # a sender whose own circuit is dead relays for itself, over another NIC
                 yield f"neighbour replace {destination} lladdr {mac} nud permanent dev {nic}"
-                if port.port == way.arrival.port:  # for programs that bind no address, as NCCL's TCP connections
+                if port.port == end.port:  # for programs that bind no address, as NCCL's TCP connections
                     yield f"route replace {destination} dev {nic} src {source}"
                 continue
             out, table = relay_interface(nic), _FIRST_TABLE + port.port - 1

@@ -5,15 +5,17 @@ Every job gets circuits of its own among its hosts, a layer per NIC, and so a sh
 appendix C): rings that are given, or what TopologyFinder finds. Hosts of another job are out of reach.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import permutations
 from math import gcd
 from typing import NamedTuple
 
-from netmodel import Circuits, Path, PortRef, Topology, joined
+from netmodel import Circuits, Link, Path, PortRef, Topology, joined, panel_of
 from sdn.topoopt import Demand, Layer, Route, coin_change, coin_route, find_topology, ring_circuits
+from sdn.topoopt.healing import around, arrivals, loads_of, swapped
 from sdn.topoopt.patching import flip, patch
 from sdn.topoopt.relays import Connection, RelayPlan, Way, plan_relays
 
@@ -27,6 +29,8 @@ class Setting:
 
     circuits: Circuits
     plan: RelayPlan
+    sent: Mapping[tuple[PortRef, PortRef], float] = field(default_factory=dict)
+    """Bytes by the NICs whose addresses packets have, where it is known what jobs send."""
 
     def connections(self, source: str, destination: str) -> tuple[Connection, ...]:
         """The routes of data from one host to another. Raises KeyError."""
@@ -40,6 +44,29 @@ class Setting:
     def path(self, topology: Topology, source: PortRef, destination: PortRef) -> Path:
         """The egress ports of packets between two NICs, including those of optical switches. Raises KeyError."""
         return path_along(topology, self.circuits, self.plan.ways[source, destination])
+
+
+def healed(topology: Topology, setting: Setting, dead: frozenset[Link], ports: Sequence[PortRef]) -> Setting:
+    """The setting of a run in which these cables have died and the panels have swapped these ports, in this order.
+
+    Connections are as before. Their packets take the ways that are left; those of NICs without one are missing. A swap
+    leaves circuits as they are where no other NIC can take the place. Raises KeyError for a port without a NIC.
+    """
+    circuits, loads = setting.circuits, loads_of(setting.plan.ways, setting.sent)
+    for port in ports:
+        with suppress(ValueError):
+            circuits = swapped(topology, circuits, nic_at(topology, port), dead, loads)
+    ways = around(setting.plan.ways, arrivals(topology, circuits, dead), setting.sent)
+    return replace(setting, circuits=circuits, plan=RelayPlan(setting.plan.connections, ways))
+
+
+def nic_at(topology: Topology, port: PortRef) -> PortRef:
+    """The NIC that the first bank's panels join by this port of an optical switch. Raises KeyError."""
+    for host in topology.hosts:
+        for nic in range(len(host.nics)):
+            if panel_of(topology, host.name, nic) == port:
+                return PortRef(host.name, nic + 1)
+    raise KeyError(f"port {port} is not that of a NIC on an optical switch")
 
 
 def path_along(topology: Topology, circuits: Circuits, way: Way) -> Path:
@@ -58,12 +85,14 @@ def path_along(topology: Topology, circuits: Circuits, way: Way) -> Path:
 class Layout:
     """The circuits of one job by NIC, and its preferred routes, both between ranks.
 
-    `sent` has the bytes of pairs that share these out among several routes.
+    `sent` has the bytes of pairs of ranks: they are shared out among several routes if these are `shared`, and ways
+    around a dead cable take what carries least of them.
     """
 
     layers: tuple[Layer, ...]
     routes: tuple[Route, ...]
     sent: tuple[tuple[tuple[int, int], int], ...] = ()
+    shared: bool = False
 
 
 class Within(NamedTuple):
@@ -131,17 +160,24 @@ def setting(topology: Topology, shards: Shards, layouts: tuple[Layout, ...], *, 
             circuits,
             hosts,
             routes=_named(hosts, layout),
-            sent={(hosts[a], hosts[b]): size for (a, b), size in layout.sent},
+            sent={(hosts[a], hosts[b]): size for (a, b), size in layout.sent if layout.shared},
             same_nic=same_nic,
         )
         for hosts, layout in jobs
     ]
+    sent = {
+        connection.there.ends: size * connection.share
+        for (hosts, layout), plan in zip(jobs, plans, strict=True)
+        for (a, b), size in layout.sent
+        for connection in plan.connections[hosts[a], hosts[b]]
+    }
     return Setting(
         circuits,
         RelayPlan(
             {pair: several for plan in plans for pair, several in plan.connections.items()},
             {ends: way for plan in plans for ends, way in plan.ways.items()},
         ),
+        sent,
     )
 
 

@@ -208,7 +208,7 @@ def _is_rerouted(experiment: Experiment) -> bool:
     """Whether events change routes. Routers also go around links that lose the packets of their sessions."""
     events = experiment.spec.events
     if not experiment.spec.fabric_kind.routers:
-        return any(event.cut for event in events)
+        return any(event.cut or event.swap for event in events)
     lossy = any(settings.loss for event in events for settings in (event.links or {}).values())
     return lossy or any(getattr(event, name) for event in events for name in ("cut", "kill", *OF_ROUTERS))
 

@@ -19,11 +19,18 @@ _QUIET = 0.25  # part of the usual rate; two flows that share one link after the
 
 
 def fused_ports(experiment: Experiment) -> list[tuple[str, ...]]:
-    """For each host whose NICs act as one: the switch ports of these NICs. Empty where none do."""
-    topology = experiment.topology
-    members = [nic for arrangement in experiment.arrangements for nic in arrangement.fused_nics()]
+    """For each host whose NICs act as one, or whose data may come in by any of them: the switch ports of these NICs.
+
+    Empty where there are no such NICs.
+    """
+    topology, arrangements = experiment.topology, experiment.arrangements
+    members = {nic for arrangement in arrangements for nic in arrangement.fused_nics()}
+    any_nic = any(arrangement.ANY_NIC for arrangement in arrangements)
+    nics = [[nic for nic in range(len(host.nics)) if any_nic or nic in members] for host in topology.hosts]
     return [
-        tuple(str(topology.peer(PortRef(host.name, nic + 1))) for nic in members) for host in topology.hosts if members
+        tuple(str(topology.peer(PortRef(host.name, nic + 1))) for nic in own)
+        for host, own in zip(topology.hosts, nics, strict=True)
+        if own
     ]
 
 

@@ -70,6 +70,16 @@ class Section:
     """What the numbers mean, after the tables."""
 
 
+@dataclass(frozen=True, slots=True)
+class FibreState:
+    """What has happened to the cables of a fabric in a run."""
+
+    dead: frozenset[Link] = frozenset()
+    """The cables that are dead."""
+    swapped: tuple[PortRef, ...] = ()
+    """The ports of optical switches whose host has been given circuits of another NIC, in order."""
+
+
 class Arranger:
     """Puts an arrangement into effect on a fabric that carries packets. By default its methods do nothing.
 
@@ -86,6 +96,13 @@ class Arranger:
     def killed(self, dead: Collection[str], undo: ExitStack) -> None:
         """An event has just killed a switch. `dead` are all that events of this run have killed."""
 
+    def receivers(self, cable: Link) -> Collection[PortRef]:
+        """The NICs of the present run that receive data across a cable, as far as an arrangement decides paths."""
+        return ()
+
+    def fibres_changed(self, state: FibreState) -> None:
+        """An event has just cut or mended a link, or asks for a swap of ports. The state is that of this run."""
+
 
 class DecidedPaths(Protocol):
     """The paths of all packets, decided before a run."""
@@ -99,6 +116,18 @@ class DecidedPaths(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class Repair:
+    """How packets go after cables have failed or circuits have changed in a run."""
+
+    paths: DecidedPaths
+    """The paths of all packets; it raises KeyError for two NICs between which there is none."""
+    arrivals: Mapping[PortRef, PortRef]
+    """By NIC of a host: the NIC at which its light arrives, over live cables."""
+    change_s: float
+    """How long changing circuits are dark, in seconds."""
+
+
 class Arrangement:
     """Something that is set up on a fabric for jobs. Every method here says that there is nothing special.
 
@@ -110,6 +139,8 @@ class Arrangement:
     """Different pairs of hosts use different NICs."""
     HAS_DETOURS: ClassVar[bool] = False
     """There are ways around a switch that has died."""
+    ANY_NIC: ClassVar[bool] = False
+    """Data for one NIC of a host may come in by another."""
 
     def at(self, hosts: JobHosts) -> Self:
         """The arrangement for jobs on these hosts. Raises ValueError, which says why, where it is impossible."""
@@ -138,6 +169,10 @@ class Arrangement:
     def detours(self, dead: Collection[str]) -> Detours:
         """The ways around these dead switches. Raises ValueError where there is none."""
         return Detours()
+
+    def repaired(self, state: FibreState) -> Repair | None:
+        """How packets go in this state of the cables. None: as switches' routes say."""
+        return None
 
     def dead_links(self, cables: frozenset[Link]) -> frozenset[Link]:
         """The links of the experiment's topology that are dead when these cables of the fabric are."""

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Direct-connect fabrics: each job has circuits of its own between its hosts, which relay for each other (TopoOpt)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Protocol, Self
 
-from netmodel import Circuits, Path, PortRef, Topology
+from netmodel import Circuits, Link, Path, PortRef, Topology
+from sdn.topoopt.healing import arrivals
 from sdn.topoopt.relays import RelayPlan, Way
-from testbed.allocation.optical import Layout, Setting, setting
-from testbed.arrangements.base import Arrangement, Arranger, JobHosts, RunTraffic, Section, Table
+from testbed.allocation.optical import Layout, Setting, healed, setting
+from testbed.arrangements.base import Arrangement, Arranger, FibreState, JobHosts, Repair, RunTraffic, Section, Table
 
 
 class Relaying(Protocol):
@@ -31,6 +32,7 @@ class DirectCircuits(Arrangement):
     """The circuits of every job between its ranks; `at` gives those between hosts, and who relays."""
 
     SEVERAL_NICS = True
+    ANY_NIC = True
 
     topology: Topology
     layouts: tuple[Layout, ...]
@@ -59,6 +61,16 @@ class DirectCircuits(Arrangement):
     def decided_paths(self) -> Self:
         """Circuits and relays leave packets no choice."""
         return self
+
+    def after(self, state: FibreState) -> Self:
+        """The circuits and relays of a run with these cables: ways over the circuits that are left or swapped."""
+        return replace(self, placed=healed(self.topology, self.setting, state.dead, state.swapped))
+
+    def repaired(self, state: FibreState) -> Repair:
+        """What hosts send over other circuits (TopoOpt, section 7)."""
+        now = self.after(state)
+        reached = arrivals(self.topology, now.setting.circuits, state.dead)
+        return Repair(now, reached, self.reconfiguration_s)
 
     def nics(self, source: str, destination: str, route: int = 0) -> tuple[int, int]:
         """Indices of the NICs at the ends of a route. Raises KeyError for hosts of different jobs."""
@@ -142,12 +154,28 @@ class _Setter(Arranger):
 
     def __init__(self, fabric: Relaying, circuits: DirectCircuits) -> None:
         self._fabric, self._circuits = fabric, circuits
+        self._placed = circuits
         self._current: Setting | None = None
 
     def before_run(self, hosts: JobHosts, undo: ExitStack) -> None:
-        wanted = self._circuits.at(hosts).setting
-        if wanted is not self._current:
-            self._fabric.set_circuits(wanted.circuits, self._circuits.reconfiguration_s)
-            self._fabric.set_relays(wanted.plan)
-            self._current = wanted
-        self._fabric.check_relays(wanted.plan)
+        self._placed = self._circuits.at(hosts)
+        if self._placed.setting is not self._current:
+            self._set(self._placed.setting)
+        self._fabric.check_relays(self._placed.setting.plan)
+
+    def receivers(self, cable: Link) -> Collection[PortRef]:
+        found, topology = self._current, self._circuits.topology
+        if found is None:
+            return ()
+        crossing = (ends for ends in found.sent if ends in found.plan.ways)
+        return {
+            ends[1] for ends in crossing if any(topology.link_at(port) == cable for port in found.path(topology, *ends))
+        }
+
+    def fibres_changed(self, state: FibreState) -> None:
+        self._set(self._placed.after(state).setting)  # the next run finds that it is not its own
+
+    def _set(self, wanted: Setting) -> None:
+        self._current = wanted
+        self._fabric.set_circuits(wanted.circuits, self._circuits.reconfiguration_s)
+        self._fabric.set_relays(wanted.plan)

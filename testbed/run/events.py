@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the events of a spec do to a fabric in a run, and how it is undone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from emul import LinkFault
 from netmodel import Link, PortRef
-from testbed.arrangements import Arranger
+from testbed.arrangements import Arranger, FibreState
 from testbed.run.fabric import Fabric
 from testbed.run.switches import Switches
 from testbed.spec import Event, Experiment, LinkSettings
@@ -35,6 +36,15 @@ def faults_of(links: Mapping[str, LinkSettings]) -> dict[PortRef, LinkFault]:
     }
 
 
+def after(state: FibreState, event: Event, cable: Callable[[str], Link]) -> FibreState:
+    """The state of cables after a cut, a mend or a swap. `cable` gives the cable at a port that a spec names."""
+    if event.swap is not None:
+        return replace(state, swapped=(*state.swapped, PortRef.parse(event.swap)))
+    if event.cut is not None:
+        return replace(state, dead=state.dead | {cable(event.cut)})
+    return state if event.mend is None else replace(state, dead=state.dead - {cable(event.mend)})
+
+
 class FabricEvents:
     """Carries out the events of one run. A context manager: when it is left, the fabric is as the spec declares it.
 
@@ -50,6 +60,7 @@ class FabricEvents:
         self._arrangers = arrangers
         self._declared = faults_of(experiment.spec.links)
         self._killed: list[str] = []
+        self._fibres = FibreState()
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
@@ -73,6 +84,10 @@ class FabricEvents:
         if event.mend is not None:
             fabric.set_link(cable(event.mend), True)
             fabric.set_rate(cable(event.mend), 1.0)
+        if event.cut or event.mend or event.swap:
+            self._fibres = after(self._fibres, event, cable)
+            for arranger in self._arrangers:
+                arranger.fibres_changed(self._fibres)
         self._switches.act(event, undo)
         if event.kill is not None:
             self._killed.append(event.kill)
@@ -93,12 +108,14 @@ class FabricEvents:
         Such a link is cut, or loses all packets, or is one of a switch that dies.
         """
         topology = self._experiment.topology
+        decided = {nic for link in self._ending(event) for each in self._arrangers for nic in each.receivers(link)}
         receivers = {
             seen.flow.dst if seen.bytes >= _DATA_PACKET_BYTES * seen.packets else seen.flow.src
             for link in self._ending(event)
             for seen in self._fabric.crossing(link, _ACTIVE_S)
         }
-        return [str(topology.peer(topology.port_of(address))) for address in sorted(receivers)]
+        found = decided | {topology.port_of(address) for address in receivers}
+        return sorted(str(topology.peer(port)) for port in found)
 
     def _ending(self, event: Event) -> list[Link]:
         """The links that carry no more after an event, in at least one direction."""

@@ -14,6 +14,7 @@ from sim.paths import Paths, spread_paths
 from testbed.allocation.demands import Pair
 from testbed.analysis.kept_runs import NOT_KEPT, Runs
 from testbed.analysis.observations import HappenedEvent, LinkLoad, Observations, RunRecord
+from testbed.arrangements import DecidedPaths, FibreState, Repair
 from testbed.errors import TestbedError
 from testbed.progress import Steps
 from testbed.simulate.adaptive_lanes import LaneMover
@@ -75,6 +76,7 @@ class _Model:
         self._capacity = links.rate_bps.copy()
         self._dead: set[PortRef] = set()
         self._killed: list[str] = []
+        self._swapped: list[PortRef] = []
         rates_bps = [links.rate_bps]
         if policy.paced:  # one more link per lane, which limits its rate
             first = self._lanes.rows[:, 0, 0]
@@ -312,6 +314,9 @@ class _Model:
 
     def _happen(self, event: Event, samples: list[tuple[float, _Floats]]) -> HappenedEvent:
         at_s = self._simulation.now_s
+        if event.swap is not None:
+            self._swap(PortRef.parse(event.swap), samples)
+            return HappenedEvent(what=event.what, at_s=at_s, done_s=self._simulation.now_s, concerned=[])
         if event.kill is None:
             ports = [PortRef.parse(event.link or "")]
         else:
@@ -334,11 +339,35 @@ class _Model:
             self._reroute()
         return HappenedEvent(what=event.what, at_s=at_s, done_s=self._simulation.now_s, concerned=concerned)
 
+    def _swap(self, port: PortRef, samples: list[tuple[float, _Floats]]) -> None:
+        """Let another NIC take the place of the one at this port. Circuits that change are dark until hosts know."""
+        before = self._repair()
+        self._swapped.append(port)
+        after = self._repair()
+        assert before is not None
+        assert after is not None  # circuits only
+        dark = [
+            self._links.number(nic)
+            for nic in before.arrivals.keys() | after.arrivals.keys()
+            if before.arrivals.get(nic) != after.arrivals.get(nic)
+        ]
+        for link in dark:
+            self._simulation.set_rate(link, 0.0)
+        self._advance(self._simulation.now_s + after.change_s + self._experiment.spec.fluid.reroute_s, samples)
+        for link in dark:
+            self._simulation.set_rate(link, float(self._capacity[link]))
+        self._reroute()
+
+    def _repair(self) -> Repair | None:
+        return self._instance.repaired(FibreState(self._dead_cables(), tuple(self._swapped)))
+
+    def _dead_cables(self) -> frozenset[Link]:
+        return frozenset(self._experiment.topology.link_at(port) for port in self._dead)
+
     def _reroute(self) -> None:
         """Recompute all paths without dead links; ports do not change. Pairs without a way keep their dead paths."""
-        topology = self._experiment.topology
-        dead = frozenset(topology.link_at(port) for port in self._dead)
-        self._routes = forwarding(topology, dead)
+        dead = self._dead_cables()
+        self._routes = forwarding(self._experiment.topology, dead)
         rows = self._rows_around(dead)
         there = np.flatnonzero(~self._cut_off)
         if there.size:
@@ -356,7 +385,9 @@ class _Model:
         around = [place for place, ends in enumerate(names) if ends in plan.ways]
         left = sorted({*range(len(names))} - {*around})
         self._cut_off[:] = False
-        if dead and self._instance.decided_paths is None:
+        if (repair := self._repair()) is not None:
+            return self._rows_repaired(repair.paths)
+        if dead:
             reached = list(self._instance.reached((self._pairs[place] for place in left), dead))
             self._cut_off[[place for place, way in zip(left, reached, strict=True) if not way]] = True
         left = [place for place in left if not self._cut_off[place]]
@@ -371,6 +402,22 @@ class _Model:
         rows = np.full((*ports.shape, max(some.shape[2] for _, some in found)), -1, dtype=np.int32)
         for places, some in found:
             rows[places, :, : some.shape[2]] = some
+        return rows
+
+    def _rows_repaired(self, paths: DecidedPaths) -> npt.NDArray[np.int32]:
+        """The links of all lanes by these paths. Notes pairs without one."""
+        lanes, found = self._lanes.rows.shape[1], []
+        for number, (pair, route) in enumerate(zip(self._pairs, self._traffic.routes, strict=True)):
+            nics = self._instance.nics_between(*pair, route)
+            ends = (PortRef(self._instance.hosts[rank], nic + 1) for rank, nic in zip(pair, nics, strict=True))
+            try:
+                found.append(self._links.row(paths.path(*ends)))
+            except KeyError:
+                self._cut_off[number] = True
+                found.append([link for link in self._lanes.rows[number, 0].tolist() if link >= 0])
+        rows = np.full((len(found), lanes, max(map(len, found))), -1, dtype=np.int32)
+        for number, row in enumerate(found):
+            rows[number, :, : len(row)] = row
         return rows
 
     def _concerned(self, link: int) -> list[str]:

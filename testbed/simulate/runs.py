@@ -256,7 +256,13 @@ def _running(by_step: dict[int, float]) -> list[float]:
 def _samples(instance: Instance, links: Links, simulated: Sequence[SimulatedJobs]) -> list[Sample]:
     """Bytes sent towards each host over time; simulations are put end to end, as jobs that run one after another."""
     experiment = instance.experiment
-    watched = [experiment.topology.peer(PortRef(host, experiment.nic + 1)) for host in instance.hosts]
+    topology, any_nic = experiment.topology, any(arrangement.ANY_NIC for arrangement in experiment.arrangements)
+    nics = [
+        PortRef(host, number)
+        for host in instance.hosts
+        for number in (range(1, len(topology.host(host).nics) + 1) if any_nic else (experiment.nic + 1,))
+    ]
+    watched = [topology.peer(port) for port in nics]
     columns = [links.number(port) for port in watched]
     found, base_s, base = [], 0.0, Counter[int]()
     for model in simulated:

@@ -215,7 +215,7 @@ def _checked_ports(spec: Spec, topology: Topology, found: Findings) -> tuple[Por
         with found.collecting():
             sending_port_named(text, topology, "links", text)
     for index, event in enumerate(spec.events):
-        for key in ("cut", "degrade", "mend"):
+        for key in ("cut", "degrade", "mend", "swap"):
             if (text := getattr(event, key)) is not None:
                 with found.collecting():
                     port_named(text, topology, "events", index, key)
@@ -438,9 +438,8 @@ def _check_simulated(spec: Spec, found: Findings) -> None:
         if event.path_service is not None:
             said = f"fabric {spec.fabric} has no path service; use mininet"
             found.add(Conflict(said, "events", index, "path_service"))
-        if not spec.fabric_kind.changes_links and (event.link or event.kill):
-            instead = "use fluid, or mininet over circuits"
-            said = f"fabric {spec.fabric} does not cut, degrade or mend links, nor kill switches; {instead}"
+        if not spec.fabric_kind.changes_links and (event.link or event.swap or event.kill):
+            said = f"fabric {spec.fabric} does not cut, degrade or mend links, nor kill switches; use fluid or mininet"
             found.add(Conflict(said, "events", index))
     if spec.pcap:
         found.add(Conflict(f"fabric {spec.fabric} has no real packets to capture; use mininet", "pcap"))

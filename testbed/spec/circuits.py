@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from netmodel import Topology
+from netmodel import PortRef, Topology
 from sdn.topoopt import Demand, data_parallel
 from testbed.allocation.demands import Pair, bytes_by_pair
-from testbed.allocation.optical import Layout, Within, found, rings
+from testbed.allocation.optical import Layout, Within, found, nic_at, rings
 from testbed.arrangements.circuits import DirectCircuits
 from testbed.conflict import Conflict
 from testbed.spec.experiment import Experiment
@@ -29,11 +29,17 @@ def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
     if roles != {"ocs"} and any(stride != 1 for stride, _ in spec.workload.processes):
         said = "other rings have NICs of their own on direct-connect fabrics only; leave it out"
         found.add(Conflict(said, "workload", "strides"))
+    if roles != {"ocs"}:
+        for index, event in enumerate(spec.events):
+            if event.swap is not None:
+                said = f"topology {topology.name} is not a direct-connect fabric; leave it out"
+                found.add(Conflict(said, "events", index, "swap"))
     asked = spec.optical is not None and (spec.optical.find or spec.optical.strides is not None)
     if "ocs" not in roles:
         if spec.optical is not None:
             found.add(Conflict(f"topology {topology.name} has no optical switches; leave it out", "optical"))
     elif roles == {"ocs"}:
+        _check_swaps(spec, topology, found)
         if not asked:
             said = f"topology {topology.name} has optical switches only: say under optical what they are set to"
             found.add(Conflict(said, "topology" if spec.optical is None else "optical"))
@@ -60,8 +66,6 @@ def _check_direct(spec: Spec, found: Findings) -> None:
         found.add(Conflict(said, "fabric"))
     if fabric.switch_settings and spec.packet.pfc:
         found.add(Conflict("relays and optical switches do not pause; leave it out", "packet", "pfc"))
-    if not fabric.events_on_circuits and spec.events:
-        found.add(Conflict(f"over circuits fabric {fabric.name} has no other ways to take; use mininet", "events"))
     if not spec.workload.RELAYED:
         said = f"workload {spec.workload.kind} does not run over relays; take nccl or nccl_ring_allreduce"
         found.add(Conflict(said, "workload", "kind"))
@@ -72,6 +76,23 @@ def _check_direct(spec: Spec, found: Findings) -> None:
         if policy.kind.chooses:
             said = "over circuits a connection has one path only; take policy ecmp"
             found.add(Conflict(said, "policies", index, "policy"))
+
+
+def _check_swaps(spec: Spec, topology: Topology, found: Findings) -> None:
+    """Checks that events swap ports of NICs whose hosts have another one."""
+    for index, event in enumerate(spec.events):
+        if event.swap is None:
+            continue
+        where = ("events", index, "swap")
+        try:
+            host = topology.host(nic_at(topology, PortRef.parse(event.swap)).node)
+        except ValueError:
+            continue  # `_checked_ports` says it
+        except KeyError as error:
+            found.add(Conflict(error.args[0], *where))
+            continue
+        if len(host.nics) < 2:
+            found.add(Conflict(f"host {host.name!r} has no other NIC; give the fabric a degree of 2 or more", *where))
 
 
 def laid_out(experiment: Experiment) -> Experiment:
@@ -89,9 +110,10 @@ def laid_out(experiment: Experiment) -> Experiment:
                 for stride in optical.strides or ()
             ]
             layouts = tuple(rings(job.size, strides) for job in experiment.jobs)
-        if optical.routes == "least_load":
+        shared = optical.routes == "least_load"
+        if shared or any(event.cut or event.swap for event in experiment.spec.events):
             layouts = tuple(
-                replace(layout, sent=tuple(_sent(experiment, job).items()))
+                replace(layout, sent=tuple(_sent(experiment, job).items()), shared=shared)
                 for job, layout in zip(experiment.jobs, layouts, strict=True)
             )
         circuits = DirectCircuits(

@@ -41,8 +41,6 @@ class FabricKind:
     """Events kill switches of rails."""
     joins_hosts: bool = True
     """Optical switches can join hosts directly."""
-    events_on_circuits: bool = True
-    """It has events where optical switches join hosts directly."""
     switch_settings: bool = False
     """Queues, marks and pauses of switches are those of the section `packet`."""
     paces: bool = False
@@ -78,7 +76,6 @@ _KINDS = (
         "This is a model: flows share links max-min fairly, and no packet was sent.",
         modelled=True,
         packets=False,
-        events_on_circuits=False,
         paces=True,
     ),
     FabricKind(

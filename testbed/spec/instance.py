@@ -11,7 +11,7 @@ from sdn.failover.detours import Detours
 from testbed.allocation.demands import Pair, busiest_s, bytes_by_pair, ideal_s, phases_of, routes_of
 from testbed.allocation.placement import leaf_of
 from testbed.allocation.ports import RankPorts, plan_ports
-from testbed.arrangements import Arrangement, Carried, DecidedPaths, JobHosts
+from testbed.arrangements import Arrangement, Carried, DecidedPaths, FibreState, JobHosts, Repair
 from testbed.policies import Placed
 from testbed.spec.experiment import Experiment
 from testbed.spec.placing import Job, placed_hosts
@@ -57,6 +57,11 @@ class Instance:
         """The paths of all packets, where an arrangement decides these; None where switches' routes do."""
         answers = (arrangement.decided_paths() for arrangement in self.arrangements)
         return next((decided for decided in answers if decided is not None), None)
+
+    def repaired(self, state: FibreState) -> Repair | None:
+        """How packets go in this state of the cables, where an arrangement decides their paths."""
+        answers = (arrangement.repaired(state) for arrangement in self.arrangements)
+        return next((repair for repair in answers if repair is not None), None)
 
     def detours(self, dead: Collection[str]) -> Detours:
         """The ways around these switches. Raises ValueError where there is none."""

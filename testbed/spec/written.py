@@ -100,11 +100,12 @@ class Event(Section):
     """A change of the fabric or of the path service, `at_s` seconds after the start of every run.
 
     Exactly one of them is given beside `at_s` and `part`. `cut`, `degrade` and `mend` name a link by a switch port; a
-    degraded link keeps `part` of its rate. `kill` names the switch of a rail, which dies; other rails and the HB
-    domains then carry what it did. On fabric routed it names any router, and `revive` brings it back; `drain` lets a
-    router's neighbours send around it, until `undrain`; `reset` resets the BGP session at a port. `links` has new
-    settings for ports, as in `Spec`. `path_service` kills the path service, starts it again, or does both, in runs of
-    policies that use it. At the end of every run all links and routers are as at its start.
+    degraded link keeps `part` of its rate. `swap` names a port of an optical switch of a direct-connect fabric: another
+    NIC of the host there takes the place of the one that is plugged into it. `kill` names the switch of a rail, which
+    dies; other rails and the HB domains then carry what it did. On fabric routed it names any router, and `revive`
+    brings it back; `drain` lets a router's neighbours send around it, until `undrain`; `reset` resets the BGP session
+    at a port. `links` has new settings for ports, as in `Spec`. `path_service` kills the path service, starts it again,
+    or does both, in runs of policies that use it. At the end of every run all links and routers are as at its start.
     """
 
     at_s: float = Field(ge=0)
@@ -112,6 +113,7 @@ class Event(Section):
     degrade: str | None = None
     part: float | None = Field(default=None, gt=0, lt=1)
     mend: str | None = None
+    swap: str | None = None
     kill: str | None = None
     revive: str | None = None
     drain: str | None = None
@@ -145,7 +147,7 @@ class Event(Section):
             return f"{self.path_service} path service"
         if self.links is not None:
             return "; ".join(f"set {port} to {settings.what}" for port, settings in self.links.items())
-        for name in ("kill", *OF_ROUTERS):
+        for name in ("swap", "kill", *OF_ROUTERS):
             if (where := getattr(self, name)) is not None:
                 return f"{name} {where}"
         if self.degrade is not None:

@@ -140,12 +140,25 @@ def test_processes_of_nccls_driver_have_one_nic_each(tmp_path: Path, changes: di
         ({"fabric": "softroce"}, "fabric: fabric softroce has no optical switches; use mininet, fluid or packet"),
         ({"fabric": "packet", "packet": {"pfc": True}}, "packet.pfc: relays and optical switches do not pause"),
         (
-            {"fabric": "fluid", "events": [{"at_s": 1, "cut": "ocs1:1"}]},
-            "events: over circuits fabric fluid has no other ways to take",
+            {"fabric": "packet", "events": [{"at_s": 1, "swap": "ocs1:1"}]},
+            "nor kill switches; use fluid or mininet",
+        ),
+        ({"events": [{"at_s": 1, "swap": "h1:1"}]}, "events[0].swap: 'h1:1' is not a connected switch port"),
+        ({"events": [{"at_s": 1, "swap": "ocs1:9"}]}, "events[0].swap: 'ocs1:9' is not a connected switch port"),
+        (
+            {
+                "topology": {"direct_connect": {"hosts": 8, "degree": 1, "rate": RATE}},
+                "optical": {"strides": [1]},
+                "events": [{"at_s": 1, "swap": "ocs1:1"}],
+            },
+            "events[0].swap: host 'h1' has no other NIC; give the fabric a degree of 2 or more",
         ),
         (
-            {"fabric": "packet", "events": [{"at_s": 1, "cut": "ocs1:1"}]},
-            "nor kill switches; use fluid, or mininet over circuits",
+            {
+                "topology": {"direct_connect": {"hosts": 8, "degree": 2, "rate": RATE, "look_ahead": True}},
+                "events": [{"at_s": 1, "swap": "flip1:1"}],
+            },
+            "events[0].swap: port flip1:1 is not that of a NIC on an optical switch",
         ),
         (
             {"workload": {"kind": "ring_allreduce", "strides": [1, 4], "bytes": 800}},
@@ -154,6 +167,14 @@ def test_processes_of_nccls_driver_have_one_nic_each(tmp_path: Path, changes: di
         (
             {"topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 4, "host_rate": RATE}}},
             "optical: topology leaf-spine-2x2x4 has no optical switches; leave it out",
+        ),
+        (
+            {
+                "topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 4, "host_rate": RATE}},
+                "optical": None,
+                "events": [{"at_s": 1, "swap": "leaf1:1"}],
+            },
+            "events[0].swap: topology leaf-spine-2x2x4 is not a direct-connect fabric; leave it out",
         ),
     ],
 )

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from netmodel import Link, PortRef
-from testbed.arrangements import Arrangement, Arranger, JobHosts, RunTraffic, Section, Table
+from testbed.arrangements import Arrangement, Arranger, FibreState, JobHosts, RunTraffic, Section, Table
 from testbed.cli.outcome import evaluate
 from testbed.errors import TestbedError
 from testbed.progress import Steps
@@ -34,6 +34,12 @@ class Watched(Arranger):
     def before_run(self, hosts: JobHosts, undo: ExitStack) -> None:
         self._calls.append(("before", tuple(hosts)))
         undo.callback(self._calls.append, "after")
+
+    def fibres_changed(self, state: FibreState) -> None:
+        self._calls.append(("fibres", tuple(state.dead), state.swapped))
+
+    def receivers(self, cable: Link) -> Collection[PortRef]:
+        return [PortRef("h2", 1)] if cable.a == PortRef("leaf1", 3) else []
 
     def killed(self, dead: Collection[str], undo: ExitStack) -> None:
         self._calls.append(("killed", tuple(dead)))
@@ -107,6 +113,24 @@ def test_a_run_tells_it_what_happens_and_undoes_it_in_reverse(tmp_path: Path, mo
         "after",
     ]
     assert fabric.link_changes == [("prepare", ("leaf1",)), *one_run, *one_run]
+
+
+def test_a_run_tells_it_which_cables_are_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outlast_events(monkeypatch)
+    events = [{"at_s": 0.0, "cut": "leaf1:3"}, {"at_s": 0.01, "cut": "leaf1:4"}, {"at_s": 0.02, "mend": "leaf1:3"}]
+    made = with_own(tmp_path, seeds=1, policies=[{"name": "ecmp", "policy": "ecmp"}], events=events)
+    # The check refuses a swap where no optical switch is.
+    swap = made.spec.events[2].model_copy(update={"at_s": 0.03, "mend": None, "swap": "ocs1:3"})
+    made = replace(made, spec=made.spec.model_copy(update={"events": [*made.spec.events, swap]}))
+    fabric = FakeFabric(made)
+    with Steps(1) as steps:
+        (record,) = runner_on(made, tmp_path / "logs", TCP_AGENT, fabric).runs(steps)
+    first, second = (made.cable(port) for port in ("leaf1:3", "leaf1:4"))
+    told = [set(entry[1]) for entry in fabric.link_changes if entry[0] == "fibres"]
+    assert told == [{first}, {first, second}, {second}, {second}]
+    assert [entry[2] for entry in fabric.link_changes if entry[0] == "fibres"][2:] == [(), (PortRef("ocs1", 3),)]
+    assert "leaf1:2" in record.events[0].concerned
+    assert record.events[3].what == "swap ocs1:3"
 
 
 def test_a_run_that_fails_is_undone_and_keeps_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -395,7 +395,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"pinning": "luck"}, "pinning: must be 'hash', 'rules', 'measured' or 'srv6'"),
     (
         {"events": [{"at_s": 1}]},
-        r"events\[0\]: give exactly one of cut, degrade, mend, kill, revive, drain, undrain, reset, links and path",
+        r"events\[0\]: give exactly one of cut, degrade, mend, swap, kill, revive, drain, undrain, reset, links",
     ),
     ({"events": [{"at_s": 1, "cut": "leaf1:3", "mend": "leaf1:3"}]}, r"events\[0\]: give exactly one of"),
     ({"events": [{"at_s": 1.0, "cut": "leaf1:33"}]}, r"events\[0\].cut: 'leaf1:33' is not a connected switch port"),
