@@ -4,7 +4,9 @@
 counters    with Device.counters() of both devices, in one line of JSON
 fork        with the process id of a fork, which sleeps until it is killed
 
-usage: stats_process.py MESSAGES
+usage: stats_process.py MESSAGES [NETWORK]
+
+NETWORK is the first three numbers of the devices' addresses: 127.0.0 without it.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from hostlib import Device
 DEADLINE_S = 60.0
 
 
-def main(messages: int) -> None:
-    ports = {"127.0.0.1": [50001, 50002]}
-    with Device("127.0.0.1", lanes=4) as one, Device("127.0.0.2", lanes=2, policy="pinned", ports=ports) as two:
+def main(messages: int, network: str = "127.0.0") -> None:
+    first, second = f"{network}.1", f"{network}.2"
+    ports = {first: [50001, 50002]}
+    with Device(first, lanes=4) as one, Device(second, lanes=2, policy="pinned", ports=ports) as two:
         listener = two.listen()
         to = one.connect(listener.handle)
         back = listener.accept(DEADLINE_S)
@@ -41,4 +44,4 @@ def main(messages: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), *sys.argv[2:])
