@@ -95,11 +95,13 @@ def test_importing_emul_imports_neither_mininet_nor_os_ken() -> None:
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
-def test_a_machine_that_cannot_run_routers_is_told_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_cannot_run_routers_is_told_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(requirements, "program", lambda name: None)
     assert finding("routers") == emul.Finding(
         "routers", True, "optional: FRR's zebra and bgpd are missing; fabrics of routers cannot run", "apt install frr"
     )
     monkeypatch.setattr(requirements, "program", lambda name: name)
-    monkeypatch.setattr(requirements, "_SEED", Path("/nonexistent"))
+    monkeypatch.setattr(requirements, "_SEED", tmp_path / "seed")
     assert "has no seed for its choice among equal paths" in finding("routers").detail

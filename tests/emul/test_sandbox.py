@@ -40,7 +40,7 @@ def test_a_capture_at_a_port_without_a_link_is_refused_at_once(tmp_path: os.Path
 
 
 def test_a_missing_schema_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emul.ovs._SCHEMA_CANDIDATES", ("/nonexistent",))
+    monkeypatch.setattr("emul.ovs._SCHEMA_CANDIDATES", ("/dev/null/schema",))
     monkeypatch.delenv("OVS_PKGDATADIR", raising=False)
     with pytest.raises(OvsError, match="apt install openvswitch-switch"):
         find_schema()

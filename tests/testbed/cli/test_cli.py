@@ -170,7 +170,7 @@ def test_run_refuses_an_unprivileged_user(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=60,
-        env={**os.environ, "HOME": "/nonexistent"},
+        env={**os.environ, "HOME": "/dev/null"},
     )
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith("paralet: root: not running as root")
