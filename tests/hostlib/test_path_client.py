@@ -554,9 +554,9 @@ def test_an_announcement_is_repeated_after_a_busy_error(service: PathService, ma
     finish = start(pair, os.urandom(16 * MIB))
     announces = service.received("announce", 2)
     assert announces[0] == announces[1]
+    assert state(pair)["connections"] == 1  # the error has not ended it; a service that a busy machine stops may later
     wait_for_ports(pair, FIRST)
     finish()
-    assert state(pair)["connections"] == 1
 
 
 # -- options -----------------------------------------------------------------------------------------------------------
