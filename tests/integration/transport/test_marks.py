@@ -71,6 +71,7 @@ def dropped(link: Link) -> int:
 def test_marks_make_windows_small_without_loss(near: str, far: str) -> None:
     with Link(senders=1, lanes=LANES, connections=1, message_bytes=MESSAGE_BYTES, far_address=far) as link:
         handle = link.open()
+        before = dropped(link)  # the kernel's first packet of IPv6, where an end came up after the other
         with Device(near, lanes=LANES, seed=1, queue_bytes=QUEUE_BYTES) as device:
             connection = device.connect(handle)
 
@@ -84,7 +85,7 @@ def test_marks_make_windows_small_without_loss(near: str, far: str) -> None:
             assert 0 < total(device, "tx_marked") <= total(device, "tx_packets")
             run("nft", "delete", "table", "netdev", "marks")
             assert send_until(connection, large), windows(device)
-            assert dropped(link) == 0
+            assert dropped(link) == before
 
 
 @pytest.mark.parametrize("traffic_class", [0, 0x68, 0x01, 0x69])
