@@ -46,7 +46,7 @@ def flows_of(tmp_path: Path, workload: dict[str, Any], hosts_per_leaf: int = 1) 
         "fabric": "routed",
         "pinning": "hash",
         "workload": workload,
-        "policies": [{"name": "pin", "policy": "controller", "transport": "socket", "assign_wait_s": 5}],
+        "policies": [{"name": "pin", "policy": "controller", "transport": "socket", "assign_wait_s": 60}],
         "seeds": 1,
     }
     file = tmp_path / "spec.yaml"
