@@ -6,9 +6,19 @@
 # other. Every module has network namespaces of its own. Modules that take long start first (tests/integration/conftest.py),
 # so the other workers are not idle while one of them runs.
 #
-# usage: scripts/test-integration.sh [ARGUMENT_OF_PYTEST...]
+# usage: scripts/test-integration.sh [--beside | --alone] [ARGUMENT_OF_PYTEST...]
+#   --beside  only those that run side by side
+#   --alone   only those that run one after the other
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+part=all
+case ${1:-} in
+--beside | --alone)
+    part=${1#--}
+    shift
+    ;;
+esac
 
 none=5 # pytest's exit status when it selected no test
 results=()
@@ -18,11 +28,13 @@ tests() {
     results+=("$result")
 }
 
-beside=(-n 3 --dist loadfile --no-loadscope-reorder)
-tests -m 'not alone and not paced' "${beside[@]}" "$@"
-tests -m paced "${beside[@]}" "$@"
-tests -m alone "$@"
-[[ ${results[*]} != "$none $none $none" ]] || exit $none
+if [[ $part != alone ]]; then
+    beside=(-n 3 --dist loadfile --no-loadscope-reorder)
+    tests -m 'not alone and not paced' "${beside[@]}" "$@"
+    tests -m paced "${beside[@]}" "$@"
+fi
+[[ $part == beside ]] || tests -m alone "$@"
+[[ " ${results[*]} " =~ [^$none\ ] ]] || exit $none
 for result in "${results[@]}"; do
     ((result == 0 || result == none)) || exit "$result"
 done

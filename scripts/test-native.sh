@@ -6,6 +6,9 @@
 # runs include the plugin's conformance suite; pytest runs that suite as it ships. The fuzzers run briefly at the end.
 # A suite that fails does not keep the others from running. Tests that fail run once more alone, because those with real
 # sockets depend on the timing of a shared machine; what a sanitizer reports is a failure the first time.
+#
+# usage: scripts/test-native.sh [--build]
+#   --build  only compile the tests and the fuzzers
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,6 +16,13 @@ export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS=atexit_sleep_ms=50 # the default is a second for each process
 
+case ${1:-} in
+'' | --build) only_build=${1:-} ;;
+*)
+    echo "usage: scripts/test-native.sh [--build]" >&2
+    exit 2
+    ;;
+esac
 failed=()
 
 # suite TITLE TREE CMAKE_OPTION...: builds the targets that the tests need, and runs the tests with `runner`.
@@ -26,6 +36,7 @@ suite() {
         return
     fi
     echo "test-native: $title: built in $((SECONDS - start)) s"
+    [[ -z $only_build ]] || return 0
     local tests=("${runner[@]}" ctest --test-dir "$tree" --output-on-failure --no-tests=error --timeout 300 "${selected[@]}")
     local log=$tree/Testing/Temporary names
     # Every test takes free ports, so the tests of a suite can run side by side. They wait for most of the time.
@@ -49,7 +60,8 @@ selected=()
 strict=-DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 # The tree of setup.py: what it built for the Python packages is not compiled again.
 suite "as it ships" build/cmake/release
-# The tree of scripts/fuzz.sh: the tests and the fuzzers share the engine.
+# The tree of scripts/fuzz.sh: the tests and the fuzzers share the engine, and nothing waits for the last of either.
+targets+=(fuzzers)
 suite "with AddressSanitizer and UBSan" build/cmake/clang "$strict" -DPARALET_FUZZ=ON -DCMAKE_C_COMPILER=clang-14 \
     -DCMAKE_CXX_COMPILER=clang++-14
 # ThreadSanitizer needs a memory layout that kernels with much address randomisation do not give.
@@ -58,8 +70,10 @@ suite "with AddressSanitizer and UBSan" build/cmake/clang "$strict" -DPARALET_FU
 targets=("${threaded[@]}")
 selected=(--exclude-regex '^(soft/|wire/|collectives/|verbs/send_queue|path_client/(messages|session)|engine/handshake|packet_|link_delay_|plugin_poll_deadline)')
 suite "with ThreadSanitizer" build/cmake/tsan "$strict" -DPARALET_SANITIZE=thread
-echo "test-native: fuzzers (with AddressSanitizer and UBSan)"
-scripts/fuzz.sh 2000 || failed+=(fuzzers)
+if [[ -z $only_build ]]; then
+    echo "test-native: fuzzers (with AddressSanitizer and UBSan)"
+    scripts/fuzz.sh 2000 || failed+=(fuzzers)
+fi
 
 if ((${#failed[@]})); then
     printf 'test-native: FAILED: %s\n' "${failed[@]}" >&2
