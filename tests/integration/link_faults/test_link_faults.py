@@ -32,6 +32,8 @@ IP_RECVTOS = 13  # linux/in.h
 UDP_SEGMENT = 103  # linux/udp.h
 BTH = bytes.fromhex("0440ffff") + bytes(range(1, 17))
 
+pytestmark = pytest.mark.long
+
 
 def command(*argv: str) -> None:
     subprocess.run(argv, check=True, capture_output=True)

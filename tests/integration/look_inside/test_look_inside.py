@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[3]
 PARALET = [sys.executable, "-c", "from testbed.cli import main; main()"]
 TIMEOUT_S = 120.0
 
+pytestmark = pytest.mark.long
+
 SPEC = """
 name: {name}
 topology:

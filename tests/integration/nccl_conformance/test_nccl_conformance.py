@@ -18,7 +18,7 @@ from emul import MininetFabric
 from netmodel import leaf_spine
 from tests.nccl_net_plugin.conformance.suite import RULES, VERSIONS, Suite, build
 
-pytestmark = pytest.mark.sandboxed
+pytestmark = [pytest.mark.sandboxed, pytest.mark.long]
 
 TOPOLOGY = leaf_spine(2, 2, 1, 1_000_000_000)
 HOSTS = {"listener": "h1", "connector": "h2"}

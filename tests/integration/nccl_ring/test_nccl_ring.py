@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[3]
 SPEC = Path(__file__).with_name("spec.yaml")
 HOSTS = {"10.0.0.1": "h1", "10.0.0.2": "h2", "10.0.1.1": "h3", "10.0.1.2": "h4"}

@@ -28,6 +28,7 @@ from tests.integration.traffic import PORT, address, in_host
 LACK = lack()
 pytestmark = [
     pytest.mark.sandboxed,
+    pytest.mark.long,
     pytest.mark.skipif(LACK is not None, reason=LACK.what if LACK else ""),
 ]
 

@@ -44,6 +44,7 @@ from tests.integration.traffic import FRAME_OVERHEAD, PORT, RawSender, address, 
 LACK = lack()
 pytestmark = [
     pytest.mark.sandboxed,
+    pytest.mark.long,
     pytest.mark.skipif(LACK is not None, reason=LACK.what if LACK else ""),
 ]
 

@@ -21,7 +21,7 @@ from testbed.spec import load
 from tests.integration.paralet import ROOT, run
 
 LACK = lack()
-pytestmark = pytest.mark.skipif(LACK is not None, reason=LACK.what if LACK else "")
+pytestmark = [pytest.mark.skipif(LACK is not None, reason=LACK.what if LACK else ""), pytest.mark.long]
 
 SPEC = Path(__file__).parent / "spec.yaml"
 

@@ -126,7 +126,7 @@ def unchanged_outside() -> Iterator[None]:
     assert outside() == before
 
 
-pytestmark = pytest.mark.usefixtures("unchanged_outside")
+pytestmark = [pytest.mark.usefixtures("unchanged_outside"), pytest.mark.long]
 
 
 NOT_UNDER_NOHUP = pytest.mark.skipif(

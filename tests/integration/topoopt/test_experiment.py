@@ -9,9 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from testbed.analysis.observations import Observations
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[3]
 

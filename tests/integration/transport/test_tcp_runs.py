@@ -14,6 +14,8 @@ from emul.routed.requirements import lack
 from netmodel import IPPROTO_TCP, ROCE_PORT
 from tests.integration.paralet import run
 
+pytestmark = pytest.mark.long
+
 SPEC: dict[str, Any] = {
     "name": "over-tcp",
     "topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "20 Mbit/s"}},

@@ -20,6 +20,8 @@ from netmodel import Circuits, PortRef, TopologyError, duplex, leaf_spine, links
 from sdn.isolation.virtual_clos import SubClos, VirtualClos
 from tests.integration.vclos.packets import arrives, is_lost
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[3]
 
 
