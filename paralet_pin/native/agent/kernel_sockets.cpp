@@ -128,7 +128,9 @@ std::optional<std::map<Connection, Traffic>> KernelSockets::connections() {
                if (attribute->rta_type != INET_DIAG_INFO) continue;
                tcp_info info{};
                std::memcpy(&info, RTA_DATA(attribute), std::min<std::size_t>(RTA_PAYLOAD(attribute), sizeof info));
-               traffic = {.sent_bytes = info.tcpi_bytes_acked,
+               // The kernel counts the SYN as a byte (`tcp_info` of Linux: "bytes_acked" is the advance of SND.UNA).
+               const std::uint64_t sent = info.tcpi_bytes_acked;
+               traffic = {.sent_bytes = sent == 0 ? 0 : sent - 1,
                           .received_bytes = info.tcpi_bytes_received,
                           .timeouts = info.tcpi_retransmits};
              }

@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -185,4 +186,24 @@ TEST_CASE("what comes too late for an earlier request answers no other one") {
   CHECK(kernel.find({.local = kHere, .remote = kHere}) == Found::kNone);
   fake.refuses(5, -EPERM);
   CHECK(kernel.find({.local = kHere, .remote = kHere}) == Found::kUnknown);
+}
+
+TEST_CASE("a connection has sent what its program has written, and nothing else") {
+  Connected both;
+  const Connection own = both.connection();
+  const FileDescriptor accepted(::accept4(both.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  KernelSockets kernel;
+  const auto sent = [&] {
+    const auto all = kernel.connections();
+    REQUIRE(all);
+    return all->at(own).sent_bytes;
+  };
+  CHECK(sent() == 0);
+  const std::array<char, 5> written{};
+  REQUIRE(::write(both.program.get(), written.data(), written.size()) == std::ssize(written));
+  std::array<char, 5> read{};
+  REQUIRE(::recv(accepted.get(), read.data(), read.size(), MSG_WAITALL) == std::ssize(read));
+  const Nanos by = now() + 20 * kSecond;  // the acknowledgement may be on its way
+  while (sent() == 0 && now() < by) ::sched_yield();
+  CHECK(sent() == written.size());
 }
