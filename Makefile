@@ -70,7 +70,11 @@ nccl: setup ## Install NVIDIA's wheel of NCCL for the CPU device (ARGS=all: one 
 
 .PHONY: prometheus
 prometheus: ## Fetch Debian's Prometheus into build/prometheus, for the tests of dashboards/
-	@scripts/setup-prometheus.sh
+	@scripts/setup-programs.sh prometheus prometheus promtool
+
+.PHONY: etcd
+etcd: ## Fetch Debian's etcd into build/etcd-server, for the tests of path services that share one
+	@scripts/setup-programs.sh etcd-server etcd
 
 .PHONY: docs-pictures
 docs-pictures: setup ## Draw the pictures of paralet top and of the replay in docs/images (root; chromium)

@@ -33,7 +33,7 @@ from sdn.path_service.admin import (
     WhatIf,
     short_name,
 )
-from sdn.path_service.availability.member import Member
+from sdn.path_service.availability.state import Availability
 from sdn.path_service.control.control import Control, RefusedError
 from sdn.path_service.control.store import StoreError
 from sdn.path_service.server import Server
@@ -47,11 +47,11 @@ _requests = msgspec.json.Decoder(Request)
 
 
 async def listen(
-    server: Server, token: str | None, bound: socket.socket, control: Control, member: Member | None = None
+    server: Server, token: str | None, bound: socket.socket, control: Control, member: Availability | None = None
 ) -> Callable[[], None]:
     """Answers requests at a socket that `bind` has made. Returns the function that stops it; the file stays.
 
-    Without a `token` of their own operators have that of hosts. `member` is for one of two services.
+    Without a `token` of their own operators have that of hosts. `member` is for one of several services.
     """
 
     serving: dict[asyncio.StreamWriter, None] = {}
@@ -111,7 +111,7 @@ def bind(path: Path) -> socket.socket:
 
 
 async def _answer(
-    server: Server, control: Control, member: Member | None, token: str, line: bytes, who: str
+    server: Server, control: Control, member: Availability | None, token: str, line: bytes, who: str
 ) -> Iterator[bytes]:
     """The answer to a request in parts. Hosts may be served between two of them."""
     try:
@@ -138,7 +138,10 @@ async def _answer(
         case Promote():
             if member is None:
                 return _object({"error": "this path service has no other one beside it, so it leads"})
-            member.promote(who)
+            try:
+                member.promote(who)
+            except RefusedError as error:
+                return _object({"error": str(error)})
             return _object(msgspec.to_builtins(member.state()))
     try:
         return _object(await _controlled(control, request, who))

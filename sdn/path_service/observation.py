@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from netmodel import PortRef
-from sdn.path_service.availability.member import Member, State
+from sdn.path_service.availability.state import Availability, State
 from sdn.path_service.latency import BOUNDS_S
 from sdn.path_service.server import Server
 from sdn.path_service.service import PathService
@@ -55,7 +55,7 @@ class Figures:
     """Of one of two services."""
 
 
-async def figures(server: Server, member: Member | None = None) -> Figures:
+async def figures(server: Server, member: Availability | None = None) -> Figures:
     """The figures of a server, in the thread of its event loop. Hosts are served meanwhile."""
     worst = await _worst_links(server.service)
     service, latency = server.service, server.latency

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import uvloop
 
@@ -21,6 +21,10 @@ from sdn.measured.router_names import RouterNames
 from sdn.path_service import admin_server
 from sdn.path_service.availability.member import Beside, Member
 from sdn.path_service.availability.shared import Shared
+from sdn.path_service.availability.state import Availability
+from sdn.path_service.consensus.member import Elected
+from sdn.path_service.consensus.member import Shared as SharedByAll
+from sdn.path_service.consensus.store import ConsensusStore
 from sdn.path_service.control.control import Control, RefusedError
 from sdn.path_service.control.files import Reread
 from sdn.path_service.control.store import Store
@@ -52,6 +56,17 @@ class Place:
     """The operator's Unix socket."""
 
 
+class _Member(Availability, Protocol):
+    """One of the services that share hosts."""
+
+    async def run(self) -> None:
+        """Looks after the others, until it is cancelled."""
+        ...
+
+
+_MakeMember: TypeAlias = Callable[[Server, Control], _Member]
+
+
 def serve(
     topology: Topology,
     options: Options,
@@ -64,6 +79,7 @@ def serve(
     event_log: Path | None = None,
     state: Path | None = None,
     beside: Beside | None = None,
+    consensus: ConsensusStore | None = None,
     reread: Reread | None = None,
     limits: Limits | None = None,
     export: Callable[[Look], None] = lambda look: None,
@@ -73,10 +89,10 @@ def serve(
 
     Calls `ready` with the address and port when hosts can connect, and before that `export`, which may keep what it
     gets and call it from other threads. `state` is the file of what operators ask for; without one that is forgotten
-    with the process. `beside` is another service with which it shares hosts, which needs a `state`. `hash_name` is for
-    the log. Returns the number of events that the log lacks. Raises OSError when
-    the address is not free, AdminError for the operator's socket, StoreError for the state, LogError for the log, and
-    ValueError for a topology that `PathService` refuses.
+    with the process. `beside` is another service with which it shares hosts, which needs a `state`. `consensus` is
+    where one of any number of services is elected, and has their state instead. `hash_name` is for the log. Returns the
+    number of events that the log lacks. Raises OSError when the address is not free, AdminError for the operator's
+    socket, StoreError for the state, LogError for the log, and ValueError for a topology that `PathService` refuses.
     """
     raise_file_limit()
     service = PathService(topology, options, ecmp_hash, routers)
@@ -86,10 +102,18 @@ def serve(
         admin_socket = opened.enter_context(admin_server.bind(place.admin))
         opened.callback(place.admin.unlink, missing_ok=True)
         written: Written = Unstored()
-        if state is not None:
+        make_member: _MakeMember | None = None
+        if consensus is not None:
+            written = shared_by_all = SharedByAll(consensus)
+            make_member = lambda server, control: Elected(server, control, shared_by_all, consensus)  # noqa: E731
+        elif state is not None:
             writer = Writer(Store(state, begins=beside is None))
             opened.callback(writer.close)
-            written = Shared(writer) if beside is not None else writer
+            written = writer
+            if beside is not None:
+                written = shared = Shared(writer)
+                name = secrets.token_hex(8)
+                make_member = lambda server, control: Member(server, control, shared, beside, name)  # noqa: E731
         lines = opened.enter_context(LogFile(event_log)) if event_log else None
         journal = Journal(lines) if lines else None
         if journal is not None:
@@ -97,7 +121,7 @@ def serve(
         server = Server(service, token, limits=limits, journal=journal, generation=written.generation)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             control = partial(Control, server, written, reread=reread)
-            runner.run(_serve(server, control, written, beside, listener, admin_socket, export, ready, lines))
+            runner.run(_serve(server, control, make_member, listener, admin_socket, export, ready, lines))
     return lines.dropped if lines else 0
 
 
@@ -111,8 +135,7 @@ def raise_file_limit() -> int:
 async def _serve(
     server: Server,
     make_control: Callable[[], Control],
-    written: Written,
-    beside: Beside | None,
+    make_member: _MakeMember | None,
     listener: socket.socket,
     admin_socket: socket.socket,
     export: Callable[[Look], None],
@@ -128,12 +151,9 @@ async def _serve(
         closing.push_async_callback(server.close)
         at = await server.start(listener)
         control = make_control()
-        member, stays = None, []
-        if beside is not None:
-            assert isinstance(written, Shared)
-            member = Member(server, control, written, beside, secrets.token_hex(8))
-            stays.append(asyncio.create_task(member.run()))
-            closing.callback(stays[0].cancel)
+        member = None if make_member is None else make_member(server, control)
+        stays = [] if member is None else [asyncio.create_task(member.run())]
+        closing.push_async_callback(_ended, *stays)
 
         def hang_up() -> None:
             task = loop.create_task(_hang_up(server, control, lines))
@@ -158,6 +178,13 @@ async def _stopped(stop: asyncio.Event, *tasks: asyncio.Task[None]) -> None:
     done, _ = await asyncio.wait((waits, *tasks), return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()
+
+
+async def _ended(*tasks: asyncio.Task[None]) -> None:
+    """Cancels tasks, and waits until they have put in order what they leave."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _hang_up(server: Server, control: Control, lines: LogFile | None) -> None:

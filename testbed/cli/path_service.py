@@ -3,6 +3,7 @@
 
 import json
 import logging
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from testbed.cli.extras import require
 from testbed.cli.fabric import Fabric, HashName, fabric_of, hash_option, topology_option
 from testbed.cli.group import OneSentenceGroup
 from testbed.cli.path_service_control import COMMANDS
+from testbed.cli.path_service_etcd import EtcdOptions, etcd_options
 from testbed.cli.path_service_options import json_option, operator_of, token_file_option
 from testbed.errors import InputError, TestbedError, sentence_of
 
@@ -129,8 +131,9 @@ for _command in COMMANDS:
     default=1.0,
     show_default=True,
     help="With --peer: a service that answers neither the other one nor most hosts for so long is replaced. Give both "
-    "the same.",
+    "the same. With --etcd: one that does not reach etcd for so long; etcd takes whole seconds from 2 on.",
 )
+@etcd_options
 @json_option
 def run(
     topology_file: Path,
@@ -150,6 +153,7 @@ def run(
     peer: str | None,
     standby: bool,
     lease_s: float,
+    etcd: EtcdOptions,
     as_json: bool,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. Logs to standard error.
@@ -178,6 +182,9 @@ def run(
         beside = Beside(*peer_at, standby, Times(lease_s, lease_s / 5))
     elif standby:
         raise click.UsageError("--standby needs --peer")
+    if etcd.is_given and (peer is not None or state_file is not None):
+        raise click.UsageError("with --etcd services need no --peer, and their state is in etcd, not in --state")
+    consensus = etcd.store(_called(address, port), lease_s)
     fabric = fabric_of(topology_file, hash_name)
     topology = fabric.topology
     if planner not in PLANNERS:
@@ -238,6 +245,7 @@ def run(
             export=export,
             state=state_file or token_file.with_name(f"{token_file.name}.state"),
             beside=beside,
+            consensus=consensus,
             reread=reread,
             ready=ready,
         )
@@ -307,6 +315,11 @@ def fail_link(link: str, token_file: Path, up: bool, as_json: bool) -> None:
 
     with operator_of(token_file) as operator:
         _show(operator.link(link, up), as_json, text)
+
+
+def _called(address: str, port: int) -> str:
+    """What the others call a service that listens there: where it does on all addresses, the machine's name."""
+    return endpoint_text(socket.gethostname() if address in ("0.0.0.0", "::") else address, port)
 
 
 def _export(look: "Look", address: str, port: int) -> str:
@@ -386,7 +399,12 @@ def _print_control(said: dict[str, Any]) -> None:
 
 
 def _print_availability(said: dict[str, Any]) -> None:
-    if said["role"] == "leading":
+    if said["decides"] == "etcd":
+        if said["role"] == "leading":
+            state = "another one waits" if said["followed"] else "no other one could take over"
+        else:
+            state = f"{said['peer']} leads" if said["peer"] else "etcd says of none that it leads"
+    elif said["role"] == "leading":
         behind = (
             f"followed by {said['peer']}, {said['lag_changes']:d} changes behind, {said['witnesses']:d} hosts decide"
         )

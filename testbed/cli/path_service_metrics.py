@@ -16,7 +16,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from sdn.path_service.availability.member import State
+from sdn.path_service.availability.state import State
 from sdn.path_service.observation import Figures
 
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
-import msgspec
-
 from netmodel.printable import printable
 from sdn.path_service.availability.link import Link
 from sdn.path_service.availability.messages import Follow, Ours, Snapshot, Yield, is_follow
@@ -26,6 +24,7 @@ from sdn.path_service.availability.pair import (
     Turn,
 )
 from sdn.path_service.availability.shared import Shared
+from sdn.path_service.availability.state import State
 from sdn.path_service.control.book import Change
 from sdn.path_service.control.control import Control
 from sdn.path_service.control.store import StoreError
@@ -59,26 +58,6 @@ class Beside:
 
     def __str__(self) -> str:
         return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
-
-
-class State(msgspec.Struct, frozen=True):
-    """What operators are told."""
-
-    role: str
-    generation: int
-    peer: str
-    followed: bool
-    """Whether the other service has all of this one's data, and could take over."""
-    lag_s: float | None
-    """While followed: since the beat that the other service acknowledged last. While following: since the last one."""
-    lag_changes: int
-    """While followed: changes that the other one does not have yet."""
-    takeovers: int
-    """How often this process has taken over from the other service."""
-    held: int
-    """Hosts that wait until this service leads."""
-    witnesses: int = 0
-    """Hosts that decide when the two do not hear each other, as far as this service knows."""
 
 
 class Member:

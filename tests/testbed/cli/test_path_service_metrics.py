@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from sdn.path_service.availability.member import State
+from sdn.path_service.availability.state import State
 from sdn.path_service.observation import Figures, WorstLinks
 from testbed.cli import main
 from testbed.cli.path_service_metrics import PathServiceCollector
