@@ -130,7 +130,7 @@ class ListChanges(Struct, tag="changes", tag_field="type", frozen=True):
 
 
 class Reload(Struct, tag="reload", tag_field="type", frozen=True):
-    """Read the topology and the token anew. What cannot change while the service runs is refused, as a whole."""
+    """Read the topology, options and token anew. What cannot change while the service runs is refused, as a whole."""
 
     token: str
 

@@ -85,8 +85,11 @@ class Assignments:
         self._cut.update(cut)
         self._waiting = deque(dict.fromkeys((*cut, *others, *self._waiting)))
 
-    def adopt(self, clients: Iterable[Client]) -> None:
-        """These clients of another service are here too, and know their ports. Queues the pairs whose ports differ."""
+    def adopt(self, clients: Iterable[Client], with_rates: bool) -> None:
+        """These clients of another service are here too, and know their ports. Queues the pairs whose ports differ.
+
+        Elephants keep their rates only `with_rates`: otherwise hosts that have one are told that it is over.
+        """
         for before in clients:
             client = self._parties.clients[before.conn]
             for at, told in before.pairs.items():
@@ -97,6 +100,10 @@ class Assignments:
                 if pair.commodity is not None:
                     ports = self._pinning.ports(pair)
                     pair.sent = ports if ports == told.sent else told.sent
+                    if with_rates:
+                        pair.rate_bps = told.rate_bps
+                    elif told.rate_bps is not None:
+                        pair.sent = None
         for before in clients:
             client = self._parties.clients[before.conn]
             self._waiting.extend(pair for pair in client.pairs.values() if pair.commodity is not None)

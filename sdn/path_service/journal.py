@@ -11,7 +11,7 @@ without its token:
     {"at": .., "t": 1.7, "conn": 7, "gone": true}
     {"at": .., "t": 1.8, "change": 7, "who": "root (uid 0, pid 9)", "what": "drain spine2", "constraints": {..}}
     {"at": .., "t": 1.8, "groups": {"leaf1": [..]}}        next hops that were read
-    {"at": .., "t": 1.9, "who": .., "reload": true, "topology": {..}, "hash": "ovs", "constraints": {..}}
+    {"at": .., "t": 1.9, "who": .., "reload": true, "options": {..}, "topology": {..}, "hash": .., "constraints": {..}}
     {"at": .., "t": 1.9, "who": .., "refused": "there is no change 9"}
     {"at": .., "t": 1.9, "tick": true}
     {"at": .., "t": 1.9, "prepared": 3}                    calls of `PathService.prepare`
@@ -37,7 +37,7 @@ from sdn.path_service.constraints import Constraints
 from sdn.path_service.group_lists import Listed
 from sdn.path_service.messages import Hello
 from sdn.path_service.pinning import Sends
-from sdn.path_service.service import Options
+from sdn.path_service.service import Options, PathService
 
 VERSION = 3
 HELLO = ("version", "device", "instance", "lanes", "udp_port", "protocol", "fixed")
@@ -106,11 +106,11 @@ class Journal:
         self._line(now_s, {**reason, "constraints": _listed(constraints)})
 
     def reloaded(
-        self, now_s: float, topology: Topology, hash_name: str | None, constraints: Constraints, who: str
+        self, now_s: float, new: PathService, hash_name: str | None, constraints: Constraints, who: str
     ) -> None:
-        """Log that a service with another topology has taken over: see `sdn.path_service.succession`."""
-        said = {"who": who, "reload": True, "hash": hash_name, "topology": dump_topology(topology)}
-        self._line(now_s, {**said, "constraints": _listed(constraints)})
+        """Log that a new service has taken over: see `sdn.path_service.succession`."""
+        said = {"who": who, "reload": True, "options": asdict(new.options), "hash": hash_name}
+        self._line(now_s, {**said, "topology": dump_topology(new.topology), "constraints": _listed(constraints)})
 
     def refused(self, now_s: float, who: str, text: str) -> None:
         """Log that an operator's request was refused."""

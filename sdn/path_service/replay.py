@@ -122,7 +122,8 @@ def _reloaded(old: PathService, entry: _Entry, hash_of: HashOf) -> tuple[PathSer
     if entry.constraints is None:
         raise ValueError("a reload has no constraints")
     topology = parse_yaml(entry.topology, TopologySpec, file="topology").topology
-    new = PathService(topology, old.options, hash_of(entry.hash, topology))
+    options = old.options if entry.options is None else Options(**entry.options)  # older logs have none
+    new = PathService(topology, options, hash_of(entry.hash, topology))
     return new, take_over(entry.t, old, new, entry.constraints.on(topology))
 
 

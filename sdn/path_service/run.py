@@ -120,7 +120,7 @@ def serve(
             journal.head(topology, options, routers, hash_name, written.generation)
         server = Server(service, token, limits=limits, journal=journal, generation=written.generation)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            control = partial(Control, server, written, reread=reread)
+            control = partial(Control, server, written, reread=reread, hash_name=hash_name)
             runner.run(_serve(server, control, make_member, listener, admin_socket, export, ready, lines))
     return lines.dropped if lines else 0
 

@@ -146,8 +146,7 @@ class Server:
         self._began_s = self._loop.time()
         self._server = await self._loop.create_server(lambda: Connection(self), sock=listener, backlog=_BACKLOG)
         self._every(_SWEEP_S, self._sweep)
-        if self.service.needs_ticks:
-            self._every(TICK_S, self.tick)
+        self._every(TICK_S, self._tick_if_needed)
         self._every(_IDLE_S, self._prepare)
         at: tuple[str, int] = listener.getsockname()[:2]
         return at
@@ -196,7 +195,9 @@ class Server:
         self.deliver(sends)
 
     def succeed(self, new: PathService, constraints: Constraints, hash_name: str | None, who: str) -> None:
-        """Go on with a service for another topology, with the same hosts. Raises SuccessionError, with no change.
+        """Go on with a service for another topology or with other options, and the same hosts.
+
+        Raises SuccessionError, with no change.
 
         No host is answered meanwhile: it takes as long as to plan all elephants anew.
         """
@@ -204,7 +205,7 @@ class Server:
         sends = take_over(now_s, self.service, new, constraints)
         self.service = new
         if self.journal is not None:
-            self.journal.reloaded(now_s, new.topology, hash_name, constraints, who)
+            self.journal.reloaded(now_s, new, hash_name, constraints, who)
         self.deliver(sends)
 
     def next_hops(self, groups: Listed) -> None:
@@ -223,6 +224,10 @@ class Server:
         if self.journal is not None:
             self.journal.tick(now_s)
         self.deliver(self.service.tick(now_s))
+
+    def _tick_if_needed(self) -> None:
+        if self.service.needs_ticks:
+            self.tick()
 
     # -- for connections -----------------------------------------------------------------------------------------------
 

@@ -191,7 +191,7 @@ class PathService:
                     pair.since_s, pair.measured_bps = before.since_s, before.measured_bps
                     for path in old._pinning.paths(before):
                         self._pinning.keep(pair, path)
-        self._assignments.adopt(old.clients)
+        self._assignments.adopt(old.clients, self.options.rates)
         sends: Sends = []
         self._assignments.send_pending(sends)
         return sends

@@ -16,6 +16,7 @@ from testbed.cli.endpoints import address_and_port, endpoint_text, ipv4_and_port
 from testbed.cli.extras import require
 from testbed.cli.fabric import Fabric, HashName, fabric_of, hash_option, topology_option
 from testbed.cli.group import OneSentenceGroup
+from testbed.cli.options_file import OptionsCommand, option_name, options_file_option, parsed_again
 from testbed.cli.path_service_control import COMMANDS
 from testbed.cli.path_service_etcd import EtcdOptions, etcd_options
 from testbed.cli.path_service_options import json_option, operator_of, token_file_option
@@ -29,6 +30,8 @@ METRICS_PORT = 9466
 
 _PLANNERS = ("optimal", "greedy", "annealing", "ilp", "ecmp")
 """Ours of `sdn.planners.PLANNERS`, its default first."""
+_LIVE = {"planner", "forecast", "rates", "hash_name"}
+"""Parameters of `run` that a reload may change."""
 
 
 @click.group(
@@ -48,7 +51,8 @@ for _command in COMMANDS:
 
 
 @path_service.command(
-    epilog="Example: paralet path-service run --topology fabric.yaml --listen 10.0.0.1:4792 --token-file token"
+    cls=OptionsCommand,
+    epilog="Example: paralet path-service run --topology fabric.yaml --listen 10.0.0.1:4792 --token-file token",
 )
 @topology_option("It must be a two-level leaf-spine or a Clos of three tiers.")
 @click.option(
@@ -134,6 +138,7 @@ for _command in COMMANDS:
     "the same. With --etcd: one that does not reach etcd for so long; etcd takes whole seconds from 2 on.",
 )
 @etcd_options
+@options_file_option
 @json_option
 def run(
     topology_file: Path,
@@ -217,20 +222,29 @@ def run(
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     options = Options(planner, forecast, rates, lanes, router_answers)
+    context = click.get_current_context()
     known_hash = None if pinning == "measured" and hash_name is None else fabric.ecmp_hash
 
     def reread() -> Files:
         try:
-            again = fabric_of(topology_file, hash_name)
+            given = parsed_again(context)
+            fixed = [name for name in context.params if name not in _LIVE and given[name] != context.params[name]]
+            if fixed:
+                names = ", ".join(option_name(context.command, name) for name in fixed)
+                raise ReadError(f"{names} cannot change while the service runs: start it again")
+            again = fabric_of(topology_file, given["hash_name"])
+            options = Options(given["planner"], given["forecast"], given["rates"], lanes, router_answers)
             token = read_token(token_file)
+        except click.ClickException as error:
+            raise ReadError(error.format_message()) from error
         except OSError as error:
             raise ReadError(sentence_of(error)) from error
         except (TestbedError, ValueError) as error:
             raise ReadError("; ".join(str(error).splitlines())) from error
-        measures = pinning == "measured" and hash_name is None
+        measures = pinning == "measured" and given["hash_name"] is None
         if measures:
-            return Files(again.topology, None, None, token)
-        return Files(again.topology, again.ecmp_hash, again.hash_name, token)
+            return Files(again.topology, None, None, token, options)
+        return Files(again.topology, again.ecmp_hash, again.hash_name, token, options)
 
     try:
         missing = serve(

@@ -170,7 +170,7 @@ def changes(token_file: Path, after: int, most: int, as_json: bool) -> None:
 @token_file_option
 @json_option
 def reload(token_file: Path, as_json: bool) -> None:
-    """Have the service read its topology and token anew, as SIGHUP does.
+    """Have the service read its topology, --options and token anew, as SIGHUP does.
 
     What cannot change while it runs is refused as a whole.
     """
@@ -181,8 +181,10 @@ def reload(token_file: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(done), indent=2))
         return
-    what = [name for name, changed in (("topology", done.topology), ("token", done.token)) if changed]
-    click.echo(printable(f"{' and '.join(what) or 'nothing'} has changed; {done.hosts:d} hosts may connect"))
+    parts = ("topology", done.topology), ("options", done.options), ("token", done.token)
+    what = [name for name, changed in parts if changed]
+    verb = "has" if what in ([], ["topology"], ["token"]) else "have"
+    click.echo(printable(f"{' and '.join(what) or 'nothing'} {verb} changed; {done.hosts:d} hosts may connect"))
     for sentence in done.without_effect:
         click.echo(printable(f"without effect: {sentence}"))
 

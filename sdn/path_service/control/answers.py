@@ -75,6 +75,7 @@ class Reloaded(Struct, frozen=True):
     """Of the topology, connected or not."""
     without_effect: list[str]
     """Sentences about drains, pins and dead links that the topology does not have."""
+    options: bool = False
 
 
 class DrainState(Struct, frozen=True):

@@ -56,9 +56,11 @@ class Control:
         written: Written,
         clock: Callable[[], float] = time.time,
         reread: Reread | None = None,
+        hash_name: str | None = None,
     ) -> None:
         self._server = server
         self._reread = reread
+        self._hash_name = hash_name
         self._written = written
         self._clock = clock
         self._state: State = dict(written.entries)
@@ -162,7 +164,7 @@ class Control:
         return {"switches": len(request.groups)}
 
     async def reload(self, who: str) -> Reloaded:
-        """Reads the topology and the token anew. Raises RefusedError, with nothing changed."""
+        """Reads the topology, the options and the token anew. Raises RefusedError, with nothing changed."""
         if self._reread is None:
             raise RefusedError("this path service has no files to read anew: start it again")
         async with self._lock:
@@ -171,14 +173,17 @@ class Control:
                 old = self._server.service
                 constraints, wrong = constraints_of(files.topology, self._state)
                 other = dump_topology(files.topology) != dump_topology(old.topology)
-                if other:
-                    new = await asyncio.to_thread(PathService, files.topology, old.options, files.ecmp_hash)
+                decides = (files.options, files.hash_name) != (old.options, self._hash_name)
+                if other or decides:
+                    new = await asyncio.to_thread(PathService, files.topology, files.options, files.ecmp_hash)
                     self._server.succeed(new, constraints, files.hash_name, who)
             except ValueError as error:
                 raise RefusedError(f"nothing was changed: {error}") from None
             renewed, self._server.token = files.token != self._server.token, files.token
-        self._server.tell(f"reload by {who}: {'another' if other else 'the same'} topology")
-        return Reloaded(other, renewed, len(files.topology.hosts), wrong)
+            self._hash_name = files.hash_name
+        said = f"{'another' if other else 'the same'} topology, {'other' if decides else 'the same'} options"
+        self._server.tell(f"reload by {who}: {said}")
+        return Reloaded(other, renewed, len(files.topology.hosts), wrong, decides)
 
     async def changes(self, request: ListChanges) -> Changes:
         """Changes by number. Raises StoreError."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from netmodel import EcmpHash, Topology
+from sdn.path_service.service import Options
 
 
 class Files(NamedTuple):
@@ -15,6 +16,7 @@ class Files(NamedTuple):
     hash_name: str | None
     """The name of `ecmp_hash`, for the log."""
     token: str
+    options: Options
 
 
 class ReadError(ValueError):

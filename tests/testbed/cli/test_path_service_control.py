@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,6 +192,44 @@ def test_a_reload_changes_all_or_nothing(tmp_path: Path, topology: Path) -> None
             time.sleep(0.01)
         assert "spine3" not in again.stdout
         assert "'spine3' is not a link" in paralet("status", *token).stdout
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 0
+    assert paralet("replay", log).exit_code == 0
+
+
+def test_a_reload_changes_options_or_nothing(tmp_path: Path, topology: Path) -> None:
+    token, log, file = ("--token-file", tmp_path / "token"), tmp_path / "events.jsonl", tmp_path / "options.yaml"
+    file.write_text("rates: true\n")
+    options = "--options", str(file), "--event-log", str(log)
+
+    def said() -> Any:
+        return json.loads(paralet("status", *token, "--json").stdout)["options"]
+
+    with started(tmp_path, topology, *options) as (process, *at), announced(tmp_path, at[0], at[1]) as host:
+        with host.makefile("rb") as answers:
+            limited = json.loads(answers.readline())
+            assert limited["rate_bps"] is not None
+            assert said()["rates"]
+            for wrong, why in (
+                ("rates: 1\n", "rates: write true or false"),
+                ("speed: 1\n", "'speed' is none of"),
+                ("planner: none\n", "planner 'none' is none of"),
+                ("planner: greedy\nrouter-answers: 5\n", "--router-answers cannot change while the service runs"),
+            ):
+                file.write_text(wrong)
+                refused = paralet("reload", *token)
+                assert (refused.exit_code, refused.stderr.count("\n")) == (1, 1)
+                assert f"nothing was changed: {why}" in refused.stderr.replace(f"{file}: ", "").replace(
+                    "Invalid value for --options: ", ""
+                )
+                assert said() == {**said(), "planner": "optimal", "rates": True}
+            file.write_text("planner: greedy\nforecast: true\n")
+            done = paralet("reload", *token)
+            assert (done.exit_code, done.stdout) == (0, "options have changed; 4 hosts may connect\n"), done.output
+            assert said() == {**said(), "planner": "greedy", "rates": False, "forecast": True}
+            free = json.loads(answers.readline())
+            assert (free["ports"], free["rate_bps"]) == (limited["ports"], None), "the host is told that it may go on"
+            assert paralet("reload", *token).stdout.startswith("nothing has changed")
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT_S) == 0
     assert paralet("replay", log).exit_code == 0
