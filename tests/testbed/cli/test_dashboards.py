@@ -16,6 +16,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
 from hostlib import Device
+from sdn.path_service.availability.state import State
 from testbed.cli.path_service_metrics import PathServiceCollector
 from testbed.cli.stat_prometheus import exposition
 from tests.testbed.cli.test_path_service_metrics import FIGURES
@@ -43,7 +45,8 @@ def exported() -> dict[str, set[str]]:
     snapshot = device(lane(0), path_client=PATH_CLIENT, line_rate_bps=10**9)
     labels: dict[str, set[str]] = {}
     registry = CollectorRegistry()
-    registry.register(PathServiceCollector(lambda: FIGURES, "1.2.3", "abc"))
+    figures = replace(FIGURES, availability=State("leading", 8, "10.0.0.2:4792", True, 0.25, 1, 3, 0))
+    registry.register(PathServiceCollector(lambda: figures, "1.2.3", "abc"))
     for line in (exposition(survey(snapshot), "lane") + generate_latest(registry).decode()).splitlines():
         if not line.startswith("#"):
             name, inside = re.fullmatch(r"(\w+)(?:\{(.*)\})? \S+", line).groups("")  # type: ignore[union-attr]
@@ -72,6 +75,12 @@ def test_every_metric_and_label_exists(expression: str) -> None:
     grouped = {name for names in re.findall(r"by \(([^)]*)\)", expression) for name in names.split(", ")}
     selected = set(re.findall(r'(\w+)=~?"', expression))
     assert all(grouped | selected <= labels[metric] for metric in metrics)
+
+
+def test_each_figure_of_services_that_share_hosts_has_a_panel() -> None:
+    shown = " ".join(expressions())
+    figures = "leads", "generation", "followed", "lag_seconds", "lag_changes", "takeovers_total"
+    assert [name for name in figures if f"paralet_path_service_{name}{{" not in shown] == []
 
 
 @pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
