@@ -6,6 +6,7 @@ import logging
 from typing import Protocol, cast
 
 from netmodel.printable import printable
+from sdn.path_service.channels import Certified, certified
 from sdn.path_service.limits import Limits
 from sdn.path_service.messages import (
     MAX_HOST_LINE,
@@ -56,8 +57,8 @@ class Connections(Protocol):
         """Whether the first line comes from another service, which has the connection from now on."""
         ...
 
-    def refusal(self, hello: Hello) -> tuple[ErrorCode, str] | None:
-        """Why a device may not connect, as an error's code and text; None when it may."""
+    def refusal(self, hello: Hello, certified: Certified) -> tuple[ErrorCode, str] | None:
+        """Why a device with such a certificate may not connect, as an error's code and text; None when it may."""
         ...
 
     def greet(self, now_s: float, number: int, hello: Hello) -> None:
@@ -320,7 +321,7 @@ class Connection(asyncio.Protocol):
             return 1, str(error)
         if not isinstance(hello, Hello):
             self.end("hello", "the first line must be hello")
-        elif (refusal := self._server.refusal(hello)) is not None:
+        elif (refusal := self._server.refusal(hello, certified(self._transport))) is not None:
             self.end(*refusal)
         else:
             self._server.hold(self._number, 0)  # from now on it counts among the greeted

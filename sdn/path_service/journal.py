@@ -113,7 +113,7 @@ class Journal:
         self._line(now_s, {**said, "topology": dump_topology(new.topology), "constraints": _listed(constraints)})
 
     def refused(self, now_s: float, who: str, text: str) -> None:
-        """Log that an operator's request was refused."""
+        """Log that an operator's request was refused, or one who speaks for another's address."""
         self._line(now_s, {"who": who, "refused": text})
 
     def next_hops(self, now_s: float, groups: Listed) -> None:

@@ -249,6 +249,8 @@ ErrorCode: TypeAlias = Literal[
     "line",
     "message",
     "device",
+    "tls",
+    "certificate",
     "hello",
     "replaced",
     "silent",

@@ -22,6 +22,7 @@ from sdn.path_service import admin_server
 from sdn.path_service.availability.member import Beside, Member
 from sdn.path_service.availability.shared import Shared
 from sdn.path_service.availability.state import Availability
+from sdn.path_service.channels import Channels
 from sdn.path_service.consensus.member import Elected
 from sdn.path_service.consensus.member import Shared as SharedByAll
 from sdn.path_service.consensus.store import ConsensusStore
@@ -81,6 +82,7 @@ def serve(
     beside: Beside | None = None,
     consensus: ConsensusStore | None = None,
     reread: Reread | None = None,
+    channels: Channels | None = None,
     limits: Limits | None = None,
     export: Callable[[Look], None] = lambda look: None,
     ready: Callable[[str, int], None] = lambda address, port: None,
@@ -88,11 +90,12 @@ def serve(
     """Serves until SIGINT or SIGTERM. SIGHUP reopens the log, and has `reread` read the files anew.
 
     Calls `ready` with the address and port when hosts can connect, and before that `export`, which may keep what it
-    gets and call it from other threads. `state` is the file of what operators ask for; without one that is forgotten
-    with the process. `beside` is another service with which it shares hosts, which needs a `state`. `consensus` is
-    where one of any number of services is elected, and has their state instead. `hash_name` is for the log. Returns the
-    number of events that the log lacks. Raises OSError when the address is not free, AdminError for the operator's
-    socket, StoreError for the state, LogError for the log, and ValueError for a topology that `PathService` refuses.
+    gets and call it from other threads. `state` is the file of what operators ask for; without one that is
+    forgotten with the process. `beside` is another service with which it shares hosts, which needs a `state`.
+    `consensus` is where one of any number of services is elected, and has their state instead. `hash_name` is for
+    the log. Without `channels` lines travel in the clear. Returns the number of events that the log lacks. Raises
+    OSError when the address is not free, AdminError for the operator's socket, StoreError for the state, LogError
+    for the log, and ValueError for a topology that `PathService` refuses.
     """
     raise_file_limit()
     service = PathService(topology, options, ecmp_hash, routers)
@@ -118,7 +121,8 @@ def serve(
         journal = Journal(lines) if lines else None
         if journal is not None:
             journal.head(topology, options, routers, hash_name, written.generation)
-        server = Server(service, token, limits=limits, journal=journal, generation=written.generation)
+        generation = written.generation
+        server = Server(service, token, limits=limits, journal=journal, generation=generation, channels=channels)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             control = partial(Control, server, written, reread=reread, hash_name=hash_name)
             runner.run(_serve(server, control, make_member, listener, admin_socket, export, ready, lines))

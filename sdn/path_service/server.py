@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from netmodel.printable import printable
+from sdn.path_service.channels import Certified, Channels, PlainChannels
 from sdn.path_service.connection import Connection
 from sdn.path_service.constraints import Constraints
 from sdn.path_service.group_lists import Listed
@@ -101,6 +102,7 @@ class Server:
         limits: Limits | None = None,
         journal: Journal | None = None,
         generation: int = 1,
+        channels: Channels | None = None,
     ) -> None:
         self.service = service
         self.limits = limits or Limits()
@@ -110,6 +112,8 @@ class Server:
         """Those of `connections` that have not said hello, oldest first."""
         self.token = token
         """Of hosts, and of operators unless they have one of their own."""
+        self.channels = channels or PlainChannels()
+        """Of connections to come."""
         self.generation = generation
         """Of this service: higher than of all that have served the same hosts before."""
         self._room = self.limits.connections or resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FILES
@@ -144,7 +148,7 @@ class Server:
         """Accepts connections at a socket of `bind`. Returns its address and port."""
         self._loop = asyncio.get_running_loop()
         self._began_s = self._loop.time()
-        self._server = await self._loop.create_server(lambda: Connection(self), sock=listener, backlog=_BACKLOG)
+        self._server = await self._loop.create_server(self._accept, sock=listener, backlog=_BACKLOG)
         self._every(_SWEEP_S, self._sweep)
         self._every(TICK_S, self._tick_if_needed)
         self._every(_IDLE_S, self._prepare)
@@ -257,14 +261,19 @@ class Server:
             self.journal.gone(now_s, number)
         self.deliver(self.service.disconnect(now_s, number))
 
-    def refusal(self, hello: Hello) -> tuple[ErrorCode, str] | None:
-        """Why a device may not connect: a wrong token, or an address outside the topology; None when it may."""
+    def refusal(self, hello: Hello, certified: Certified) -> tuple[ErrorCode, str] | None:
+        """Why a device may not connect; None when it may.
+
+        Its token is wrong, its address is outside the topology, or its certificate is for other addresses.
+        """
         if not hmac.compare_digest(
             hello.token.encode(), self.token.encode()
         ):  # takes the same time for every wrong token
             return "token", "the token is not this service's"
         if not self.service.knows(hello.device):
             return "device", f"{hello.device} is not a device of topology {self.service.topology.name}"
+        if certified is not None and hello.device not in certified:
+            return "certificate", f"its certificate is not for {hello.device}"
         if hello.generation is not None and hello.generation > self.generation + _MOST_AHEAD:
             return "message", f"generation {hello.generation} cannot have welcomed it: this one is {self.generation}"
         if self.guard is not None and (why := self.guard.refusal(hello)) is not None:
@@ -426,9 +435,15 @@ class Server:
         self._log.write(text)
 
     def refused(self, code: str, text: str) -> None:
-        """Counts and logs a refusal."""
+        """Counts and logs a refusal. The event log has it, too, where a host speaks for an address of another."""
         self.counts[code] += 1
-        self._log.write(text)
+        if self._log.write(text) and code == "certificate" and self.journal is not None:
+            who, _, why = text.partition(" refused: ")
+            self.journal.refused(self.now(), who, why)
+
+    def _accept(self) -> asyncio.Protocol:
+        connection = Connection(self)
+        return self.channels.accept(connection, connection.end)
 
     def _call_pump(self) -> None:
         if not self.is_busy:
@@ -539,13 +554,14 @@ class _BoundedLog:
         self._left = self._most = 10 * per_s
         self._dropped = 0
 
-    def write(self, text: str) -> None:
-        """Logs a line, or counts it when the rate is exceeded."""
+    def write(self, text: str) -> bool:
+        """Logs a line, or counts it when the rate is exceeded. Returns whether it was logged."""
         if self._left < 1:
             self._dropped += 1
-            return
+            return False
         self._left -= 1
         log.info(printable(text))
+        return True
 
     def refill(self) -> None:
         """To be called every _SWEEP_S: allows more lines, and logs how many were dropped."""

@@ -19,7 +19,7 @@ from testbed.cli.group import OneSentenceGroup
 from testbed.cli.options_file import OptionsCommand, option_name, options_file_option, parsed_again
 from testbed.cli.path_service_control import COMMANDS
 from testbed.cli.path_service_etcd import EtcdOptions, etcd_options
-from testbed.cli.path_service_options import json_option, operator_of, token_file_option
+from testbed.cli.path_service_options import channels_of, json_option, operator_of, tls_options, token_file_option
 from testbed.errors import InputError, TestbedError, sentence_of
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ for _command in COMMANDS:
     help="Where hosts connect; with port 0 the kernel chooses one.",
 )
 @token_file_option
+@tls_options
 @click.option(
     "--planner",
     metavar=f"[{'|'.join(_PLANNERS)}]",
@@ -144,6 +145,9 @@ def run(
     topology_file: Path,
     listen: str,
     token_file: Path,
+    tls_ca: Path | None,
+    tls_certificate: Path | None,
+    tls_key: Path | None,
     planner: str,
     hash_name: HashName | None,
     pinning: Literal["hash", "measured"],
@@ -205,6 +209,7 @@ def run(
         token = made_or_read(token_file)
     except TokenError as error:
         raise InputError(str(error)) from error
+    channels = channels_of(tls_ca, tls_certificate, tls_key)
     place = Place(address, port, admin_socket(token_file))
 
     exported: dict[str, str] = {}
@@ -235,6 +240,7 @@ def run(
             again = fabric_of(topology_file, given["hash_name"])
             options = Options(given["planner"], given["forecast"], given["rates"], lanes, router_answers)
             token = read_token(token_file)
+            channels = channels_of(tls_ca, tls_certificate, tls_key)
         except click.ClickException as error:
             raise ReadError(error.format_message()) from error
         except OSError as error:
@@ -243,8 +249,8 @@ def run(
             raise ReadError("; ".join(str(error).splitlines())) from error
         measures = pinning == "measured" and given["hash_name"] is None
         if measures:
-            return Files(again.topology, None, None, token, options)
-        return Files(again.topology, again.ecmp_hash, again.hash_name, token, options)
+            return Files(again.topology, None, None, token, options, channels)
+        return Files(again.topology, again.ecmp_hash, again.hash_name, token, options, channels)
 
     try:
         missing = serve(
@@ -261,6 +267,7 @@ def run(
             beside=beside,
             consensus=consensus,
             reread=reread,
+            channels=channels,
             ready=ready,
         )
     except StoreError as error:

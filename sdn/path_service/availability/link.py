@@ -6,13 +6,18 @@ from collections.abc import Callable
 from typing import cast
 
 from sdn.path_service.availability.messages import MAX_LINE, Ours, line_of, read
+from sdn.path_service.channels import Certified, certified
 from sdn.path_service.messages import MessageError
 
 
 class Link(asyncio.Protocol):
-    """The protocol object of one connection. `said` gets each message, `ended` is called once, with the reason."""
+    """The protocol object of one connection. `said` gets each message.
 
-    def __init__(self, said: Callable[[Ours], None], ended: Callable[[str], None]) -> None:
+    `ended` is called once: with the reason where the connection was of no use, in one sentence, of which the other
+    service is "it".
+    """
+
+    def __init__(self, said: Callable[[Ours], None], ended: Callable[[str | None], None]) -> None:
         self._said = said
         self._ended = ended
         self._partial = bytearray()
@@ -38,13 +43,24 @@ class Link(asyncio.Protocol):
             self._transport.close()
             asyncio.get_running_loop().call_later(_CLOSE_S, self._transport.abort)
 
+    def fail(self, why: str) -> None:
+        """Ends the connection for a reason."""
+        ended = self._ended
+        self.close()
+        ended(why)
+
+    @property
+    def certified(self) -> Certified:
+        """What the certificate of the other side is for."""
+        return None if self._transport is None else certified(self._transport)
+
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._ended("it has ended" if exc is None else str(exc))
+        self._ended(None)
 
     def data_received(self, data: bytes) -> None:
         *lines, rest = data.split(b"\n")
@@ -59,9 +75,7 @@ class Link(asyncio.Protocol):
             if len(self._partial) > MAX_LINE:
                 raise MessageError(f"a line is longer than {MAX_LINE} bytes")
         except MessageError as error:
-            ended = self._ended
-            self.close()
-            ended(str(error))
+            self.fail(str(error))
 
 
 _CLOSE_S = 2.0

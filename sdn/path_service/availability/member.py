@@ -77,6 +77,7 @@ class Member:
         self._hosts: dict[int, str] = {}  # that are served and vote, by connection
         self._asked: dict[tuple[int, int, bool], float] = {}  # when, by connection, generation and whether as a trial
         self._actions: asyncio.Queue[Action] = asyncio.Queue()
+        self._wrong: str | None = None  # with the last connection to the other service, as was told
         self._elsewhere = f"this path service does not lead: ask the other one, {beside}"
         self._began_s = clock()
         self._dialled_s = 0.0
@@ -172,7 +173,7 @@ class Member:
 
     def _open(self, *, is_dialled: bool) -> int:
         number = next(self._numbers)
-        link = Link(lambda message: self._said(number, message), lambda why: self._ended(number))
+        link = Link(lambda message: self._said(number, message), lambda why: self._ended(number, why))
         self._links[number] = _Open(link, is_dialled, clock(), is_known=is_dialled)
         return number
 
@@ -182,6 +183,12 @@ class Member:
             token = self._server.token.encode()
             if not isinstance(message, Follow) or not hmac.compare_digest(message.token.encode(), token):
                 self._server.refused("token", "another path service refused: the token is not this service's")
+                self._close(number)
+                return
+            certified = opened.link.certified
+            if certified is not None and self._beside.address not in certified:
+                why = f"its certificate is not for {self._beside.address}"
+                self._server.refused("certificate", f"another path service refused: {why}")
                 self._close(number)
                 return
             if message.lease_s != self._beside.times.lease_s:
@@ -195,11 +202,16 @@ class Member:
             self._close(number)
             self._do(self.pair.lost(clock(), number))
             return
+        self._wrong = None
         self._do(self.pair.heard(clock(), number, message))
 
-    def _ended(self, number: int) -> None:
-        if self._links.pop(number, None) is not None:
-            self._do(self.pair.lost(clock(), number))
+    def _ended(self, number: int, why: str | None) -> None:
+        if self._links.pop(number, None) is None:
+            return
+        if why is not None and why != self._wrong:
+            self._wrong = why
+            self._server.tell(f"no connection to the other path service, {self._beside}: {why}")
+        self._do(self.pair.lost(clock(), number))
 
     def _close(self, number: int) -> None:
         opened = self._links.pop(number, None)
@@ -230,10 +242,14 @@ class Member:
     async def _dial_now(self) -> None:
         self._dialled_s = clock()
         number = self._open(is_dialled=True)
-        link = self._links[number].link
+        link, channels = self._links[number].link, self._server.channels
         try:
             async with asyncio.timeout(_DIAL_TIMEOUT_S):
-                await self._loop.create_connection(lambda: link, self._beside.address, self._beside.port)
+                await self._loop.create_connection(
+                    lambda: channels.dial(link, lambda code, why: link.fail(why), self._beside.address),
+                    self._beside.address,
+                    self._beside.port,
+                )
         except (OSError, TimeoutError):
             self._links.pop(number, None)
             return

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from sdn.path_service.control.book import Change, Entry, Kind
-from sdn.path_service.messages import Count, MessageError, ServiceName, Token
+from sdn.path_service.messages import Count, Error, MessageError, ServiceName, Token
 
 MAX_LINE = 64 * 1024 * 1024
 """Longest line in bytes: a `Snapshot` has all entries."""
@@ -99,7 +99,7 @@ class Ack(Struct, tag="ack", tag_field="type", frozen=True):
 
 Ours: TypeAlias = Follow | Claim | Offer | Accept | Yield | Fenced | Snapshot | Beat | Stored | Ack
 
-_decoder = msgspec.json.Decoder(Ours)
+_decoder = msgspec.json.Decoder(Ours | Error)
 _encode = msgspec.json.encode
 
 
@@ -119,11 +119,14 @@ def is_follow(line: bytes | bytearray) -> bool:
 
 
 def read(line: bytes | bytearray) -> Any:
-    """The message in a line, of `Ours`. Raises MessageError."""
+    """The message in a line, of `Ours`. Raises MessageError, also for what a service says to one that it refuses."""
     try:
-        return _decoder.decode(line)
+        message = _decoder.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise MessageError(" ".join(str(error).split())[:200]) from None
+    if isinstance(message, Error):
+        raise MessageError(f"it says {message.code}: {message.text}")
+    return message
 
 
 def line_of(message: Ours) -> bytes:

@@ -164,7 +164,7 @@ class Control:
         return {"switches": len(request.groups)}
 
     async def reload(self, who: str) -> Reloaded:
-        """Reads the topology, the options and the token anew. Raises RefusedError, with nothing changed."""
+        """Reads topology, options, token and certificates anew. Raises RefusedError, with nothing changed."""
         if self._reread is None:
             raise RefusedError("this path service has no files to read anew: start it again")
         async with self._lock:
@@ -181,6 +181,7 @@ class Control:
                 raise RefusedError(f"nothing was changed: {error}") from None
             renewed, self._server.token = files.token != self._server.token, files.token
             self._hash_name = files.hash_name
+            self._server.channels = files.channels
         said = f"{'another' if other else 'the same'} topology, {'other' if decides else 'the same'} options"
         self._server.tell(f"reload by {who}: {said}")
         return Reloaded(other, renewed, len(files.topology.hosts), wrong, decides)

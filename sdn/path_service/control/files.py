@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from netmodel import EcmpHash, Topology
+from sdn.path_service.channels import Channels
 from sdn.path_service.service import Options
 
 
@@ -17,6 +18,8 @@ class Files(NamedTuple):
     """The name of `ecmp_hash`, for the log."""
     token: str
     options: Options
+    channels: Channels
+    """For connections to come."""
 
 
 class ReadError(ValueError):

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ from tests.docs.markdown import commands
 from tests.testbed.cli.test_path_service import ROOT, TIMEOUT_S, paralet
 
 TOPOLOGY = "leaf_spine: {leaves: 2, spines: 3, hosts_per_leaf: 2, host_rate: 20 Mbit/s}\n"
+PAGE = ROOT / "docs" / "operate-path-service.md"
 KILLS = int(os.environ.get("PARALET_KILLS", "4"))
 """How often the service is killed; `PARALET_KILLS=200` for a longer look (docs/path-service.md)."""
 
@@ -56,12 +58,17 @@ def started(tmp_path: Path, topology: Path, *more: str) -> Iterator[tuple[subpro
 
 
 @contextmanager
-def announced(tmp_path: Path, address: str, port: int) -> Iterator[socket.socket]:
-    """A host whose elephant to a host of the other leaf was answered."""
-    with socket.create_connection((address, port), timeout=TIMEOUT_S) as host, host.makefile("rb") as said:
+def announced(
+    tmp_path: Path, address: str, port: int, device: str = "10.0.0.1", context: ssl.SSLContext | None = None
+) -> Iterator[socket.socket]:
+    """A host whose elephant to a host of the other leaf was answered; by TLS with a `context`."""
+    plain = socket.create_connection((address, port), timeout=TIMEOUT_S)
+    connected = plain if context is None else context.wrap_socket(plain, server_hostname="10.0.0.1")
+    with connected as host, host.makefile("rb") as said:
         token = (tmp_path / "token").read_text().strip()
-        hello = {"version": 1, "token": token, "device": "10.0.0.1", "instance": "0" * 16, "lanes": 4}
-        announce = {"type": "announce", "id": 1, "peer": "10.0.1.1", "bytes": 9, "job": "bert"}
+        hello = {"version": 1, "token": token, "device": device, "instance": "0" * 16, "lanes": 4}
+        peer = "10.0.1.1" if device == "10.0.0.1" else "10.0.0.1"
+        announce = {"type": "announce", "id": 1, "peer": peer, "bytes": 9, "job": "bert"}
         for message in ({"type": "hello", **hello}, announce):
             host.sendall(json.dumps(message).encode() + b"\n")
         assert [json.loads(said.readline())["type"] for _ in range(2)] == ["welcome", "assign"]
@@ -114,15 +121,51 @@ def test_an_operators_day(tmp_path: Path, topology: Path) -> None:
 
 
 def test_the_page_of_an_operators_day(tmp_path: Path, topology: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = ROOT / "docs" / "operate-path-service.md"
-    first, *later = [command for command in commands() if command.block.page == page]
+    first, *later = [command for command in commands() if command.block.page == PAGE]
     assert "path-service run" in first.text
     monkeypatch.chdir(tmp_path)
     with started(tmp_path, topology):
         for command in later:
+            if not command.text.startswith("paralet ") or "--tls-ca" in command.text:
+                continue  # of TLS: `test_the_page_about_certificates`
             done = paralet(*command.text.split()[2:])
             assert done.exit_code == 0, done.output
             assert command.shows(done.stdout), done.stdout
+
+
+def test_the_page_about_certificates(tmp_path: Path, topology: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [command.text.split() for command in commands() if command.block.page == PAGE]
+    monkeypatch.chdir(tmp_path)
+    for words in asked:
+        if words[0] == "openssl":
+            subprocess.run(words, check=True, capture_output=True)
+    (run,) = [words for words in asked if "--tls-ca" in words]
+    options = [str(tmp_path / word) if word.endswith(".pem") else word for word in run[run.index("--tls-ca") :]]
+    refused = paralet("run", "--topology", topology, "--token-file", tmp_path / "token", *options[:2])
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert "--tls-ca, --tls-certificate and --tls-key belong together" in refused.stderr
+    token = ("--token-file", tmp_path / "token")
+    with started(tmp_path, topology, *options) as (_, *at):
+        with announced(tmp_path, at[0], at[1], "10.0.1.1", of_the_pages_host()):
+            assert "1 hosts, 1 elephants" in paralet("status", *token).stdout
+        liar = of_the_pages_host().wrap_socket(socket.create_connection((at[0], at[1])), server_hostname="10.0.0.1")
+        with liar, liar.makefile("rb") as said:
+            hello = {"type": "hello", "version": 1, "token": token[1].read_text().strip(), "device": "10.0.0.1"}
+            liar.sendall(json.dumps({**hello, "instance": "0" * 16, "lanes": 4}).encode() + b"\n")
+            assert json.loads(said.readline())["code"] == "certificate"
+        assert "1 refused: certificate" in paralet("status", *token).stdout
+        assert paralet("reload", *token).exit_code == 0
+        Path("service.pem").write_bytes(Path("h3.pem").read_bytes())
+        wrong = paralet("reload", *token)
+        assert (wrong.exit_code, "the key is not that of the certificate" in wrong.stderr) == (1, True)
+        with announced(tmp_path, at[0], at[1], "10.0.1.2", of_the_pages_host()):
+            pass
+
+
+def of_the_pages_host() -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile="ca.pem")
+    context.load_cert_chain("h3.pem", "h3-key.pem")
+    return context
 
 
 def test_a_rotated_log_is_replayed(tmp_path: Path, topology: Path) -> None:

@@ -17,6 +17,7 @@ from sdn.path_service.admin import AdminError
 from sdn.path_service.availability.member import Beside, Member
 from sdn.path_service.availability.pair import Times
 from sdn.path_service.availability.shared import Shared
+from sdn.path_service.channels import Channels
 from sdn.path_service.control.client import Operator
 from sdn.path_service.control.control import Control
 from sdn.path_service.control.store import Store, StoreError
@@ -45,9 +46,11 @@ class One:
         self.listener = bind("127.0.0.1", 0)
         self.at: tuple[str, int] = self.listener.getsockname()
 
-    async def start(self, other: One, times: Times = TIMES, *, standby: bool = False) -> None:
+    async def start(
+        self, other: One, times: Times = TIMES, *, standby: bool = False, channels: Channels | None = None
+    ) -> None:
         self.writer = Writer(Store(self.folder / "state", begins=False))
-        self.server = Server(PathService(TOPOLOGY), TOKEN)
+        self.server = Server(PathService(TOPOLOGY), TOKEN, channels=channels)
         await self.server.start(self.listener)
         shared = Shared(self.writer)
         control = Control(self.server, shared)
