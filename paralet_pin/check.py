@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
+import time
 from pathlib import Path
 
 import msgspec
@@ -97,23 +99,33 @@ def agent_of(pid: int) -> Path:
     return Path(os.fsdecode(found))
 
 
-def ask(agent: Path) -> Report:
-    """What the agent at this socket says. Raises CheckError."""
+def ask(agent: Path, owner: int | None = None, timeout_s: float = _TIMEOUT_S, most_bytes: int = _MOST_BYTES) -> Report:
+    """What the agent at this socket says, as long as it runs as user `owner`, if that is given. Raises CheckError."""
     request = (_MAGIC.to_bytes(4, "little") + bytes([_CHECK])).ljust(_REQUEST_BYTES, b"\0")
     answer = bytearray()
+    deadline_s = time.monotonic() + timeout_s
     try:
         with socket.socket(socket.AF_UNIX) as asking:
-            asking.settimeout(_TIMEOUT_S)
+            asking.settimeout(timeout_s)
             asking.connect(str(agent))
+            if owner is not None and _user_of(asking) != owner:
+                raise CheckError(f"the agent at {agent} is another user's")
             asking.sendall(request)
-            while (more := asking.recv(1 << 16)) and len(answer) < _MOST_BYTES:
+            while (more := asking.recv(1 << 16)) and len(answer) < most_bytes:
                 answer += more
+                asking.settimeout(max(0.001, deadline_s - time.monotonic()))
     except OSError as error:
         raise CheckError(f"the agent at {agent} does not answer: {error.strerror or error}") from None
     try:
         return msgspec.json.decode(answer, type=Report)
     except msgspec.MsgspecError:
         raise CheckError(f"the agent at {agent} is of another version of paralet") from None
+
+
+def _user_of(connected: socket.socket) -> int:
+    """Who listens at the other end of a Unix socket."""
+    who = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", who)[1])
 
 
 def children_of(pid: int) -> set[int]:

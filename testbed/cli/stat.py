@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import count as count_up
 from math import isnan
@@ -16,12 +16,15 @@ import click
 
 from hostlib import stats
 from netmodel.printable import printable, printable_lines
+from paralet_pin.check import Report
+from paralet_pin.survey import reports
 from testbed.cli.endpoints import ipv4_and_port
 from testbed.cli.operations_input import operations_now, operations_of
 from testbed.errors import InputError, TestbedError, sentence_of
 from testbed.live.dumps import as_json as json_of
 from testbed.live.dumps import dump_of, from_json
 from testbed.live.nccl_operations import sentences
+from testbed.live.pinned import PinnedMoments
 from testbed.live.totals import DETAILS, Detail
 from testbed.live.waits import AFTER_S, Diagnosis, diagnose
 
@@ -87,6 +90,8 @@ def stat(
 ) -> None:
     """Show the lanes of running processes: rates, round trips, retransmissions, ports and how they were set.
 
+    Connections with ports from `paralet pin` are shown beside them.
+
     Shows the processes PID, or all processes of this user (as root, of all users). The processes need no special
     option: every open device publishes its counters, ten times a second while it is busy.
 
@@ -128,7 +133,7 @@ def stat(
     if interval_s is not None and isnan(interval_s):  # FloatRange accepts NaN
         raise click.UsageError("--interval nan is not a number of seconds")
     first = _look(pids)
-    _require(first, pids)
+    _require(first, pids, reports(pids))
     for sentence in (*first.unreadable, *first.left_out):
         click.echo(printable(f"paralet: {sentence}"), err=True)
     pause_s = interval_s or _INTERVAL_S
@@ -138,10 +143,10 @@ def stat(
 
             click.echo(exposition(first, detail or "device"), nl=False)
         elif as_json and interval_s is None and count is None:
-            click.echo(json_of(first, operations_of(_pids(first)), indent=2))
+            click.echo(json_of(first, operations_of(_pids(first)), reports(pids), indent=2))
         elif as_json:
             for now in _looks(pids, first, pause_s, count):
-                click.echo(json_of(now, operations_of(_pids(now))))
+                click.echo(json_of(now, operations_of(_pids(now)), reports(pids)))
                 sys.stdout.flush()
         else:
             _show(pids, first, pause_s, count)
@@ -197,9 +202,14 @@ def _look(pids: tuple[int, ...]) -> stats.Survey:
     return stats.survey(pids or None)
 
 
-def _require(look: stats.Survey, pids: tuple[int, ...]) -> None:
-    """Raises TestbedError unless every process in `pids`, and at least one process, can be shown."""
-    found = {process.pid for process in look.processes}
+def _require(look: stats.Survey, pids: tuple[int, ...], pinned: Sequence[Report] = ()) -> None:
+    """Raises TestbedError unless every process in `pids`, and at least one process, can be shown.
+
+    Processes with planned ports can be, without a device of paralet.
+    """
+    found = {process.pid for process in look.processes} | {
+        flow.pid for report in pinned for flow in (*report.pinned, *report.not_pinned)
+    }
     for pid in pids:
         if pid in look.missing:
             raise TestbedError(f"process {pid} does not exist")
@@ -227,7 +237,7 @@ def _looks(pids: tuple[int, ...], first: stats.Survey, pause_s: float, count: in
             return
         time.sleep(pause_s)
         look = _look(pids)
-        if not look.processes:
+        if not look.processes and not any(report.pinned for report in reports(pids)):
             return
 
 
@@ -242,11 +252,16 @@ def _show(pids: tuple[int, ...], first: stats.Survey, pause_s: float, count: int
     from testbed.cli.tables import console
 
     out = console()
-    picture = Picture(out)
+    picture, pinned = Picture(out), PinnedMoments()
+
+    def take(look: stats.Survey) -> None:
+        now_s = time.monotonic()
+        picture.take(look, now_s, _operations(look), pinned.take(reports(pids), now_s))
+
     if not out.is_terminal:
         frames = 1 if count is None else count
         for look in _looks(pids, first, pause_s, frames + 1):  # rates need two surveys
-            picture.take(look, time.monotonic(), _operations(look))
+            take(look)
             if look is not first:
                 out.print(picture.draw())
         if picture.looks == 1:  # the processes ended before a second survey
@@ -255,7 +270,7 @@ def _show(pids: tuple[int, ...], first: stats.Survey, pause_s: float, count: int
     try:
         with Live(console=out, screen=True, auto_refresh=False) as screen:
             for look in _looks(pids, first, pause_s, count and count + 1):
-                picture.take(look, time.monotonic(), _operations(look))
+                take(look)
                 screen.update(picture.draw(), refresh=True)
     finally:
         out.print(picture.draw())  # remains visible after the alternate screen closes

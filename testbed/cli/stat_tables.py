@@ -21,11 +21,13 @@ from rich.text import Text
 from hostlib.stats import DeviceSnapshot, LaneSnapshot, Member, PathClient, Process, Survey, address_order
 from netmodel.printable import printable
 from testbed.live.lane_rates import device_rates
+from testbed.live.pinned import PinnedMoment, PinnedRates
 
 _COMMAND_CHARACTERS = 24
 _OTHER_LINES = 11  # headings, empty lines, and the lines that count omitted rows
 _PATH_CLIENT_LINES = 4  # additional lines when the path service's table is shown
 _EVERYTHING = 10_000
+_NONE_PINNED = PinnedMoment()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,15 @@ _LANES: tuple[_Column[_LaneRow], ...] = (
     _Column("timeouts", lambda row: f"{row.lane.timeouts:,}", spare=2),
     _Column("moves", lambda row: f"{row.lane.moves:,}", spare=1),
 )
+_PINNED: tuple[_Column[PinnedRates], ...] = (
+    _Column("pid", lambda row: str(row.flow.pid)),
+    _Column("pinned", lambda row: f"{row.flow.what}, {row.flow.protocol}", right=False),
+    _Column("to", lambda row: row.peer, right=False),
+    _Column("port", lambda row: str(row.flow.port)),
+    _Column("tx Gbit/s", lambda row: _gbit(row.tx_bps)),
+    _Column("bytes", lambda row: f"{row.flow.bytes:,}", spare=1),
+    _Column("state", lambda row: row.state or "-", right=False),
+)
 
 
 class Picture:
@@ -152,14 +163,18 @@ class Picture:
         self._taken_s = 0.0
         self._interval_s = 0.0
         self._operations: Sequence[str] = ()
+        self._pinned = PinnedMoment()
         self.looks = 0
 
-    def take(self, look: Survey, now_s: float, operations: Sequence[str] = ()) -> None:
+    def take(
+        self, look: Survey, now_s: float, operations: Sequence[str] = (), pinned: PinnedMoment = _NONE_PINNED
+    ) -> None:
         """Make `look` the latest survey. `now_s` is its time on the machine's monotonic clock, in seconds.
 
-        `operations` are sentences about NCCL's operations in its processes.
+        `operations` are sentences about NCCL's operations in its processes, `pinned` the connections that `paralet pin`
+        has given ports.
         """
-        self._operations = operations
+        self._operations, self._pinned = operations, pinned
         self._before = self._now if self.looks else None
         self._now, self._interval_s, self._taken_s = look, now_s - self._taken_s, now_s
         self.looks += 1
@@ -170,6 +185,8 @@ class Picture:
         clients = any(row.device.path_client for row in devices)
         room = self._console.size.height - _OTHER_LINES if self._console.is_terminal else _EVERYTHING
         room -= (_PATH_CLIENT_LINES if clients else 0) + 2 * len(self._operations)
+        shown_pinned = self._pinned_that_fit(room if not devices else room // 3)
+        room -= len(shown_pinned)
         shown_devices = devices[: max(1, room // (3 if clients else 2))]
         shown_clients = [
             _PathClientRow(row.number, row.device.path_client, max(0.0, self._taken_s - row.device.path_client.since_s))
@@ -177,22 +194,39 @@ class Picture:
             if row.device.path_client
         ]
         shown_lanes = self._busiest(lanes, max(1, room - len(shown_devices) - len(shown_clients)))
+        counts = [_some(len(devices), "device"), _some(len(lanes), "lane")]
+        if self._pinned:
+            counts.append(_some(len(self._pinned.flows), "pinned connection"))
         parts: list[RenderableType] = [
             Text(
-                printable(f"{_some(len(devices), 'device')}, {_some(len(lanes), 'lane')}, {datetime.now():%H:%M:%S}"),
+                printable(f"{', '.join(counts)}, {datetime.now():%H:%M:%S}"),
                 style="bold",
             ),
-            self._table(_device_columns(devices), shown_devices),
-            *self._operations,
         ]
+        if devices:
+            parts.append(self._table(_device_columns(devices), shown_devices))
+        parts += self._operations
         if clients:
             parts.append(self._table(_PATH_CLIENTS if len(devices) > 1 else _PATH_CLIENTS[1:], shown_clients))
-        parts.append(self._table(_LANES if len(devices) > 1 else _LANES[1:], shown_lanes))
+        if devices:
+            parts.append(self._table(_LANES if len(devices) > 1 else _LANES[1:], shown_lanes))
+        if shown_pinned:
+            parts.append(self._table(_PINNED, shown_pinned))
         if left_out := len(devices) - len(shown_devices):
             parts.append(f"and {_some(left_out, 'more device')}: enlarge the terminal, name PIDs, or use --json")
         if left_out := len(lanes) - len(shown_lanes):
             parts.append(f"and {_some(left_out, 'quieter lane')}: enlarge the terminal, or use --json")
+        if left_out := len(self._pinned.flows) - len(shown_pinned):
+            parts.append(f"and {_some(left_out, 'quieter pinned connection')}: enlarge the terminal, or use --json")
+        if others := len(self._pinned.others):
+            parts.append(f"{_some(others, 'connection')} without a planned port: paralet pin --check PID tells why")
         return Group(*parts)
+
+    def _pinned_that_fit(self, room: int) -> list[PinnedRates]:
+        """Those that hang, then the busiest, up to `room`, in the order of the agents."""
+        flows = list(enumerate(self._pinned.flows))
+        first = nlargest(max(1, room), flows, key=lambda one: (one[1].flow.hangs, one[1].tx_bps or 0, -one[0]))
+        return [flow for _, flow in sorted(first, key=lambda one: one[0])]
 
     def _rows(self) -> tuple[list[_DeviceRow], list[_LaneRow]]:
         devices, lanes = [], []

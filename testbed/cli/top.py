@@ -16,6 +16,7 @@ import click
 
 from hostlib import stats
 from netmodel.printable import printable
+from paralet_pin.survey import reports
 from testbed.cli.counters_input import CountersInput, keys_from_terminal
 from testbed.cli.endpoints import ipv4_and_port
 from testbed.cli.extras import require
@@ -95,8 +96,9 @@ def top(
 
     Shows the processes PID, or all processes of this user (as root, of all users, also those of a running experiment).
     The load of links is that of the lanes seen here: their rates along the paths which the switches' hash gives their
-    ports. With --counters, links whose ports belong to the topology have the load that switches counted. Keys: q quits,
-    space pauses, s sorts by rate, round trip, resent packets or moves.
+    ports. Connections with ports from `paralet pin` follow the lanes. With --counters, links whose ports belong to the
+    topology have the load that switches counted. Keys: q quits, space pauses, s sorts by rate, round trip, resent
+    packets or moves.
     """
     if hash_name is not None and topology_file is None:
         raise click.UsageError("--hash needs --topology")
@@ -136,6 +138,7 @@ def top(
         status,
         operations_now,
         exists,
+        lambda: reports(pids),
     )
     if picture is None:
         screen.run()
@@ -194,7 +197,8 @@ class _Watch:
         if self.counters is not None:
             ports, wrong = self.counters.take()
         survey = stats.survey(self._pids or None)
-        moment = self._moments.take(survey, time.monotonic(), ports, operations_now(survey))
+        operations, pinned = operations_now(survey), reports(self._pids)
+        moment = self._moments.take(survey, time.monotonic(), ports, operations, pinned)
         return moment, said, happened, wrong
 
 

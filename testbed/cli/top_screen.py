@@ -18,10 +18,12 @@ from textual.widgets import DataTable, Footer, RichLog, Static
 
 from hostlib.stats import Survey
 from netmodel.printable import printable_lines
+from paralet_pin.check import Report
 from testbed.live.lane_rates import ORDERS, LaneRates
 from testbed.live.link_counters import PortRates
 from testbed.live.moments import Moment, Moments
 from testbed.live.nccl_operations import OperationState, sentences
+from testbed.live.pinned import PinnedRates
 
 if TYPE_CHECKING:
     from testbed.live.fabric_view import FabricView
@@ -63,14 +65,15 @@ class TopScreen(App[None]):
         status: Callable[[], tuple[str, list[str]]] | None = None,
         operations: Callable[[Survey], Sequence[OperationState]] = lambda _: (),
         exists: Callable[[int], bool] = lambda _: True,
+        pinned: Callable[[], Sequence[Report]] = tuple,
     ) -> None:
         """`measured` gives the rates of switch ports and what was wrong with their counters since the last call.
 
         `status` gives lines that are shown too, and events since the last call; `operations` those of NCCL in a
-        survey's processes; `exists` tells whether a process runs.
+        survey's processes; `exists` tells whether a process runs; `pinned` is what agents of `paralet pin` say.
         """
         super().__init__()
-        self._status, self._operations_of = status, operations
+        self._status, self._operations_of, self._pinned = status, operations, pinned
         self._look, self._view, self._interval_s, self._measured = look, view, interval_s, measured
         self._moments = Moments(view, exists)
         self._latest: Moment | None = None
@@ -139,7 +142,8 @@ class TopScreen(App[None]):
         self._said.update(_text(said))
         ports, wrong = ([], []) if self._measured is None else self._measured()
         survey = self._look()
-        self._latest = self._moments.take(survey, time.monotonic(), ports, self._operations_of(survey))
+        operations, pinned = self._operations_of(survey), self._pinned()
+        self._latest = self._moments.take(survey, time.monotonic(), ports, operations, pinned)
         for event in (*wrong, *happened, *self._latest.events):
             self._events.write(_text(f"{datetime.now():%H:%M:%S} {event}"))
         self._draw()
@@ -151,9 +155,10 @@ class TopScreen(App[None]):
             return
         name, of = ORDERS[self._order]
         state = "paused" if self._paused else f"every {self._interval_s:g} s"
+        pinned = f", {len(moment.pinned.flows)} pinned connections" if moment.pinned.flows else ""
         self._head.update(
             _text(
-                f"{moment.devices} devices, {len(moment.lanes)} lanes, {moment.tx_bps / 1e6:,.1f} Mbit/s sent; "
+                f"{moment.devices} devices, {len(moment.lanes)} lanes, {moment.tx_bps / 1e6:,.1f} Mbit/s sent{pinned}; "
                 f"by {name}; {state}; {datetime.now():%H:%M:%S}"
             )
         )
@@ -173,6 +178,9 @@ class TopScreen(App[None]):
         ends = {} if self._view is None else self._view.ends
         for index in order:
             self._lanes.add_row(*map(_text, _cells(moment.lanes[index], moment.history[index], top, ends)))
+        busiest = nlargest(_MOST_LANES - len(order), moment.pinned.flows, key=lambda flow: flow.tx_bps or 0.0)
+        for flow in busiest:
+            self._lanes.add_row(*map(_text, _pinned_cells(flow, ends)))
 
 
 def _text(lines: str) -> Text:
@@ -227,6 +235,14 @@ def _port_cells(port: PortRates) -> tuple[str, ...]:
     rates = ("-" if bps is None else f"{bps / 1e6:,.1f}" for bps in (port.tx_bps, port.rx_bps))
     share = "-" if port.utilisation is None else f"{_block(port.utilisation)} {port.utilisation:.0%}"
     return (port.switch, port.port, *rates, share, f"{port.drops:,}")
+
+
+def _pinned_cells(rates: PinnedRates, ends: Mapping[str, str]) -> tuple[str, ...]:
+    """The row of a connection of `paralet pin`, which has no lane: its state is where lanes have their moves."""
+    flow = rates.flow
+    tx = "-" if rates.tx_bps is None else f"{rates.tx_bps / 1e6:,.1f}"
+    peer = f"{ends[flow.remote]}:{flow.remote_port}" if flow.remote in ends else rates.peer
+    return (ends.get(flow.local, flow.local), peer, flow.protocol, str(flow.port), "", tx, "-", "-", "-", rates.state)
 
 
 def _cells(rates: LaneRates, history: Sequence[float], top: float, ends: Mapping[str, str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from hostlib.stats import Survey
+from paralet_pin.check import Report
 from testbed.errors import InputError
 from testbed.live.nccl_operations import RankOperations
 from testbed.live.waits import Dump
@@ -21,13 +22,20 @@ def dump_of(survey: Survey, now_s: float, operations: Sequence[RankOperations] =
     return Dump(socket.gethostname(), now_s, survey.processes, tuple(operations))
 
 
-def as_json(survey: Survey, operations: Sequence[RankOperations] = (), indent: int | None = None) -> str:
-    """The dump of a survey that was just taken, with the time of day."""
+def as_json(
+    survey: Survey,
+    operations: Sequence[RankOperations] = (),
+    pinned: Sequence[Report] = (),
+    indent: int | None = None,
+) -> str:
+    """The dump of a survey that was just taken, with the time of day and what agents of `paralet pin` say."""
     dump = dump_of(survey, time.monotonic(), operations)
     when = datetime.now(UTC).isoformat(timespec="milliseconds")
     processes = [asdict(process) for process in dump.processes]
     fields = {"time": when, "host": dump.host, "clock_s": dump.clock_s, "processes": processes}
-    return json.dumps({**fields, "operations": [asdict(operation) for operation in dump.operations]}, indent=indent)
+    fields["operations"] = [asdict(operation) for operation in dump.operations]
+    fields["pinned"] = msgspec.to_builtins(pinned)
+    return json.dumps(fields, indent=indent)
 
 
 def from_json(text: bytes, name: str) -> Dump:

@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from hostlib.stats import Survey
+from paralet_pin.check import Report
 from testbed.live.events import events
 from testbed.live.lane_rates import LaneRates, lane_rates
 from testbed.live.link_counters import PortRates
 from testbed.live.nccl_operations import OperationState
+from testbed.live.pinned import PinnedMoment, PinnedMoments
 
 if TYPE_CHECKING:
     from testbed.live.fabric_view import FabricLoad, FabricView
@@ -34,6 +38,8 @@ class Moment:
     """Ports of switches whose counters others measure, the busiest first."""
     operations: Sequence[OperationState] = ()
     """Operations of NCCL, those under way first."""
+    pinned: PinnedMoment = field(default_factory=PinnedMoment)
+    """Connections that `paralet pin` has given ports."""
     unmapped: Mapping[str, str] = field(default_factory=dict)
     """Measured interfaces, as ``leaf1 Vlan10``, of which it is not known which port of the fabric they are; and why."""
 
@@ -57,6 +63,7 @@ class Moments:
         self._at_s = 0.0
         self._history: dict[tuple[int, str, str, int], deque[float]] = {}
         self._unmapped: dict[str, str] = {}
+        self._pinned = PinnedMoments()
 
     def take(
         self,
@@ -64,8 +71,11 @@ class Moments:
         now_s: float,
         ports: Sequence[PortRates] = (),
         operations: Sequence[OperationState] = (),
+        pinned: Sequence[Report] = (),
     ) -> Moment:
-        """The moment of a survey at `now_s`, in seconds of the monotonic clock, with measured ports and NCCL's work.
+        """The moment of a survey at `now_s`, in seconds of the monotonic clock.
+
+        With it go measured ports, NCCL's operations, and what the agents of `paralet pin` say.
 
         Links whose ports were measured have the load that was measured, others that of the lanes.
         """
@@ -85,7 +95,9 @@ class Moments:
         happened += _sentences({name: why for name, why in unmapped.items() if self._unmapped.get(name) != why})
         self._unmapped = unmapped
         advice = "" if self._view is None or load is None else self._view.advice(load)
-        return Moment(lanes, [list(kept[key]) for key in keys], happened, load, advice, ports, operations, unmapped)
+        history = [list(kept[key]) for key in keys]
+        flows = self._pinned.take(pinned, now_s)
+        return Moment(lanes, history, happened, load, advice, ports, operations, flows, unmapped)
 
 
 def _unmapped(view: "FabricView", ports: Sequence[PortRates]) -> dict[str, str]:
@@ -142,6 +154,7 @@ def as_json(moment: Moment, view: "FabricView | None") -> dict[str, Any]:
         "links": links,
         "ports": [{**asdict(port), "utilisation": port.utilisation} for port in moment.ports],
         "unmapped": dict(moment.unmapped),
+        "pinned": [{**msgspec.to_builtins(each.flow), "tx_bps": each.tx_bps} for each in moment.pinned.flows],
         "operations": [{**asdict(operation), "sentence": operation.sentence} for operation in moment.operations],
         "advice": moment.advice,
         "events": list(moment.events),

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace as replace_flow
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
@@ -31,8 +32,10 @@ from hostlib.stats import Member, PathClient, Survey
 from testbed.cli import main
 from testbed.cli.stat_prometheus import HostCollector, exposition
 from testbed.cli.stat_tables import Picture
+from testbed.live.pinned import PinnedMoments
 from testbed.live.totals import Detail
 from testbed.provenance import commit, installed_version
+from tests.testbed.live.pinned_flows import FLOW, OTHER, report
 from tests.testbed.live.snapshots import device, lane
 from tests.testbed.live.snapshots import survey as look
 
@@ -88,6 +91,47 @@ def test_the_rate_is_unknown_in_the_first_survey_and_zero_when_idle() -> None:
     idle = look(device(lane(0, 5_000), time_s=10.0))
     assert rows(drawn((idle, 0.0)), "set by")[0]["tx Gbit/s"] == "-"
     assert rows(drawn((idle, 0.0), (idle, 1.0)), "set by")[0]["tx Gbit/s"] == "0.000"
+
+
+def test_pinned_connections_are_shown_beside_the_lanes_and_without_any() -> None:
+    moments = PinnedMoments()
+    moments.take([report(FLOW)], 10.0)
+    pinned = moments.take([report(replace_flow(FLOW, bytes=1_000_001_000, timeouts=3), others=(OTHER,))], 12.0)
+    for survey in (look(), look(device(lane(1)))):
+        out = io.StringIO()
+        picture = Picture(Console(file=out, width=200, color_system=None))
+        picture.take(survey, 12.0, pinned=pinned)
+        picture._console.print(picture.draw())
+        lines = out.getvalue().splitlines()
+        assert "1 pinned connection" in lines[0]
+        (row,) = rows(lines, "pinned")
+        assert row == {
+            "pid": "7",
+            "pinned": "socket 3, tcp",
+            "to": "10.0.0.2:5",
+            "port": "50001",
+            "tx Gbit/s": "4.000",
+            "bytes": "1,000,001,000",
+            "state": "hangs",
+        }
+        assert "1 connection without a planned port: paralet pin --check PID tells why" in lines
+
+
+def test_pinned_connections_that_hang_and_the_busiest_ones_are_shown_when_not_all_fit() -> None:
+    moments = PinnedMoments()
+    flows = [replace_flow(FLOW, port=50000 + number, bytes=number) for number in range(40)]
+    moments.take([], 0.0)
+    pinned = moments.take([report(*flows[:-1], replace_flow(flows[-1], bytes=0, timeouts=9))], 1.0)
+    out = io.StringIO()
+    picture = Picture(Console(file=out, width=120, height=24, force_terminal=True, color_system=None))
+    picture.take(look(), 1.0, pinned=pinned)
+    picture._console.print(picture.draw())
+    lines = out.getvalue().splitlines()
+    shown = [row["port"] for row in rows(lines, "pinned")]
+    assert shown[-1] == "50039"
+    assert shown[:-1] == [str(50038 - number) for number in range(len(shown) - 1)][::-1]
+    assert f"and {40 - len(shown)} quieter pinned connections" in out.getvalue()
+    assert len(lines) <= 24
 
 
 def test_the_members_of_a_fused_device_are_named() -> None:

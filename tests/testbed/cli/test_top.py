@@ -22,12 +22,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 from textual.pilot import Pilot
 from textual.widgets import DataTable, RichLog, Static
 
 from hostlib import Device
 from hostlib.stats import Survey
 from netmodel import OvsHash, leaf_spine
+from paralet_pin.check import Report
 from testbed.cli import main
 from testbed.cli.top_screen import TopScreen
 from testbed.live.fabric_view import FabricView
@@ -35,6 +37,7 @@ from testbed.live.link_counters import LinkCounters, PortRates
 from testbed.live.moments import Moments
 from testbed.live.nccl_operations import states
 from tests.testbed.live.nccl_ranks import hanging_ranks
+from tests.testbed.live.pinned_flows import FLOW, report
 from tests.testbed.live.snapshots import device, lane, survey
 
 ROOT = Path(__file__).parents[3]
@@ -112,6 +115,26 @@ def test_the_screen_shows_links_lanes_and_events() -> None:
     assert screen.return_code == 0
 
 
+def test_pinned_connections_follow_the_lanes() -> None:
+    looks = iter([[report(FLOW)], [report(replace(FLOW, bytes=10**9, timeouts=2))]])
+    latest = [report(FLOW)]
+
+    def pinned() -> list[Report]:
+        nonlocal latest
+        latest = next(looks, latest)
+        return latest
+
+    screen = TopScreen(lambda: sent({"10.0.0.2": 0}, 1.0), None, 0.02, pinned=pinned)
+
+    async def look(pilot: Pilot[Any]) -> None:
+        table = screen.query_one("#lanes", DataTable)
+        await until(pilot, lambda: table.row_count == 2 and str(table.get_row_at(1)[9]) == "hangs")
+        assert "1 pinned connections" in text_of(screen, "#head")
+        assert [str(cell) for cell in table.get_row_at(1)[:4]] == ["10.0.0.1", "10.0.0.2:5", "tcp", "50001"]
+
+    on(screen, look)
+
+
 def everywhere(lanes: int, second: int) -> Survey:
     """A fabric of 64 x 64 on which this many lanes send, 40 for each device; those of the 20th leaf most."""
     hosts = [f"10.0.{leaf}.{host}" for leaf in range(64) for host in (1, 2, 3, 4)]
@@ -183,7 +206,7 @@ def test_json_has_a_line_per_update() -> None:
         done = paralet("--json", "--count", 2, "--interval", 0.1, os.getpid())
     assert done.exit_code == 0, done.output
     assert [sorted(json.loads(line)) for line in done.stdout.splitlines()] == [
-        ["advice", "events", "lanes", "links", "operations", "ports", "status", "unmapped"]
+        ["advice", "events", "lanes", "links", "operations", "pinned", "ports", "status", "unmapped"]
     ] * 2
 
 

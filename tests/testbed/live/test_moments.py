@@ -93,6 +93,7 @@ def test_json_has_lanes_and_loaded_links() -> None:
         "events": [],
         "ports": [],
         "operations": [],
+        "pinned": [],
         "unmapped": {},
     }
 

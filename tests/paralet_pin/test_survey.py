@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents of `paralet pin` on this machine, and who may speak for a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from paralet_pin import check, survey
+from paralet_pin.launch import AGENT
+
+FLOW = {"protocol": "tcp", "local": "10.0.0.1", "remote": "10.0.0.2", "remote_port": 5, "what": "socket 3"}
+COUNTERS = {"port": 50001, "planned_port": 50001, "bytes": 7, "timeouts": 0, "elephant": False}
+
+
+def answer(*pids: int) -> bytes:
+    """What an agent says of one connection of each process."""
+    return json.dumps(
+        {
+            "format": "paralet-pin-1",
+            "job": "bert",
+            "path_service": False,
+            "clients": 0,
+            "connected": 0,
+            "asked": len(pids),
+            "given": len(pids),
+            "pinned": [{**FLOW, **COUNTERS, "pid": pid} for pid in pids],
+            "not_pinned": [],
+        }
+    ).encode()
+
+
+class Agent:
+    """Says the same to everybody who asks."""
+
+    def __init__(self, path: Path, says: bytes) -> None:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._says = says
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                asking = self._listener.accept()[0]
+            except OSError:
+                return
+            with asking, suppress(OSError):  # who asks may leave before the answer
+                asking.recv(4096)
+                asking.sendall(self._says)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has an agent."""
+    words = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+    environment = {**os.environ, AGENT: str(tmp_path / "agent")}
+    with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+
+
+def test_a_process_is_told_of_by_the_agent_that_its_environment_names(
+    program: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    agent = Agent(tmp_path / "agent", answer(program.pid, os.getpid()))
+    try:
+        (one,) = survey.reports([program.pid])
+        assert [flow.pid for flow in one.pinned] == [program.pid]
+        assert [program.pid, os.getpid()] in [[flow.pid for flow in each.pinned] for each in survey.reports()]
+        assert survey.reports([os.getpid()]) == []
+    finally:
+        agent.close()
+
+
+def test_an_agent_of_another_user_is_not_asked(program: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    agent = Agent(tmp_path / "agent", answer(program.pid))
+    try:
+        with pytest.raises(check.CheckError, match=r"is another user's$"):
+            check.ask(tmp_path / "agent", owner=os.getuid() + 1)
+    finally:
+        agent.close()
+
+
+@pytest.mark.parametrize("says", [b"", b"{}", b"x" * (1 << 23)], ids=["nothing", "no report", "too much"])
+def test_an_agent_that_says_no_report_is_left_out(
+    program: subprocess.Popen[bytes], tmp_path: Path, says: bytes
+) -> None:
+    agent = Agent(tmp_path / "agent", says)
+    try:
+        assert survey.reports([program.pid]) == []
+    finally:
+        agent.close()
