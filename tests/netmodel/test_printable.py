@@ -77,6 +77,7 @@ ALLOWED = {
         "exposition(first, detail or 'device')",
     ): "Prometheus' text format, which has escapes of its own",
     ("testbed/cli/top_screen.py", "map(_text, _port_cells(port))"): "_text makes them printable",
+    ("testbed/cli/top_screen.py", "map(_text, _pinned_cells(flow, ends))"): "_text makes them printable",
     ("testbed/cli/top_screen.py", "map(_text, _cells(moment.lanes[index], moment.history[index], top, ends))"): (
         "_text makes them printable"
     ),
