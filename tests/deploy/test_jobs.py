@@ -10,8 +10,11 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +31,12 @@ JOBS = ROOT / "deploy" / "jobs"
 KUBERNETES = "1.29"
 RANK = "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if k.startswith(('NCCL', 'PARALET'))}))"
 
+SERVER = "127.0.0.2"
+CONNECTS = f"""\
+import os, socket
+print(socket.create_connection(("{SERVER}", int(os.environ["PORT"]))).getsockname()[1])
+"""
+
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> dict[str, str]:
@@ -35,6 +44,7 @@ def cluster(tmp_path: Path) -> dict[str, str]:
     programs = {
         "paralet": f'[[ "$1" != doctor ]] || exit "${{DOCTOR:-0}}"\nexec {sys.executable} -m testbed "$@"',
         "srun": 'while [[ "$1" == --* ]]; do echo "$1" >>"$CALLS"; shift; done\necho "$1" >>"$CALLS"\nexec "$@"',
+        "mpirun": 'echo "$*" >>"$CALLS"\nwhile [[ "$1" != paralet ]]; do shift; done\nexec "$@"',
         "torchrun": f'echo "$*" >>"$CALLS"\nexec {sys.executable} "${{@: -2}}"',
     }
     for name, text in programs.items():
@@ -83,6 +93,83 @@ def test_the_prolog_has_the_status_of_doctor(cluster: dict[str, str], tmp_path: 
     for status in (0, 1):
         environment = {**cluster, "PARALET": str(tmp_path / "paralet"), "DOCTOR": str(status)}
         assert run("slurm-prolog.sh", environment).returncode == status
+
+
+@pytest.fixture
+def planned(cluster: dict[str, str], tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment of a cluster whose ports come from PARALET_PORTS, and of a program that connects to a server."""
+    with socket.create_server((SERVER, 0)) as server:
+        cluster["PORT"] = str(server.getsockname()[1])
+        cluster["TMPDIR"] = tempfile.mkdtemp(prefix="pin-", dir="/tmp")  # the path of a socket is short
+        cluster["XDG_RUNTIME_DIR"] = ""
+        cluster["HOME"] = str(tmp_path)
+        (tmp_path / ".paralet-token").write_text("0123456789abcdef0123456789abcdef")
+        (tmp_path / ".paralet-token").chmod(0o600)
+        ports = {"PARALET_PORTS": f"{SERVER}=61234", "PARALET_ADDRESSES": "127.0.0.1"}
+        yield {**cluster, **ports, "PARALET_PIN_NETWORKS": "127.0.0.0/8"}
+        until = time.monotonic() + 30
+        while os.listdir(cluster["TMPDIR"]) and time.monotonic() < until:
+            time.sleep(0.01)
+        os.rmdir(cluster["TMPDIR"])  # fails if an agent has outlived its program
+
+
+SERVICE = {"PARALET_PATH_SERVICE": "10.0.0.1:4792"}
+PINNED = {
+    "pin.sbatch": (SERVICE, [sys.executable, "-c", CONNECTS], ["paralet"]),
+    "pin-torchrun.sh": (
+        {**SERVICE, "NNODES": "2", "RENDEZVOUS": "host1:29400", "JOB": "bert"},
+        ["-c", CONNECTS],
+        ["--nnodes 2"],
+    ),
+    "pin-mpirun.sh": (
+        {**SERVICE, "HOSTS": "hosts.txt", "INTERFACES": "lo"},
+        [sys.executable, "-c", CONNECTS],
+        ["--mca btl_tcp_if_include lo", "-x PARALET_PATH_SERVICE -x PARALET_PATH_SERVICE_TOKEN_FILE -x PARALET_IFNAME"],
+    ),
+}
+
+
+@pytest.mark.parametrize("script", PINNED)
+def test_programs_keep_their_transport_and_get_planned_ports(planned: dict[str, str], script: str) -> None:
+    told, program, options = PINNED[script]
+    done = run(script, {**planned, **told}, *program)
+    assert (done.returncode, done.stdout) == (0, "61234\n"), done.stderr
+    called = Path(planned["CALLS"]).read_text()
+    assert all(option in called for option in options)
+
+
+@pytest.mark.parametrize("script", PINNED)
+def test_without_a_path_service_a_pinned_job_does_not_start(planned: dict[str, str], script: str) -> None:
+    told, program, _ = PINNED[script]
+    done = run(script, {**planned, **told, "PARALET_PATH_SERVICE": ""}, *program)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "PARALET_PATH_SERVICE: set it to the address of the path service" in done.stderr
+
+
+def test_a_pod_has_the_agent_beside_its_program(planned: dict[str, str]) -> None:
+    pod = next(templates(OBJECTS["pin-pytorchjob-0"]))["spec"]
+    (beside,), (container,) = pod["initContainers"], pod["containers"]
+    folder = planned["TMPDIR"]
+    script = beside["args"][0].replace("/usr/lib/paralet/lib/python3*/site-packages", str(ROOT))
+    script = script.replace("/pin/", f"{folder}/")
+    names = {each["name"] for each in beside["env"]}
+    assert names == {"PARALET_POLICY", *SERVICE, "PARALET_PATH_SERVICE_TOKEN_FILE", "PARALET_JOB"}
+    assert beside["startupProbe"]["exec"]["command"] == ["test", "-S", "/pin/agent"]
+    variables = {each["name"]: each["value"].replace("/pin/", f"{folder}/") for each in container["env"]}
+    with subprocess.Popen(
+        [*beside["command"], script], env={**planned, "PARALET_POLICY": "pinned"}, stderr=subprocess.PIPE, text=True
+    ) as agent:
+        until = time.monotonic() + 30
+        while not os.path.exists(f"{folder}/agent"):
+            assert agent.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        said = subprocess.run(
+            [sys.executable, "-c", CONNECTS], env={**planned, **variables}, capture_output=True, text=True, check=False
+        )
+        agent.terminate()
+    assert (said.stdout, said.stderr) == ("61234\n", "")
+    os.unlink(f"{folder}/libparalet-pin.so")
 
 
 def objects() -> Iterator[tuple[str, dict[str, Any]]]:
