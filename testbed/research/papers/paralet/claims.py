@@ -6,7 +6,7 @@ from math import ceil, sqrt
 
 from testbed.research.papers.claim import Claim
 from testbed.research.papers.findings import Drawing, Findings
-from testbed.research.papers.paralet import theory
+from testbed.research.papers.paralet import theory, tuning
 from testbed.research.papers.paralet.evaluation import (
     CONWEAVE,
     DEGRADED,
@@ -51,13 +51,22 @@ _TAIL = "The paper does not say whether FCT is the mean or the slowest flow's."
 
 def find(quick: bool) -> Findings:
     """All claims. With `quick`, only the small fabric, one seed, and no packet simulation."""
-    return found(_figure_5(quick), [] if quick else _packets(), _since(quick))
+    packets, tuned = ([], []) if quick else (_packets(), tuning.points())
+    return found(_figure_5(quick), packets, _since(quick), tuned)
 
 
-def found(figure_5: Sequence[Point], packets: Sequence[Point], since: Sequence[Point]) -> Findings:
+def found(
+    figure_5: Sequence[Point], packets: Sequence[Point], since: Sequence[Point], tuned: Sequence[Point]
+) -> Findings:
     """The claims and drawings made from these points."""
     return Findings(
-        claims=[*of_theory(), *_of_figure_5(figure_5), *of_packets(packets), *_of_since(since)],
+        claims=[
+            *of_theory(),
+            *tuning.claims(tuned),
+            *_of_figure_5(figure_5),
+            *of_packets(packets),
+            *_of_since(since),
+        ],
         drawings=_drawings(figure_5, packets, since),
     )
 
@@ -149,7 +158,7 @@ def of_theory() -> Iterator[Claim]:
         "S = 4 BDP / m, 100 Gbit/s, four links of 1 us each way, m = 32",
         "kB",
         4 * 100e9 * 8e-6 / 8 / 32 / 1e3,
-        note="Three packets of 4 KiB. The effect of S is not checked: the fluid model has no flowlets.",
+        note="Three packets of 4 KiB.",
     )
 
 

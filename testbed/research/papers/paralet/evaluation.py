@@ -7,12 +7,14 @@ in the order of hosts would hardly cross leaves.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
 import numpy as np
+import yaml
 
+from netmodel import dump_topology, leaf_spine
 from testbed.analysis.observations import RunRecord
 from testbed.analysis.results import ideal_of
 from testbed.progress import Silent, Steps
@@ -20,7 +22,8 @@ from testbed.simulate import fluid, packet
 from testbed.spec import Spec, check
 
 RATE_BPS = 100e9
-MESSAGE_BYTES = 8 * 1024 * 1024
+MESSAGE_BYTES = {"ring": 8 << 20, "tree": 8 << 20, "alltoall": 64 << 10}
+"""Bytes on each connection, by collective."""
 LANES = (2, 4, 8, 16, 32, 64)
 DEGRADED = 4
 LEFT = 0.25
@@ -44,13 +47,15 @@ class Scheme:
     """For fabric packet: the receiver's kind; None is go-back-N."""
     lanes_per: str = "peer"
     """For fabric packet: whether m lanes are for each `peer` of a host or for the whole `host` (section 5.3)."""
+    flowlet_bytes: int | None = None
+    """For fabric packet: the size of flowlets; None is 4 BDP / m."""
     gap_s: float = 100e-6
     """For fabric packet: the idle time in seconds after which LetFlow starts a new flowlet."""
 
     def document(self) -> dict[str, Any]:
         """The policy as in a spec."""
         policy = {"name": "scheme", "policy": self.policy, "m": self.m, "paced": self.paced}
-        policy["lanes_per"] = self.lanes_per
+        policy |= {"lanes_per": self.lanes_per, "flowlet_bytes": self.flowlet_bytes}
         return policy if self.receiver is None else {**policy, "receiver": self.receiver}
 
 
@@ -92,9 +97,11 @@ class Case:
     leaves: int
     hosts_per_leaf: int
     collective: str
-    """`ring` or `tree`."""
+    """`ring`, `tree` or `alltoall`."""
     degraded: int = 0
     """Number of leaves with one uplink at `LEFT` of its rate."""
+    loss: float = 0.0
+    """For fabric packet: the probability with which an uplink of a leaf loses a packet."""
 
     @property
     def hosts(self) -> int:
@@ -103,30 +110,45 @@ class Case:
 
     def __str__(self) -> str:
         name = {"ring": "ring", "tree": "DBT", "alltoall": "all-to-all"}[self.collective]
-        return f"{name}, {self.hosts} hosts" + (f", {self.degraded} slow links" if self.degraded else "")
+        return f"{name}, {self.hosts} hosts" + (
+            f", {self.degraded} slow links" if self.degraded else f", {100 * self.loss:g} % lost" if self.loss else ""
+        )
 
     def document(self, scheme: Scheme, seed: int) -> dict[str, Any]:
         """The spec of one run."""
-        spines = self.hosts_per_leaf
         slow = [f"leaf{n}:{self.hosts_per_leaf + n}" for n in range(1, self.degraded + 1)]
+        packets = scheme.fabric == "packet"
+        size = MESSAGE_BYTES[self.collective]
         return {
             "name": "paralet-004",
             "fabric": scheme.fabric,
-            "topology": {
-                "leaf_spine": {
-                    "leaves": self.leaves,
-                    "spines": spines,
-                    "hosts_per_leaf": self.hosts_per_leaf,
-                    "host_rate": f"{RATE_BPS / 1e9:g} Gbit/s",
-                }
-            },
-            "workload": {"kind": "snapshot", "collective": self.collective, "bytes": MESSAGE_BYTES, "slices": 1},
+            "topology": self._topology(slow if packets else []),  # events degrade links on fabric fluid only
+            "workload": {"kind": "snapshot", "collective": self.collective, "bytes": size, "slices": 1},
             "placement": {"rule": "random", "redraw": True},
             "policies": [scheme.document()],
             "packet": {"flowlet_gap_s": scheme.gap_s},
-            "events": [{"at_s": 0.0, "degrade": port, "part": LEFT} for port in slow],
+            "links": {port: {"loss": self.loss} for port in self._uplinks() if self.loss},
+            "events": [{"at_s": 0.0, "degrade": port, "part": LEFT} for port in slow if not packets],
             "seeds": [seed],
         }
+
+    def _uplinks(self) -> list[str]:
+        spines = range(self.hosts_per_leaf + 1, 2 * self.hosts_per_leaf + 1)
+        return [f"leaf{leaf}:{port}" for leaf in range(1, self.leaves + 1) for port in spines]
+
+    def _topology(self, slow: Sequence[str]) -> Any:
+        """As in a spec, with as many spines as hosts per leaf. Links at the ports `slow` have `LEFT` of the rate."""
+        spines = self.hosts_per_leaf
+        if not slow:
+            rate = f"{RATE_BPS / 1e9:g} Gbit/s"
+            shape = {"leaves": self.leaves, "spines": spines, "hosts_per_leaf": spines, "host_rate": rate}
+            return {"leaf_spine": shape}
+        whole = leaf_spine(self.leaves, spines, self.hosts_per_leaf, int(RATE_BPS))
+        links = [
+            replace(link, rate_bps=int(LEFT * link.rate_bps)) if {str(link.a), str(link.b)} & {*slow} else link
+            for link in whole.links
+        ]
+        return yaml.safe_load(dump_topology(replace(whole, links=tuple(links))))
 
 
 SMALL = tuple(Case(8, 16, collective) for collective in ("ring", "tree"))
