@@ -7,7 +7,7 @@ on its HB domain, which is a separate switch without links to rails. `rail_optim
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 
 from netmodel.located import raise_all
@@ -109,11 +109,17 @@ def rail_only(
     hb_delay_s: float | None = None,
     fabric_delay_s: float | None = None,
     core_delay_s: float | None = None,
+    spare_gpus: int = 0,
     name: str | None = None,
 ) -> Topology:
     """Like `rail_optimised`, but each rail has its own `spines` (rail3s1..), and no path leads from rail to rail.
 
     With `pods` above 1 each rail has its own aggs (rail3a1..) and cores (rail3c1..). A rail of one leaf needs no spine.
+
+    With `spare_gpus` each domain has so many more GPUs, numbered after the others, and an optical switch between its
+    GPUs and the rails (section IV-C): nic0 of GPU g of domain 2 is on port g of ocs2, and the cable to rail g is on
+    port K + `spare_gpus` + g. `sdn.failover.substitutes` has its circuits.
+
     Raises TopologyError as `rail_optimised` does, and for several leaves per rail without spines.
     """
     rates_bps = (fabric_rate_bps or rail_rate_bps, core_rate_bps)
@@ -123,7 +129,12 @@ def rail_only(
         raise TopologyError(
             f"{leaves_per_rail} leaves of a rail need spines that join them: give 1 or more", ("leaves_per_rail",)
         )
-    return _rails(
+    if not 0 <= spare_gpus <= _LARGEST["gpus_per_domain"] - gpus_per_domain:
+        raise TopologyError(
+            f"spare_gpus is {spare_gpus}, but must lie in 0..{_LARGEST['gpus_per_domain'] - gpus_per_domain}",
+            ("spare_gpus",),
+        )
+    whole = _rails(
         domains,
         gpus_per_domain,
         leaves_per_rail,
@@ -132,6 +143,39 @@ def rail_only(
         upper,
         mtu_bytes,
         f"rail-only-{domains}x{gpus_per_domain}" if name is None else name,
+    )
+    return _with_spares(whole, domains, gpus_per_domain, spare_gpus) if spare_gpus else whole
+
+
+def _with_spares(topology: Topology, domains: int, gpus: int, spares: int) -> Topology:
+    """The topology with idle GPUs in every domain, whose optical switch leads any of its GPUs to any rail."""
+    hosts, links = list(topology.hosts), []
+    for link in topology.links:
+        host, number = link.a.node, link.a.port
+        if not topology.has_host(host) or number != 1:
+            links.append(link)
+            continue
+        domain, gpu = host[1:].split("g")
+        optical, width = f"ocs{domain}", gpus + spares
+        links.append(replace(link, b=PortRef(optical, int(gpu))))
+        links.append(replace(link, a=PortRef(optical, width + int(gpu))))
+    for d in range(1, domains + 1):
+        rail, hb = (topology.link_at(PortRef(f"d{d}g1", number)) for number in (1, 2))
+        for g in range(gpus + 1, gpus + spares + 1):
+            nics = _nic(RAIL_NIC, _rail_address(d, g)), _nic(HB_NIC, _hb_address(d, g, gpus))
+            hosts.append(Host(f"d{d}g{g}", nics))
+            links.append(replace(rail, a=PortRef(f"d{d}g{g}", 1), b=PortRef(f"ocs{d}", g)))
+            links.append(replace(hb, a=PortRef(f"d{d}g{g}", 2), b=PortRef(f"hb{d}", g)))
+    first = len(topology.switches) + 1
+    optical_switches = [
+        Switch(f"ocs{d}", "ocs", first + d - 1, derived_hash_seed(first + d - 1)) for d in range(1, domains + 1)
+    ]
+    return replace(
+        topology,
+        name=f"{topology.name}-spare-{spares}",
+        hosts=tuple(hosts),
+        switches=(*topology.switches, *optical_switches),
+        links=tuple(links),
     )
 
 
