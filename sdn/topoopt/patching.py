@@ -7,21 +7,23 @@ from netmodel import Circuits, PortRef, Topology, TopologyError, duplex, panel_o
 from sdn.topoopt.finder import Layer
 
 
-def patch(topology: Topology, hosts: Sequence[str], layers: Sequence[Layer], bank: int = 0) -> Circuits:
-    """The circuits for one job: server i is `hosts[i]`, and layer j uses the optical switch of NIC j.
+def patch(
+    topology: Topology, hosts: Sequence[str], layers: Sequence[Layer], bank: int = 0, nics: Sequence[int] | None = None
+) -> Circuits:
+    """The circuits for one job: server i is `hosts[i]`, and layer j uses the optical switch of NIC `nics[j]`.
 
-    With look-ahead, `bank` is the bank of patch panels, of two. Jobs that share no host share no port, so
-    `netmodel.joined` can combine their circuits (sharding, appendix C).
+    By default that is NIC j. With look-ahead, `bank` is the bank of patch panels, of two. Jobs that share no host, or
+    no NIC of one, share no port, so `netmodel.joined` can combine their circuits (sharding, appendix C).
 
     Raises TopologyError when there are more layers than NICs, a server without a host, or a port used twice.
     """
+    chosen = range(len(layers)) if nics is None else nics
     for host in hosts:
-        if len(layers) > len(topology.host(host).nics):
-            raise TopologyError(
-                f"a degree of {len(layers)} is impossible: host {host!r} has {len(topology.host(host).nics)} NICs"
-            )
+        have = len(topology.host(host).nics)
+        if len(layers) > len(chosen) or max(chosen, default=0) >= have:
+            raise TopologyError(f"a degree of {len(layers)} is impossible: host {host!r} has {have} NICs")
     circuits: dict[str, dict[int, int]] = {}
-    for nic, layer in enumerate(layers):
+    for nic, layer in zip(chosen, layers, strict=False):
         for source, destination in layer:
             if not (0 <= source < len(hosts) and 0 <= destination < len(hosts)):
                 raise TopologyError(f"circuit {source} to {destination} needs more than the {len(hosts)} hosts given")
