@@ -10,7 +10,7 @@ from sdn.topoopt import data_parallel, dlrm, find_topology, totient_perms
 from testbed.research.papers.ahead import ahead
 from testbed.research.papers.claim import Claim, Relation
 from testbed.research.papers.findings import Drawing, Findings
-from testbed.research.papers.topoopt import cost, iterations, prototype, reconfiguration, sharing
+from testbed.research.papers.topoopt import cost, discussion, iterations, prototype, reconfiguration, sharing
 from testbed.research.papers.topoopt.forwarding import RATIOS, best_one_way, both_ways, one_way
 from testbed.research.topoopt.reconfigured import SIP_ML
 
@@ -90,6 +90,7 @@ def find(quick: bool) -> Findings:
         *_of_paths(quick),
         *_of_loads(),
         *_of_prototype(),
+        *_of_discussion(),
     ]
     if quick:
         return Findings(claims)
@@ -283,6 +284,24 @@ def _of_prototype() -> Iterator[Claim]:
     network = prototype.recommender(512)
     ratio = prototype.seconds(network, "Switch 25 Gbit/s") / prototype.seconds(network, "TopoOpt")
     yield Claim("Fig. 21", "DLRM, batch 512: Switch 25 Gbit/s over TopoOpt", "x", ratio, 1.6, 1, note=_LIST_1)
+
+
+def _of_discussion() -> Iterator[Claim]:
+    """Section 7: failures, and TotientPerms on fat-trees."""
+    what = "pairs that still reach each other, whichever fibre fails, 128 servers, d = 4"
+    yield Claim("7", what, "%", 100 * discussion.pairs_left(128, 4), 100, 0, "at least", _ONE_WAY)
+    whole = discussion.busiest("whole")
+    said = "16 servers, rings +1, +3 and +7; two carry the all-reduce. By the bytes on the busiest circuit."
+    healed = discussion.busiest("healed") / whole
+    what = "time of a step after a fibre of its ring failed, over before"
+    yield Claim("7", f"{what}, relayed over other circuits", "x", healed, 1.0, 1, "more than", said)
+    yield Claim("7", f"{what}, ports swapped", "x", discussion.busiest("swapped") / whole, 1.0, 1, note=said)
+    said = "128 servers, 4 permutations, random paths; 20 seeds."
+    what = "all-reduce on a fat-tree: time with one ring over that with TotientPerms"
+    ratio = discussion.tree_gain(4, shuffled=True)
+    yield Claim("7", f"{what}, servers in random order", "x", ratio, 1.0, 1, "more than", said)
+    ratio = discussion.tree_gain(4, shuffled=False)
+    yield Claim("7", f"{what}, servers in the order of racks", "x", ratio, decimals=1, note=said)
 
 
 def _of_iterations(quick: bool) -> Iterator[Claim]:

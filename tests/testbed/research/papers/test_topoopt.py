@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from testbed.research.papers import PAPERS
-from testbed.research.papers.topoopt import claims, cost, iterations, prototype, reconfiguration, sharing
+from testbed.research.papers.topoopt import claims, cost, discussion, iterations, prototype, reconfiguration, sharing
 from testbed.research.papers.topoopt.forwarding import RATIOS, SERVERS, Forwarding, best_one_way, both_ways, one_way
 from testbed.research.topoopt.estimates import Estimator
 from testbed.research.topoopt.fabrics import direct, direct_rings
@@ -99,7 +99,22 @@ def test_printed_path_lengths_and_taxes_agree() -> None:
         "cost of Ideal Switch over that of TopoOpt, 4,394 servers",
     }
     assert set(by_what.values()) <= {"agrees", "close", "holds"}
-    assert len(by_what) == 37
+    assert len(by_what) == 41
+
+
+def test_what_section_7_says_of_failures_and_fat_trees_has_numbers() -> None:
+    found = [claim.ours for claim in claims._of_discussion()]
+    assert found == pytest.approx([100.0, 2.0, 1.0, 1.83, 0.537], rel=0.05)
+
+
+def test_a_ring_that_a_fibre_parts_is_not_joined_by_others_of_its_kind() -> None:
+    """Without other circuits a server that has lost its only NIC reaches nobody, and nobody passes it."""
+    assert discussion.pairs_left(8, 1) == pytest.approx(sum(range(1, 7)) / (8 * 7))
+
+
+def test_a_step_on_a_fat_tree_lasts_as_long_as_on_an_ideal_switch_where_no_link_is_shared() -> None:
+    assert discussion.tree_step(1, 1, shuffled=False) >= 1.0
+    assert discussion.tree_step(4, 1, shuffled=True) < discussion.tree_step(1, 1, shuffled=True)
 
 
 def test_the_ratios_of_figure_12_are_below_those_that_figure_13_takes() -> None:
