@@ -13,7 +13,7 @@ import pytest
 from sim.cluster import Job, Outcome
 from testbed.research.papers import PAPERS, Claim
 from testbed.research.papers.page import printed_of
-from testbed.research.papers.vclos import claims, printed, simulated, theory, trace
+from testbed.research.papers.vclos import claims, hash_modes, printed, simulated, theory, trace
 
 ROOT = Path(__file__).parents[4]
 
@@ -41,6 +41,25 @@ def test_the_fullest_port_is_counted_as_by_enumeration(flows: int, ports: int) -
     drawn = Counter(max(Counter(choice).values()) for choice in product(range(ports), repeat=flows))
     for most in range(1, flows + 1):
         assert theory.exactly(flows, ports, most) == pytest.approx(drawn[most] / ports**flows, abs=1e-12)
+
+
+@pytest.mark.parametrize("mode", hash_modes.MODES)
+@pytest.mark.parametrize("factor", hash_modes.FACTORS)
+def test_flows_meet_as_at_random_by_every_hash_mode(mode: str, factor: str) -> None:
+    for ports in (2, 3, 4):
+        found = hash_modes.meetings(mode, factor, ports)
+        assert found.pairs == pytest.approx(1 / ports, abs=0.025)
+        assert found.everything == pytest.approx(1 / ports**3, abs=0.025)
+    assert hash_modes.meetings(mode, factor, 3).some == 1.0  # four flows
+
+
+def test_the_best_hash_mode_is_near_the_papers_numbers_with_three_ports_only() -> None:
+    found, rows = hash_modes.best(hash_modes.PORTS), committed()
+    assert 100 * found.pairs == pytest.approx(31.5, rel=0.05)
+    for what, ours in (("two flows", found.pairs), ("all 4 flows", found.everything)):
+        row = rows["3.1", f"{what} on one port, best hash mode"]
+        assert float(row["ours"]) == pytest.approx(100 * ours, abs=0.06)
+    assert all(abs(100 * hash_modes.best(ports).pairs / 31.5 - 1) > 0.2 for ports in (2, 4))
 
 
 def test_a_ring_by_source_routing_has_one_flow_on_a_link() -> None:
