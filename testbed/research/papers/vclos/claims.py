@@ -34,12 +34,15 @@ def find(quick: bool) -> Findings:
         *_of_programs(),
         *_of_table_2(),
         *_of_table_4(),
+        *_of_figure_10(),
+        *_of_figure_12(),
         *_of_section_9_4(),
         *_of_section_9_5(),
         *_of_section_9_6(),
         *_of_table_5(),
         *_of_table_6(),
         *_of_table_7(),
+        *_of_large_jobs(),
     ]
     from testbed.research.papers.vclos import plots
 
@@ -121,6 +124,33 @@ def _of_table_4() -> Iterator[Claim]:
         said = "The paper names no baseline; here vClos, as for table 4."
         what, series = f"JRT with ECMP, jobs of {gpus} GPUs", "JRT with ECMP, 8, 16 GPUs"
         yield Claim("8.2", what, "%", 100 * (ecmp / own - 1), more, 1, note=said, series=series)
+
+
+def _of_figure_10() -> Iterator[Claim]:
+    """Jobs of more than 8 GPUs: "the performance of OCS-vClos, vClos, and Source Routing is better than ECMP"."""
+    gap_s = simulated.testbed_gap_s(*printed.TABLE_4["vClos"])
+    ecmp, *others = (
+        simulated.mean_of(
+            simulated.table_4(name, printed.TABLE_4["vClos"][0], gap_s), lambda outcome: outcome.running_s, 16
+        )
+        for name in ("ECMP", "Redundance", "SR", "vClos")
+    )
+    for name, jrt in zip(("Redundance", "SR", "vClos"), others, strict=True):
+        what, series = (f"JRT of jobs of 16 GPUs, ECMP over {other}" for other in (name, "others"))
+        yield Claim("Fig. 10", what, "x", ecmp / jrt, 1.0, 1, "more than", _SCALES, series)
+
+
+def _of_figure_12() -> Iterator[Claim]:
+    """CLUSTER512: "a significant long tail" of JWT and a low stability with ECMP."""
+    ecmp = simulated.table_5("ECMP", 120)
+    for name in ("SR", "Balanced"):
+        other = simulated.table_5(name, 120)
+        for where, what, ratio in (
+            ("Fig. 12a", "99th percentile of JWT", ecmp.late_s / other.late_s),
+            ("Fig. 12d", "deviation of JRT among jobs of one size", ecmp.instability / other.instability),
+        ):
+            about, series = (f"{what}, ECMP over {which}" for which in (name, "others"))
+            yield Claim(where, about, "x", ratio, 1.0, 1, "more than", _ANYWHERE, series)
 
 
 def _of_section_9_4() -> Iterator[Claim]:
@@ -231,3 +261,22 @@ def _of_table_7() -> Iterator[Claim]:
             yield Claim(
                 "Table 7", f"{name}, {what}", "s", None, value, 1, note=note, series="6 policies, JRT, JWT, JCT"
             )
+
+
+def _of_large_jobs() -> Iterator[Claim]:
+    """Table 7 as ratios to Best, with large jobs of ours."""
+    gap_s = simulated.large_gap_s(simulated.LARGE_WAITS)
+    best = simulated.table_7("Best", gap_s)
+    waits_s, completes_s = printed.TABLE_7["Best"]
+    for name in simulated.LARGE:
+        waiting_s, completion_s = printed.TABLE_7[name]
+        ours = simulated.table_7(name, gap_s)
+        for what, ratio, said in (
+            ("JRT", ours.running_s / best.running_s, (completion_s - waiting_s) / (completes_s - waits_s)),
+            ("JWT", ours.waiting_s / best.waiting_s, waiting_s / waits_s),
+        ):
+            about, series = (f"large jobs: {what} over that of Best, {which}" for which in (name, "4 policies"))
+            yield Claim("Table 7", about, "x", ratio, said, 2, note=_LARGE, series=series)
+
+
+_LARGE = "Not the paper's jobs: 300 of 64 to 256 GPUs; arrivals are set so that Best waits as long, in running times."
