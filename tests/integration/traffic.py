@@ -20,6 +20,8 @@ CLONE_NEWNET = 0x40000000
 IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 FRAME_OVERHEAD = 14 + 20 + 8
+PATIENCE_S = 30.0
+"""For what arrives in a millisecond on a quiet machine: only a failing test waits so long."""
 
 Fabric = MininetFabric | RoutedFabric
 Result = TypeVar("Result")
@@ -55,7 +57,7 @@ def address(fabric: Fabric, host: str) -> IPv4Address:
     return fabric.topology.host(host).nics[0].address
 
 
-def receiver(fabric: Fabric, host: str, timeout_s: float = 2.0) -> socket.socket:
+def receiver(fabric: Fabric, host: str, timeout_s: float = PATIENCE_S) -> socket.socket:
     """A UDP socket at the host's address and the RoCE port; without one, hosts answer with ICMP errors."""
 
     def make() -> socket.socket:
@@ -98,6 +100,17 @@ class RawSender:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def all_taken(take: Callable[[], Result], sent: int, lost: Callable[[], int]) -> list[Result]:
+    """What `take` takes until all that was sent is there or lost. It raises TimeoutError when it has waited a while."""
+    found, deadline = [], time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            found.append(take())
+        except TimeoutError:
+            if len(found) + lost() >= sent or time.monotonic() > deadline:
+                return found
 
 
 def received(from_socket: socket.socket, quiet_s: float = 1.0) -> tuple[int, float, float]:

@@ -19,7 +19,7 @@ from scapy.utils import rdpcap
 
 from emul import MininetFabric
 from netmodel import Flow, OvsHash, PortRef, leaf_spine, path_of
-from tests.integration.traffic import FRAME_OVERHEAD, PORT, RawSender, address, in_host, receiver, sender
+from tests.integration.traffic import FRAME_OVERHEAD, PATIENCE_S, PORT, RawSender, address, in_host, receiver, sender
 
 pytestmark = pytest.mark.sandboxed
 
@@ -51,10 +51,12 @@ def test_udp_reaches_every_host_from_every_other(fabric: MininetFabric) -> None:
 
 def test_tcp_and_icmp_cross_the_fabric_too(fabric: MininetFabric) -> None:
     listener = in_host(fabric, "h3", lambda: socket.create_server((str(address(fabric, "h3")), 7000)))
-    client = in_host(fabric, "h1", lambda: socket.create_connection((str(address(fabric, "h3")), 7000), timeout=5))
+    client = in_host(
+        fabric, "h1", lambda: socket.create_connection((str(address(fabric, "h3")), 7000), timeout=PATIENCE_S)
+    )
     server, _ = listener.accept()
     client.sendall(b"x" * 200_000)  # several segments: wrong offload settings would corrupt or stall them
-    server.settimeout(5)
+    server.settimeout(PATIENCE_S)
     taken = 0
     while taken < 200_000:
         taken += len(server.recv(1 << 16))
@@ -63,7 +65,7 @@ def test_tcp_and_icmp_cross_the_fabric_too(fabric: MininetFabric) -> None:
 
     def ping() -> bytes:
         with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as echo:
-            echo.settimeout(2)
+            echo.settimeout(PATIENCE_S)
             request = struct.pack("!BBHHH", 8, 0, 0, 7, 1)
             checksum = ~sum(struct.unpack("!4H", request)) & 0xFFFF  # small enough to need no carry
             echo.sendto(struct.pack("!BBHHH", 8, 0, checksum, 7, 1), (str(address(fabric, "h4")), 0))
@@ -132,7 +134,7 @@ def test_a_switch_answers_arp_requests_for_every_host(fabric: MininetFabric) -> 
     def ask() -> bytes:
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0806)) as link:
             link.bind((nic.name, 0x0806))
-            link.settimeout(2)
+            link.settimeout(PATIENCE_S)
             request = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + own_mac + own_ip + bytes(6) + wanted.address.packed
             link.send(b"\xff" * 6 + own_mac + b"\x08\x06" + request)
             while True:
@@ -164,7 +166,7 @@ def test_captures_hold_the_packets_that_left_by_the_port(fabric: MininetFabric, 
     out.send(address(fabric, "h3"), 60123, b"caught in passing")
     into.recv(100)
     for file in ("leaf2-1.pcap", "h1-1.pcap"):
-        capture, deadline = log_dir / "pcap" / file, time.monotonic() + 5
+        capture, deadline = log_dir / "pcap" / file, time.monotonic() + PATIENCE_S
         while not any(b"caught in passing" in bytes(packet) for packet in rdpcap(str(capture))):
             assert time.monotonic() < deadline, f"{file} does not hold the packet"
             time.sleep(0.1)

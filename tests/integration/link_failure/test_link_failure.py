@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,9 +64,7 @@ def test_traffic_leaves_a_cut_link_and_returns_when_it_is_restored(fabric: Minin
     cut = uplink("leaf3", "spine1")
     assert {cut.a, cut.b} <= everything
 
-    start = time.monotonic()
     fabric.set_link(cut, up=False)
-    assert time.monotonic() - start < 2
     used = check_paths(fabric, frozenset({cut}))
     assert not used & {cut.a, cut.b}
     # leaf1 still uses spine1 to leaf2, though no longer to leaf3

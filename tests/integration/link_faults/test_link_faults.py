@@ -21,7 +21,7 @@ import yaml
 from emul import LinkFault, MininetFabric
 from emul.link_faults import LinkFaults
 from netmodel import PortRef, leaf_spine
-from tests.integration.traffic import PORT, RawSender, address, receiver, sender
+from tests.integration.traffic import PORT, RawSender, address, all_taken, receiver, sender
 
 ROOT = Path(__file__).parents[3]
 RATE_BPS = 10_000_000
@@ -42,16 +42,11 @@ def command(*argv: str) -> None:
 def arrivals(fabric: MininetFabric, rounds: int, payload: bytes) -> list[bytes]:
     """What h2 receives of bursts that h1 sends, no burst longer than the queues."""
     sender, sink = RawSender(fabric, "h1"), receiver(fabric, "h2", timeout_s=1.0)
-    found = []
     for _ in range(rounds):
         for _ in range(BURST):
             sender.send(address(fabric, "h2"), 50_000, payload)
         time.sleep(8 * BURST * (len(payload) + 42) / RATE_BPS)
-    try:
-        while True:
-            found.append(sink.recv(9000))
-    except TimeoutError:
-        pass
+    found = all_taken(lambda: sink.recv(9000), rounds * BURST, lambda: fabric.fault_counts()[UPLINK].lost)
     sender.close()
     sink.close()
     return found
@@ -86,31 +81,30 @@ def test_packets_of_a_hosts_batches_are_lost_delayed_and_marked_one_by_one(tmp_p
             """Numbers and TOS bytes of what arrives of all calls."""
             near.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
             sink.setsockopt(socket.IPPROTO_IP, IP_RECVTOS, 1)
+            before = lost()
             for _ in range(calls):
                 near.sendto(payload, (str(address(fabric, "h2")), PORT))
                 time.sleep(0.02)
-            numbers, classes = [], []
-            try:
-                while True:
-                    message, control, _, _ = sink.recvmsg(9000, 64)
-                    assert len(message) == segment
-                    numbers.append(struct.unpack_from("!I", message)[0])
-                    classes.append(control[0][2][0])
-            except TimeoutError:
-                return numbers, classes
+            found = all_taken(lambda: sink.recvmsg(9000, 64), 10 * calls, lambda: lost() - before)
+            assert all(len(message) == segment for message, *_ in found)
+            numbers = [struct.unpack_from("!I", message)[0] for message, *_ in found]
+            return numbers, [control[0][2][0] for _, control, *_ in found]
+
+        def lost() -> int:
+            return fabric.fault_counts()[uplink].lost
 
         sent = 10 * calls
         found, _ = arrived()
-        lost = fabric.fault_counts()[uplink].lost
-        assert lost == sent - len(found)
-        assert lost == pytest.approx(0.2 * sent, abs=6 * (0.2 * 0.8 * sent) ** 0.5)
+        dropped = lost()
+        assert dropped == sent - len(found)
+        assert dropped == pytest.approx(0.2 * sent, abs=6 * (0.2 * 0.8 * sent) ** 0.5)
         assert max(found.count(number) for number in range(10)) < calls  # no position is spared
         assert fabric.link_counters()[PortRef("leaf1", 1)].rx_packets == len(found)
         fabric.set_faults(uplink, LinkFault(delay_s=0.002, mark_above_bytes=4000))
         found, classes = arrived(tos=0b10)
         assert found == [*range(10)] * calls
         counts = fabric.fault_counts()[uplink]
-        assert (counts.lost, counts.marked) == (lost, classes.count(0b11))
+        assert (counts.lost, counts.marked) == (dropped, classes.count(0b11))
         assert 0 < counts.marked < sent  # the first packets of every call find a short queue
         fabric.set_faults(uplink, LinkFault())
         assert arrived(tos=0b10) == ([*range(10)] * calls, [0b10] * sent)

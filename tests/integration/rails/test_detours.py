@@ -12,7 +12,7 @@ import pytest
 from emul import MininetFabric
 from netmodel import rail_only
 from sdn.failover.detours import Detours, detours
-from tests.integration.traffic import PORT, in_host
+from tests.integration.traffic import PATIENCE_S, PORT, in_host
 
 pytestmark = pytest.mark.sandboxed
 
@@ -41,7 +41,7 @@ def test_packets_go_around_a_dead_rail_switch_and_back_when_it_lives(tmp_path: P
     def bound(host: str) -> socket.socket:
         made = closing.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         made.bind((str(topology.host(host).nics[0].address), PORT))
-        made.settimeout(2)
+        made.settimeout(PATIENCE_S)
         return made
 
     with MininetFabric(topology, log_dir=tmp_path) as fabric, ExitStack() as closing:

@@ -14,7 +14,7 @@ import pytest
 
 from emul import MininetFabric
 from netmodel import Flow, Host, Link, Nic, OvsHash, PortRef, Switch, Topology, derived_hash_seed, derived_mac, path_of
-from tests.integration.traffic import PORT, in_host
+from tests.integration.traffic import PATIENCE_S, PORT, in_host
 
 pytestmark = pytest.mark.sandboxed
 
@@ -43,7 +43,7 @@ def test_every_pair_of_nics_communicates_over_the_predicted_path(tmp_path: Path)
         def make() -> socket.socket:
             made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             made.bind((str(ADDRESSES[host, rail]), port))
-            made.settimeout(2)
+            made.settimeout(PATIENCE_S)
             return made
 
         return in_host(fabric, f"h{host}", make)

@@ -24,7 +24,7 @@ from emul import sandbox
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 TOKEN_VARIABLE = "PARALET_TEST_TOKEN"
-GONE_TIMEOUT_S = 10.0
+GONE_TIMEOUT_S = 60.0
 
 
 @dataclass

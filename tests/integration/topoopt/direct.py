@@ -11,7 +11,7 @@ import hostlib
 from emul import MininetFabric
 from netmodel import PortRef, Topology
 from sdn.topoopt.relays import Connection, Way
-from tests.integration.traffic import FRAME_OVERHEAD, PORT, in_host
+from tests.integration.traffic import FRAME_OVERHEAD, PATIENCE_S, PORT, in_host
 
 RATE_BPS = 20_000_000
 PAYLOAD = 1000
@@ -32,13 +32,13 @@ def bound(fabric: MininetFabric, nic: PortRef, port: int) -> socket.socket:
     def make() -> socket.socket:
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         made.bind((address(fabric.topology, nic), port))
-        made.settimeout(5)
+        made.settimeout(PATIENCE_S)
         return made
 
     return in_host(fabric, nic.node, make)
 
 
-def arrives(fabric: MininetFabric, way: Way, payload: bytes = b"x" * PAYLOAD, timeout_s: float = 5.0) -> bool:
+def arrives(fabric: MininetFabric, way: Way, payload: bytes = b"x" * PAYLOAD, timeout_s: float = PATIENCE_S) -> bool:
     """Whether a datagram that is sent along a way comes out as it was."""
     with bound(fabric, way.ports[0], 50000) as out, bound(fabric, way.arrival, PORT) as into:
         into.settimeout(timeout_s)
