@@ -47,6 +47,7 @@ def flows_of(tmp_path: Path, workload: dict[str, Any], hosts_per_leaf: int = 1) 
         "pinning": "hash",
         "workload": workload,
         "policies": [{"name": "pin", "policy": "controller", "transport": "socket", "assign_wait_s": 60}],
+        "timeouts": {"connect_s": 120},  # a busy machine takes long to import torch
         "seeds": 1,
     }
     file = tmp_path / "spec.yaml"
