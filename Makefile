@@ -44,7 +44,7 @@ attack: setup ## Attacks that are too slow for CI, at most ten minutes (root; AR
 
 .PHONY: test-native
 test-native: setup ## C++ tests, as they ship and with sanitizers (Address, UB, Thread), and the fuzzers briefly
-	@scripts/test-native.sh $(ARGS)
+	@scripts/test-native.sh
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz the engine (ARGS='600s packets': how long, and what)

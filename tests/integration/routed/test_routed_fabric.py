@@ -319,8 +319,10 @@ def test_the_bench_of_route_changes_sees_what_a_cut_loses_and_that_a_drain_loses
     assert change.others == 0
     assert change.for_s < SILENT_WITHIN_S
     fabric.set_link(TOPOLOGY.link_at(UPLINK), True)
-    assert route_changes.observe(fabric, drain.fail, drain.dead).lost == 0
-    fabric.set_drained("agg1", False)
+    try:
+        assert route_changes.observe(fabric, drain.fail, drain.dead).lost == 0
+    finally:
+        fabric.set_drained("agg1", False)
 
 
 def test_the_bench_of_cuts_sees_lanes_move_and_nothing_lost(fabric: RoutedFabric) -> None:
