@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -58,11 +59,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
 
 
+def said(error: BaseException) -> list[tuple[str, str]]:
+    """What a program said that failed or took too long, where that was captured: the text of the exception lacks it."""
+    if not isinstance(error, (subprocess.CalledProcessError, subprocess.TimeoutExpired)):
+        return []
+    named = {"standard output": error.output, "standard error": error.stderr}
+    texts = {name: text.decode(errors="replace") if isinstance(text, bytes) else text for name, text in named.items()}
+    return [(f"{name} of the program", text) for name, text in texts.items() if text]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    if report.failed and call.excinfo is not None:
+        report.sections += said(call.excinfo.value)
     if report.when == "call" and report.failed and item.config.getoption("pause_on_failure"):
         print(
             f"\n{report.longreprtext}\n\n{item.nodeid} failed. Its processes still run; Ctrl-C ends them.", flush=True

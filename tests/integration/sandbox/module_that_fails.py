@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sandboxed module whose tests write logs. The second fails."""
+"""A sandboxed module whose tests write logs. The second and the third fail, by programs that say why."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,4 +21,8 @@ def test_that_fails(tmp_path: Path) -> None:
     (tmp_path / "results" / "latest").symlink_to("small")
     (logs / "agent-h1.log").write_text("".join(f"line {number}\n" for number in range(100)))
     (logs / "agent-h2.log").write_text("")
-    pytest.fail("the agent on h1 failed: its log is ...")
+    subprocess.run(["sh", "-c", "echo its log is ... >&2; exit 1"], check=True, capture_output=True, text=True)
+
+
+def test_that_takes_too_long() -> None:
+    raise subprocess.TimeoutExpired("paralet run", 1, stderr=b"bringing up leaf1\n")
