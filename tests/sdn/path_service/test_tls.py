@@ -28,7 +28,7 @@ from sdn.path_service.limits import Limits
 from sdn.path_service.log_file import LogFile
 from sdn.path_service.messages import Error, Ping, Pong, Welcome, from_service, to_line
 from sdn.path_service.server import Server, bind
-from sdn.path_service.service import PathService
+from sdn.path_service.service import Options, PathService
 from sdn.path_service.tls import TlsChannels, TlsError, TlsFiles
 from tests.certificates import Authority, Issued
 from tests.sdn.path_service.sample import TOKEN, address, hello
@@ -347,7 +347,7 @@ def test_a_certificate_that_is_renewed_counts_for_the_next_connection(
 
     def reread() -> Files:
         try:
-            return Files(TOPOLOGY, None, None, TOKEN, TlsChannels(files(now)))
+            return Files(TOPOLOGY, None, None, TOKEN, Options(), TlsChannels(files(now)))
         except TlsError as error:
             raise ReadError(str(error)) from error
 
