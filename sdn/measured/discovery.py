@@ -2,8 +2,9 @@
 """Which ports of which pairs to probe next, so that every pair that sends can soon be pinned. No I/O.
 
 Only pairs that were announced are probed. A pair is probed until `ENOUGH` of its ways are known, or all that it has;
-and, once a plan has chosen a way, until enough ports are known to lead along it. Where routes may have changed, the
-ports in use come first. Of other doubtful ports only those are probed that would bring back a way, or a planned port.
+and, once a plan has chosen a way, until enough ports are known to lead along it. Of some pairs nothing else is wanted
+than ports along chosen ways. Where routes may have changed, the ports in use come first. Of other doubtful ports only
+those are probed that would bring back a way, or a planned port.
 """
 
 from collections import Counter
@@ -23,6 +24,7 @@ Way = TypeVar("Way", bound=Hashable)
 ENOUGH = 8
 """Ways that a plan should be able to choose from."""
 _BATCH = 8  # ports probed at a time, per pair
+_FEW = 2  # the same where nothing but aims is wanted: more of them might not be needed
 _IN_VAIN = 64  # probes since the last that found a new way: there is no other one, or hardly
 _AIMED_IN_VAIN = 8  # times the number of ways, since the last port on the planned one: the chance of that is e^-8
 _LEARNING_TRIES = 3  # asks of a pair that learns a model, none of them answered
@@ -75,6 +77,7 @@ class Ask:
 @dataclass(slots=True)
 class _State(Generic[Way]):
     sight: Sight[Way]
+    only_aims: bool = False  # nothing is wanted beside ports along `aims`
     drawn: int = 0  # random ports so far
     in_vain: int = 0  # probes since the last one of use
     silent: int = 0  # asks since the last answer
@@ -113,13 +116,16 @@ class Discovery(Generic[Way]):
         """The number of asks that the pace holds back."""
         return len(self._schedule)
 
-    def announce(self, now_s: float, pair: PairKey, sight: Sight[Way]) -> None:
-        """A pair sends, or will soon. A pair that did not answer is tried once more when it is announced again."""
+    def announce(self, now_s: float, pair: PairKey, sight: Sight[Way], *, only_aims: bool = False) -> None:
+        """A pair sends, or will soon. A pair that did not answer is tried once more when it is announced again.
+
+        With `only_aims` nothing is probed but what `aim` asks for.
+        """
         state = self._pairs.get(pair)
         if state is None:
             state = self._pairs[pair] = _State(sight)
             self._members.setdefault(sight.group, {})[pair] = None
-        state.silent = 0
+        state.silent, state.only_aims = 0, only_aims
         self._ask(now_s, pair)
 
     def release(self, now_s: float, pair: PairKey) -> None:
@@ -134,9 +140,16 @@ class Discovery(Generic[Way]):
                 del self._learners[group]
                 self._wake(now_s, group)
 
-    def aim(self, now_s: float, pair: PairKey, aims: Mapping[Way, int]) -> None:
-        """A plan has chosen these ways for an announced pair, which needs so many ports along each."""
+    def aim(self, now_s: float, pair: PairKey, aims: Mapping[Way, int], *, urgent: bool = False) -> None:
+        """A plan has chosen these ways for an announced pair, which needs so many ports along each.
+
+        What is `urgent` is so until nothing more is asked of the pair.
+        """
         state = self._pairs[pair]
+        if state.only_aims and not state.sent and (state.aims != aims or (urgent and not state.urgent)):
+            state.asked = None  # what waits is asked for anew, if it is wanted still
+            state.out.clear()
+        state.urgent |= urgent
         if state.aims != aims:
             state.aims, state.in_vain = dict(aims), 0
         self._ask(now_s, pair)
@@ -148,9 +161,11 @@ class Discovery(Generic[Way]):
     def doubtful(self, pair: PairKey) -> list[int]:
         """Those of an announced pair's ports in use, and of its `moved` ones, that need another probe.
 
-        All that do where none is in use.
+        All that do where none is in use, unless nothing but aims is wanted.
         """
         ports, state = self.tables.doubtful(*pair), self._pairs[pair]
+        if state.only_aims:
+            return []
         return [port for port in ports if port in state.used or port in state.homes] if state.used else ports
 
     def moved(self, pair: PairKey) -> list[int]:
@@ -204,16 +219,16 @@ class Discovery(Generic[Way]):
     def due(self, now_s: float) -> list[Ask]:
         """What to probe now. Each is to be followed by `answered`, also where no answer came."""
         found = []
-        for ask in self._schedule.due(now_s):
-            state = self._pairs.get(ask.pair)
-            if state is None:
-                continue
-            if ask.told:
-                found.append(ask)
-            elif state.asked is ask:  # nothing more urgent has come
-                state.sent = True
-                found.append(ask)
+        for ask in self._schedule.due(now_s, self._is_wanted):
+            if not ask.told:
+                self._pairs[ask.pair].sent = True
+            found.append(ask)
         return found
+
+    def _is_wanted(self, ask: Ask) -> bool:
+        """Whether an ask that waits has not been replaced by a more urgent one, and its pair is still announced."""
+        state = self._pairs.get(ask.pair)
+        return state is not None and (bool(ask.told) or state.asked is ask)
 
     def follow(self, now_s: float, ask: Ask) -> None:
         """Asks about a further hop, before `answered` is called for these ports, if their pair is still announced."""
@@ -278,7 +293,7 @@ class Discovery(Generic[Way]):
         """Whether enough is known of an announced pair: enough ways to plan, or the ports of the planned one."""
         state = self._pairs[pair]
         known = self.tables.known(*pair)
-        if state.aims:
+        if state.aims or state.only_aims:
             return not _lacking(state.aims, known)
         return len(set(known.values())) >= min(ENOUGH, state.sight.ways)
 
@@ -316,7 +331,8 @@ class Discovery(Generic[Way]):
         for port in state.held.intersection(self.tables.doubtful(*pair)):
             self.tables.drop(pair.src, pair.dst, port, pair.dst_port, pair.protocol)
         urgent = dict.fromkeys((*state.checks, *self.doubtful(pair)))
-        more = state.urgent and state.sent and len(state.out) < _BATCH  # those that are not answered take long
+        most = _FEW if state.only_aims else _BATCH
+        more = state.urgent and state.sent and len(state.out) < most  # those that are not answered take long
         if state.asked is not None and state.out.issuperset(urgent) and not more:
             return
         if not state.sent:  # something more urgent has come
@@ -326,16 +342,19 @@ class Discovery(Generic[Way]):
             hurries, hop = state.urgent or bool(urgent), sight.hops[0]
             state.asked, state.sent = Ask(pair, hop.ttl, tuple(ports), hurries), False
             state.out.update(ports)
-            self._schedule.add(now_s, hop.routers, hop.router_count, pair.src, state.asked, len(ports), urgent=hurries)
+            count = len(ports) / 2 if state.only_aims else len(ports)  # no connection's port is watched
+            self._schedule.add(now_s, hop.routers, hop.router_count, pair.src, state.asked, count, urgent=hurries)
         elif not state.out:
             state.urgent = False
 
     def _wanted(self, pair: PairKey, state: _State[Way]) -> list[int]:
         group = state.sight.group
         known = self.tables.known(*pair)
+        if state.only_aims and self.ready(pair):
+            return []
         if again := self._again(pair, state, known):
             return again
-        if self.models.affine(group) is None and self._is_worth_learning(state):
+        if not state.only_aims and self.models.affine(group) is None and self._is_worth_learning(state):
             if self._learners.setdefault(group, pair) != pair:
                 if known:
                     return []  # until the model is there, or it is known that there is none
@@ -377,7 +396,7 @@ class Discovery(Generic[Way]):
         """Doubtful ports that may bring back a way of which no port is known, or ports of planned ways."""
         has, left, found = Counter(known.values()), self._left(state, known.values()), list[int]()
         for port, way in self.tables.doubted(*pair).items():
-            if has[way] < state.aims.get(way, 0 if way in left else 1):
+            if has[way] < state.aims.get(way, 0 if way in left or state.only_aims else 1):
                 has[way] += 1
                 found.append(port)
         return found
@@ -395,7 +414,7 @@ class Discovery(Generic[Way]):
         """Ports that are not known, drawn by chance: about as many as it takes to find one on a way that is missing."""
         ways = state.sight.ways
         missing = len(_lacking(state.aims, known)) or min(ENOUGH, ways) - len(set(known.values()))
-        most = min(_BATCH, max(missing, ways // missing))
+        most = _FEW if state.only_aims else min(_BATCH, max(missing, ways // missing))
         found: list[int] = []
         while len(found) < most and state.drawn >> PORT_BITS == 0:
             port = FIRST_PORT | _mixed(self._seed, pair, state.drawn)

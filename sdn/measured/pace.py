@@ -56,17 +56,20 @@ class Schedule(Generic[Routers, Item]):
         return sum(lane.count for each in self._sets.values() for lane in each.lanes)
 
     def add(
-        self, now_s: float, routers: Routers, count: int, host: int, item: Item, probes: int, *, urgent: bool = False
+        self, now_s: float, routers: Routers, count: int, host: int, item: Item, probes: float, *, urgent: bool = False
     ) -> None:
-        """Adds an item of so many probes of a host. `count` is the number of routers in the set `routers`."""
+        """Adds an item of so many probes of a host. `count` is the number of routers in the set `routers`.
+
+        Ports that nobody will watch count half: the rates leave as much to watching as to finding.
+        """
         own = self._sets.get(routers)
         if own is None:
             own = self._sets[routers] = _Set(count, self._pace, now_s)
         own.lanes[0 if urgent else 1].add(max(now_s, own.free_s(host, urgent=urgent)), host, item, probes)
 
-    def due(self, now_s: float) -> list[Item]:
-        """The items to send now."""
-        return [item for each in self._sets.values() for item in each.due(now_s)]
+    def due(self, now_s: float, is_wanted: Callable[[Item], bool] = lambda _: True) -> list[Item]:
+        """The items to send now. Those that are not wanted any more are dropped, and take no other's turn."""
+        return [item for each in self._sets.values() for item in each.due(now_s, is_wanted)]
 
 
 class _Set(Generic[Item]):
@@ -87,7 +90,7 @@ class _Set(Generic[Item]):
         """When a host may send."""
         return self._busy_s.get(host, 0.0) - self._host_burst_s - (self._host_urgent_s if urgent else 0.0)
 
-    def due(self, now_s: float) -> list[Item]:
+    def due(self, now_s: float, is_wanted: Callable[[Item], bool]) -> list[Item]:
         self._left = min(self._most, self._left + (now_s - self._at_s) * self._per_s)
         self._at_s = now_s
         found = []
@@ -95,10 +98,11 @@ class _Set(Generic[Item]):
             free_s = partial(self.free_s, urgent=lane is self.lanes[0])
             while self._left > 0 and (taken := lane.take(now_s, free_s)) is not None:
                 host, item, probes = taken
-                self._left -= probes
-                self._busy_s[host] = max(self._busy_s.get(host, 0.0), now_s) + probes / self._host_per_s
+                if is_wanted(item):
+                    self._left -= probes
+                    self._busy_s[host] = max(self._busy_s.get(host, 0.0), now_s) + probes / self._host_per_s
+                    found.append(item)
                 lane.again(host, free_s(host))
-                found.append(item)
         return found
 
 
@@ -108,10 +112,10 @@ class _Lane(Generic[Item]):
     def __init__(self) -> None:
         self.count = 0
         """Items that wait."""
-        self._waiting: dict[int, deque[tuple[Item, int]]] = {}
+        self._waiting: dict[int, deque[tuple[Item, float]]] = {}
         self._heap: list[tuple[float, int]] = []
 
-    def add(self, at_s: float, host: int, item: Item, probes: int) -> None:
+    def add(self, at_s: float, host: int, item: Item, probes: float) -> None:
         queue = self._waiting.get(host)
         if queue is None:
             self._waiting[host] = queue = deque()
@@ -119,7 +123,7 @@ class _Lane(Generic[Item]):
         queue.append((item, probes))
         self.count += 1
 
-    def take(self, now_s: float, free_s: Callable[[int], float]) -> tuple[int, Item, int] | None:
+    def take(self, now_s: float, free_s: Callable[[int], float]) -> tuple[int, Item, float] | None:
         """The first item of the host that has waited longest, if one may send now."""
         while self._heap and self._heap[0][0] <= now_s:
             host = heapq.heappop(self._heap)[1]

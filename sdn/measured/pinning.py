@@ -89,6 +89,8 @@ class _Pinned:
 
     shares: list[int]
     """The number of lanes of each share."""
+    sought: Mapping[Way, int] = field(default_factory=dict)
+    """By way: the ports that are wanted beside those of lanes."""
     given: list[int] = field(default_factory=list)
     """The ports of the lanes, as `ports` has returned them last."""
     taken: dict[int, Way] = field(default_factory=dict)
@@ -132,7 +134,6 @@ class MeasuredPinning:
             }
         )
         self._pairs: dict[PairKey, _Pinned] = {}
-        self._fixed: set[PairKey] = set()  # pairs that cannot move
         self._steering = _Steering()
         self._checks: dict[PairKey, float] = {}  # when a port of pairs with several hops is probed again
         self._trusted_s: dict[int, float] = {}  # by source: since when its news count for others
@@ -146,13 +147,8 @@ class MeasuredPinning:
         """Pairs on the worst link, over its rate in bit/s."""
         return self._plan.congestion
 
-    @property
-    def _most_moves(self) -> int:
-        """Others that make room for one. None do while there is any that cannot move: `Routing` looks at each move."""
-        return 0 if self._fixed else MOST_MOVES
-
-    def announce(self, now_s: float, pair: PairKey, lanes: int, fixed: bool = False) -> list[PairKey] | None:
-        """A pair sends over so many lanes, which are `fixed` if they cannot change their ports.
+    def announce(self, now_s: float, pair: PairKey, lanes: int) -> list[PairKey] | None:
+        """A pair sends over so many lanes; with 0 it is in no plan, and only what `seek` asks for is probed.
 
         Returns the pairs whose ports may have changed.
         None where it cannot be pinned; then its ports do not matter, or answers do not tell its path.
@@ -160,28 +156,41 @@ class MeasuredPinning:
         sight = self._fabric.sight(pair.src, pair.dst)
         if sight is None:
             return None
-        if fixed:
-            self._fixed.add(pair)
         shares = _shares(lanes, min(self._spread, sight.ways))
         pinned = self._pairs.get(pair)
         moved: list[PairKey] = []
         if pinned is None or pinned.shares != shares:
             if pinned is not None:
                 moved += self._leave(pair, pinned)
-            self._pairs[pair] = _Pinned(shares)
+            self._pairs[pair] = _Pinned(shares, sought={} if pinned is None else pinned.sought)
             for number, own in enumerate(shares):
-                self._plan.arrive((pair, number), own / lanes, [], self._most_moves)
+                self._plan.arrive((pair, number), own / lanes, [], MOST_MOVES)
         else:
             pinned.fits = pinned.contradictions = 0
-        self._discovery.announce(now_s, pair, sight)
-        if len(sight.hops) > 1:
+        self._discovery.announce(now_s, pair, sight, only_aims=not shares)
+        if len(sight.hops) > 1 and shares:
             self._checks.setdefault(pair, now_s + CHECK_S)
         return _distinct((*self._aim(now_s, moved), *self._update(now_s, pair)))
+
+    def seek(self, now_s: float, pair: PairKey, paths: Mapping[Links, int], used: Iterable[int], urgent: bool) -> None:
+        """Looks for so many ports along each of these paths of an announced pair, beside those of its lanes.
+
+        Connections that cannot move have the ports that are `used`, which their host therefore cannot probe.
+        """
+        pinned = self._pairs[pair]
+        ways = {self._links(pair, way): way for way in self._fabric.ways(pair.src, pair.dst)}
+        pinned.sought = {ways[path]: ports for path, ports in paths.items()}
+        if not pinned.shares:
+            self._discovery.hold(pair, used)
+        self._aim(now_s, [pair], urgent)
+
+    def known(self, pair: PairKey) -> dict[int, Links]:
+        """The path of every port of a pair that is known, by ascending ports."""
+        return {port: self._links(pair, way) for port, way in self._tables.known(*pair).items()}
 
     def release(self, now_s: float, pair: PairKey) -> list[PairKey]:
         """A pair sends no more. Returns the others whose ports may have changed."""
         pinned = self._pairs.pop(pair, None)
-        self._fixed.discard(pair)
         if pinned is None:
             return []
         self._discovery.release(now_s, pair)
@@ -235,7 +244,7 @@ class MeasuredPinning:
             left = {before[port] for port, way in ways.items() if before.get(port, way) != way}
             links = {link for way in left for link in self._fabric.links(src, dst, way)}
             others += self._doubt_over(now_s, links.union(map(self._fabric.topology.peer, links)), others)
-        most_moves = self._most_moves if trusted else 0
+        most_moves = MOST_MOVES if trusted else 0
         return _distinct((ask.pair, *others, *self._update(now_s, ask.pair, most_moves)))
 
     def moved(self, now_s: float, pair: PairKey, answers: Mapping[int, Address]) -> list[PairKey]:
@@ -271,13 +280,13 @@ class MeasuredPinning:
         Returns them, and the pairs whose ports may have changed.
         """
         over = set(self._lossy.over(now_s))
-        moved = self._plan.mend(over - self._cut, self._most_moves)
+        moved = self._plan.mend(over - self._cut, MOST_MOVES)
         found: list[Lossy[PortRef]] = []
         if self._lossy.is_due(now_s):
             lanes = Counter(link for pair in self._pairs for path in self.paths(pair) for link in path)
             found = self._lossy.judge(now_s, lanes)
             over.update(link for each in found for link in each.links)
-            moved += self._plan.cut({link for each in found for link in each.links}, self._most_moves)
+            moved += self._plan.cut({link for each in found for link in each.links}, MOST_MOVES)
         changed = self._replanned(now_s, over, moved) if over else []
         for pair in changed if found else ():
             self._discovery.hurry(now_s, pair)
@@ -300,14 +309,14 @@ class MeasuredPinning:
         """
         dead = set(links)
         self._cut |= dead
-        return self._rerouted(now_s, dead, self._plan.cut(dead, self._most_moves))
+        return self._rerouted(now_s, dead, self._plan.cut(dead, MOST_MOVES))
 
     def mend(self, now_s: float, links: Iterable[PortRef]) -> list[PairKey]:
         """Links are back. Returns the pairs whose ports may change; the ports of these are probed again."""
         back = set(links)
         self._cut -= back
         self._lossy.forget(back)
-        return self._rerouted(now_s, back, self._plan.mend(back, self._most_moves))
+        return self._rerouted(now_s, back, self._plan.mend(back, MOST_MOVES))
 
     def steer(self, now_s: float, drained: Iterable[PortRef], pins: Mapping[tuple[int, int], Via]) -> list[PairKey]:
         """Plans over these drained links no more, and the pairs of these NICs over paths with the wanted links.
@@ -438,7 +447,7 @@ class MeasuredPinning:
         return hit
 
     def _leave(self, pair: PairKey, pinned: _Pinned) -> list[PairKey]:
-        moved = [self._plan.depart((pair, number), self._most_moves) for number in range(len(pinned.shares))]
+        moved = [self._plan.depart((pair, number), MOST_MOVES) for number in range(len(pinned.shares))]
         return _distinct(other for each in moved for other, _ in each if other != pair)
 
     def _rerouted(self, now_s: float, links: set[PortRef], moved: Iterable[_Share]) -> list[PairKey]:
@@ -479,7 +488,7 @@ class MeasuredPinning:
 
         Returns the pairs whose paths may have changed.
         """
-        moves = self._most_moves if most_moves is None else most_moves
+        moves = MOST_MOVES if most_moves is None else most_moves
         return self._aim(now_s, (*self._replan(self._plan, pair, self._steering, moves), pair))
 
     def _replan(
@@ -515,18 +524,24 @@ class MeasuredPinning:
         paths = (plan.path((pair, number)) for number in range(len(shares)))
         return [Share(path, own / sum(shares)) for path, own in zip(paths, shares, strict=True) if path is not None]
 
-    def _aim(self, now_s: float, pairs: Iterable[PairKey]) -> list[PairKey]:
+    def _aim(self, now_s: float, pairs: Iterable[PairKey], urgent: bool = False) -> list[PairKey]:
         """Looks for ports along the planned ways of pairs that know enough of these."""
         found = _distinct(pair for pair in pairs if pair in self._pairs)
         for pair in found:
+            pinned = self._pairs[pair]
+            aims = Counter(pinned.sought)
             planned = self._discovery.aimed(pair) or pair[:2] in self._steering.pins
-            if planned or self._discovery.ready(pair) or self._discovery.idle(pair):
-                ways = self._lane_ways(pair, self._pairs[pair])
-                if ways and None not in ways:
-                    aims = Counter(way for way in ways if way is not None)
-                    if pair.protocol == IPPROTO_TCP:  # a port to watch
-                        aims.update(aims.keys())
-                    self._discovery.aim(now_s, pair, aims)
+            if pinned.shares and (planned or self._discovery.ready(pair) or self._discovery.idle(pair)):
+                ways = self._lane_ways(pair, pinned)
+                if None in ways:
+                    continue
+                own = Counter(way for way in ways if way is not None)
+                if pair.protocol == IPPROTO_TCP:  # a port to watch
+                    own.update(own.keys())
+                aims += own
+            elif pinned.shares:
+                continue
+            self._discovery.aim(now_s, pair, aims, urgent=urgent)
         return found
 
 

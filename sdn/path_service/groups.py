@@ -8,14 +8,14 @@ among its uplinks and of a core among its links down, as those of a leaf and a s
 `sdn.path_service.as_read` has what running switches have.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
 from sdn.planners import Cabling
-from sdn.planners.links import AnyClos, leaf_links
+from sdn.planners.links import AnyClos, Way, leaf_links
 from sdn.planners.model import Clos, Floats, Ints
 from sdn.planners.planner import AnyCabling
 from sdn.planners.pods import PodClos
@@ -48,6 +48,14 @@ class Groups:
 
 
 WITHIN_TOR = Groups(0, (), (), ())
+
+
+def every_way(groups: Groups, no_core: Way = ()) -> Iterator[Way]:
+    """All ways that switches choose among, whether a port takes them or not. `no_core` ends those without a core."""
+    for (spine, up), over, (_, links) in zip(groups.up, groups.over, groups.down, strict=True):
+        for beyond in [no_core] if over is None else every_way(over):
+            for down in links:
+                yield (spine, up, down, *beyond)
 
 
 class Choices(Protocol):

@@ -3,41 +3,40 @@
 
 `sdn.measured` decides what to probe and plans paths. Here pairs of hosts become its pairs, its asks become messages to
 hosts, and what hosts watch tells when routes have changed. Pairs of hosts that do not probe are served by a prediction
-where there is one, and otherwise have random ports.
+where the hash is known, and otherwise have random ports. Connections that cannot move get paths as with predictions,
+and the ports that take them by `port_search`.
 """
 
 from collections import Counter, deque
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from ipaddress import ip_address
+from itertools import chain
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from netmodel import Link, Path, PortRef, tiers
-from netmodel.flow import Address, address_at
+from netmodel.flow import address_at
 from sdn.measured.discovery import ENOUGH, Ask, PairKey
 from sdn.measured.fabric import Links, MeasuredFabric
 from sdn.measured.pace import Pace
 from sdn.measured.pinning import MeasuredPinning, Via
 from sdn.measured.rates import fair_rates
 from sdn.path_service.constraints import Constraints
-from sdn.path_service.messages import Answer, CanProbe, Moved, Probe, Probed, Report, Watch
+from sdn.path_service.messages import CanProbe, Moved, Probe, Probed, Report, Watch
 from sdn.path_service.next_hops import NextHops
 from sdn.path_service.parties import Client, Pair
 from sdn.path_service.pinning import HostProbes, Preview, Prospect, Rerouted, Sends, distinct
-from sdn.path_service.places import SENT
+from sdn.path_service.port_search import HOLD_S, PortSearch
 from sdn.path_service.predicted import Predicted
+from sdn.path_service.probing_host import ProbingHost, answered, parts
 from sdn.path_service.reach import Polarised
 from sdn.path_service.repinning import FirstPorts, Repinning
 from sdn.planners import Cabling
-from sdn.planners.links import rates
 from sdn.planners.model import Floats
 from sdn.planners.planner import AnyCabling
 
-HOLD_S = 1.0
-"""The longest time for which an announcement waits for its pair's ports to be measured."""
 _ANSWER_S = 10.0  # after which an ask counts as unanswered; hosts answer within 5
 _MOST_ASKS = 64  # open on one connection
 _MOST_WATCHED = 4096  # ports of one host
@@ -49,26 +48,8 @@ _NO_PORTS: list[int] = []
 _NOTHING = Watch("", 1, 0.0, [])
 
 
-@dataclass(slots=True)
-class _Host:
-    """A connection of a host that probes."""
-
-    client: Client
-    open: dict[int, Ask] = field(default_factory=dict)
-    """Its asks by number."""
-    waiting: deque[Ask] = field(default_factory=deque)
-    """Asks that wait until fewer are open."""
-    watched: dict[PairKey, Watch] = field(default_factory=dict)
-    """What it was told to watch."""
-    routers: Counter[str] = field(default_factory=Counter)
-    """By router: the watched ports for which it answers."""
-    period_s: float = 0.0
-    watch_per_s: float = 0.0
-    """Probes of its watched ports."""
-
-
 class Measured:
-    """A `Pinning` whose hosts measure. `predicted` serves the others; None: their hash is not known.
+    """A `Pinning` whose hosts measure. `planned` serves the others, if `is_predicted`, and plans for connections.
 
     NICs of `cables` and `fabric` are those of one topology.
     """
@@ -80,20 +61,25 @@ class Measured:
         cables: AnyCabling,
         fabric: MeasuredFabric,
         pinning: MeasuredPinning,
-        predicted: Predicted | None,
+        planned: Predicted,
         counts: Counter[str],
         pace: Pace | None = None,
+        *,
+        is_predicted: bool = False,
     ) -> None:
         self._cables = cables
         self._fabric = fabric
         self._pinning = pinning
-        self._predicted = predicted
+        self._planned = planned
+        self._is_predicted = is_predicted
+        self._search = PortSearch(pinning, planned)
         self._counts = counts
         self._pace = pace or Pace()
         self._tier = tiers(cables.topology)
         number = {port: nic for nic, port in enumerate(fabric.nics)}
         self._nic = [number[port] for port in cables.nics]
-        self._hosts: dict[int, _Host] = {}  # by connection
+        self._hosts: dict[int, ProbingHost] = {}  # by connection
+        self._probing: dict[int, dict[int, ProbingHost]] = {}  # the same by NIC: all devices of a host can probe for it
         self._own: dict[int, Pair] = {}  # by commodity; numbers are below 0, and those of predictions above
         self._keys: dict[Pair, PairKey] = {}  # of those in `_own` that can be pinned
         self._users: dict[PairKey, dict[Pair, None]] = {}  # several devices of a host may send to one peer
@@ -116,41 +102,45 @@ class Measured:
 
     @property
     def pairs(self) -> Mapping[int, Pair]:
-        predicted = {} if self._predicted is None else self._predicted.pairs
-        return {**predicted, **self._own}
+        return {**self._planned.pairs, **self._own}
 
     # -- commodities ---------------------------------------------------------------------------------------------------
 
     def arrive(self, now_s: float, pair: Pair) -> list[Pair]:
         self._now_s = now_s
         client = pair.client
-        if client.conn not in self._hosts and self._predicted is not None:
-            return self._predicted.arrive(now_s, pair)
+        probes = client.conn in self._hosts or (client.fixed and client.nic in self._probing)
+        if client.fixed if probes else self._is_predicted:
+            moved = self._planned.arrive(now_s, pair)
+            self._begin(now_s, pair)
+            return moved
         self._count += 1
         pair.commodity, pair.since_s = -self._count, now_s
         self._own[pair.commodity] = pair
-        return self._enter(now_s, pair) if client.conn in self._hosts else []
+        return self._enter(now_s, pair) if probes else []
 
     def has_sent(self, now_s: float, pair: Pair, sent: int) -> list[Pair]:
-        """A connection that has lasted and has not sent much leaves the plan. It comes back when it has.
-
-        So does its pair with the next connection, which may begin before the commodity ends.
-        """
         self._now_s = now_s
-        if self._is_predicted(pair):
-            return [] if self._predicted is None else self._predicted.has_sent(now_s, pair, sent)
-        if 0 < sent < SENT:
-            return self._quit(now_s, pair)
-        if pair not in self._keys and pair.client.conn in self._hosts:
-            return self._enter(now_s, pair)
-        return []
+        if not self._is_planned(pair):
+            return []
+        if not sent and self._search.is_vain(pair):  # another connection begins, as the one before it has ended
+            self._begin(now_s, pair)
+        return [*self._planned.has_sent(now_s, pair, sent), *self._search.replanned(now_s)]
+
+    def _begin(self, now_s: float, pair: Pair) -> None:
+        """A host that probes looks for a port of a connection along its path, where there is a choice."""
+        key = self._key(pair)
+        if pair.client.nic not in self._probing:
+            return
+        users = {**self._users.get(key, {}), pair: None}
+        if self._pinning.announce(now_s, key, _lanes(users)) is not None:
+            self._users[key] = users
+            self._search.begin(now_s, key, pair)
 
     def _enter(self, now_s: float, pair: Pair) -> list[Pair]:
-        client, peer = pair.client, pair.peer
-        key = PairKey(self._nic[client.nic], self._nic[peer.nic], *peer.at[1:])
+        key = self._key(pair)
         users = {**self._users.get(key, {}), pair: None}
-        lanes, fixed = max(user.client.lanes for user in users), any(user.client.fixed for user in users)
-        changed = self._pinning.announce(now_s, key, lanes, fixed)
+        changed = self._pinning.announce(now_s, key, _lanes(users))
         if changed is None:
             return []
         self._users[key], self._keys[pair] = users, key
@@ -162,9 +152,14 @@ class Measured:
 
     def depart(self, now_s: float, number: int) -> list[Pair]:
         self._now_s = now_s
-        if number >= 0:
-            return [] if self._predicted is None else self._predicted.depart(now_s, number)
-        return self._quit(now_s, self._own.pop(number))
+        if number < 0:
+            return self._quit(now_s, self._own.pop(number))
+        pair = self._planned.pairs[number]
+        moved = self._planned.depart(now_s, number)
+        if pair in self._search:
+            self._search.end(now_s, pair)
+            moved += self._unused(now_s, self._key(pair), pair)
+        return moved
 
     def _quit(self, now_s: float, pair: Pair) -> list[Pair]:
         """A pair leaves the plan, if it is there."""
@@ -172,11 +167,15 @@ class Measured:
         key = self._keys.pop(pair, None)
         if key is None:
             return []
-        users = self._users[key]
-        del users[pair]
         self._rewatch[key] = None
         if (host := self._hosts.get(pair.client.conn)) is not None:
             self._end_watch(host, key)
+        return self._unused(now_s, key, pair)
+
+    def _unused(self, now_s: float, key: PairKey, pair: Pair) -> list[Pair]:
+        """A pair of hosts uses the ports of a pair no more."""
+        users = self._users[key]
+        del users[pair]
         if users:
             return []
         del self._users[key]
@@ -185,9 +184,8 @@ class Measured:
 
     def ports(self, pair: Pair) -> list[int]:
         """The lanes of several devices of a host towards one peer have the same ports."""
-        if self._is_predicted(pair):
-            assert self._predicted is not None
-            return self._predicted.ports(pair)
+        if self._is_planned(pair):
+            return self._search.ports(pair) if pair in self._search else self._planned.ports(pair)
         key = self._keys.get(pair)
         ports = _NO_PORTS if key is None else self._pinning.ports(key)[: pair.client.lanes]
         if ports != pair.ports:
@@ -196,11 +194,13 @@ class Measured:
 
     def ports_back(self, back: Pair, pair: Pair) -> list[int]:
         """Acknowledgements are too few to be probed for: they have random ports, unless both sides are predicted."""
-        if self._predicted is not None and self._is_predicted(pair) and back.client.conn not in self._hosts:
-            return self._predicted.ports_back(back, pair)
+        if self._is_planned(pair) and pair not in self._search and back.client.conn not in self._hosts:
+            return self._planned.ports_back(back, pair)
         return _NO_PORTS
 
     def is_settled(self, pair: Pair) -> bool:
+        if pair in self._search:
+            return self._search.is_settled(pair)
         return pair not in self._held or bool(self.ports(pair))
 
     def leave(self, now_s: float, client: Client) -> list[Pair]:
@@ -208,6 +208,9 @@ class Measured:
         host = self._hosts.pop(client.conn, None)
         if host is None:
             return []
+        del self._probing[client.nic][client.conn]
+        if not self._probing[client.nic]:
+            del self._probing[client.nic]
         changed: list[Pair] = []
         for number, ask in host.open.items():
             del self._asked[client.conn, number]
@@ -227,15 +230,13 @@ class Measured:
         self._now_s = now_s
         for link in constraints.links():
             self._cables.link_number(link)  # raises KeyError
-        predicted = Rerouted([], []) if self._predicted is None else self._predicted.constrain(now_s, constraints)
-        return Rerouted(predicted.cut, [*predicted.others, *self._constrained(now_s, constraints)])
+        planned = self._planned.constrain(now_s, constraints)
+        return Rerouted(planned.cut, [*planned.others, *self._constrained(now_s, constraints)])
 
     def next_hops(self, now_s: float, constraints: Constraints, next_hops: NextHops) -> Rerouted:
         self._now_s = now_s
-        predicted = Rerouted([], [])
-        if self._predicted is not None:
-            predicted = self._predicted.next_hops(now_s, constraints, next_hops)
-        return Rerouted(predicted.cut, [*predicted.others, *self._constrained(now_s, constraints)])
+        planned = self._planned.next_hops(now_s, constraints, next_hops)
+        return Rerouted(planned.cut, [*planned.others, *self._constrained(now_s, constraints)])
 
     def _constrained(self, now_s: float, constraints: Constraints) -> list[Pair]:
         was, self._constraints = self._constraints, constraints
@@ -244,20 +245,19 @@ class Measured:
         gone, back = _ports(constraints.dead - was.dead), _ports(was.dead - constraints.dead)
         changed += self._pinning.cut(now_s, gone) if gone else []
         changed += self._pinning.mend(now_s, back) if back else []
-        return self._changed(changed)
+        return [*self._changed(changed), *self._search.replanned(now_s)]
 
     def keep(self, pair: Pair, path: Path) -> None:
-        """Lanes keep their ports anyway, until others are known."""
+        """Lanes keep their ports anyway, until others are known. Connections count where they are."""
+        if self._is_planned(pair):
+            self._planned.keep(pair, path)
 
     def preview(self, constraints: Constraints) -> Preview:
         """By planned paths, some of which lanes may not have reached yet."""
         planned = self._pinning.preview(*self._steering(constraints))
         before, after = (fair_rates(self._fabric, {key: both[at] for key, both in planned.items()}) for at in (0, 1))
-        prospects: list[Prospect] = []
-        loads = [np.zeros((2, rates(self._cables.fabric).size)) for _ in range(2)]
-        if self._predicted is not None:
-            prospects, *own = self._predicted.preview(constraints)
-            loads = [both + more for both, more in zip(loads, own, strict=True)]
+        prospects, *own = self._planned.preview(constraints)
+        loads = [load.copy() for load in own]
         for key, both in planned.items():
             now, then = (self._whole(key, [share.path for share in shares]) for shares in both)
             for shares, load in zip(both, loads, strict=True):
@@ -282,7 +282,7 @@ class Measured:
         host = self._hosts.get(client.conn)
         if isinstance(message, CanProbe):
             if host is None:  # pairs that have commodities already are measured from their next ones on
-                self._hosts[client.conn] = _Host(client)
+                self._hosts[client.conn] = self._probing.setdefault(client.nic, {})[client.conn] = ProbingHost(client)
             return []
         if host is None:
             return []
@@ -302,19 +302,19 @@ class Measured:
         if key is not None and message.reason == "loss":
             self._pinning.lost(now_s, key, message.port)
 
-    def _probed(self, now_s: float, host: _Host, message: Probed) -> list[Pair]:
+    def _probed(self, now_s: float, host: ProbingHost, message: Probed) -> list[Pair]:
         ask = host.open.pop(message.ask, None)
         if ask is None:
             self._counts["answers that nobody asked for"] += 1
             return []
         del self._asked[host.client.conn, message.ask]
         self._counts["probes"] += len(ask.ports)
-        answers = _answered(message.answers, ask.ports)
+        answers = answered(message.answers, ask.ports)
         self._counts["probes answered"] += len(answers)
         self._ready[host.client.conn] = None
         return self._changed(self._pinning.probed(now_s, ask, answers))
 
-    def _moved(self, now_s: float, host: _Host, message: Moved) -> list[Pair]:
+    def _moved(self, now_s: float, host: ProbingHost, message: Moved) -> list[Pair]:
         """Watched ports have moved or fallen silent: they are in doubt, and with them those of the same pair."""
         try:
             peer = str(ip_address(message.peer))
@@ -328,7 +328,7 @@ class Measured:
         if key is None or not answers:
             self._counts["changes of ports that nobody watches"] += 1
             return []
-        moved = _answered(answers, watched)
+        moved = answered(answers, watched)
         for answer in answers:
             self._events.append({
                 "at_s": now_s,
@@ -350,14 +350,14 @@ class Measured:
     def due(self, now_s: float) -> tuple[Sends, list[Pair]]:
         self._watch_probes += (now_s - self._due_s) * self._watch_per_s
         self._now_s = self._due_s = now_s
-        changed = [*self._expire(now_s), *self._blame(now_s)]
+        changed = [*self._expire(now_s), *self._search.expire(now_s), *self._blame(now_s)]
         self._repinning.settle(now_s, self._in_doubt, lambda: self._pinning.moves)
         for ask in self._pinning.due(now_s):
             host = self._host_of(ask.pair)
             if host is None:  # nobody can probe it any more
                 changed += self._changed(self._pinning.probed(now_s, ask, {}))
             else:
-                host.waiting.extend(_parts(ask))
+                host.waiting.extend(parts(ask))
                 self._ready[host.client.conn] = None
         sends, self._ended = self._ended, []
         for conn in self._ready:
@@ -391,7 +391,7 @@ class Measured:
             pinning.is_doubtful(key) or (pinning.measuring(key) and pinning.avoids(key))
         )  # fmt: skip
 
-    def _ask(self, now_s: float, host: _Host, ask: Ask) -> Probe:
+    def _ask(self, now_s: float, host: ProbingHost, ask: Ask) -> Probe:
         self._count += 1
         host.open[self._count] = ask
         self._asked[host.client.conn, self._count] = now_s + _ANSWER_S
@@ -441,7 +441,7 @@ class Measured:
             watch = host.watched[each] = msgspec.structs.replace(watch, period_s=period_s)
             sends.append((host.client.conn, watch))
 
-    def _period_s(self, host: _Host, key: PairKey) -> float:
+    def _period_s(self, host: ProbingHost, key: PairKey) -> float:
         """How often each port may be probed, so that routers answer this host, and all hosts: see `Pace`."""
         sight = self._fabric.sight(key.src, key.dst)
         assert sight is not None  # the pair is pinned
@@ -449,7 +449,7 @@ class Measured:
         all_s = self._watching / (sight.hops[0].router_count * self._pace.router_per_s / 2)
         return max(_LEAST_PERIOD_S, own_s, all_s)
 
-    def _unwatched(self, host: _Host, key: PairKey) -> Watch:
+    def _unwatched(self, host: ProbingHost, key: PairKey) -> Watch:
         """What a host was told to watch of a pair, and is not any more."""
         watch = host.watched.pop(key, _NOTHING)
         self._watching -= len(watch.ports)
@@ -457,11 +457,11 @@ class Measured:
         self._count_watches(host)
         return watch
 
-    def _count_watches(self, host: _Host) -> None:
+    def _count_watches(self, host: ProbingHost) -> None:
         before, host.watch_per_s = host.watch_per_s, host.routers.total() / max(_LEAST_PERIOD_S, host.period_s)
         self._watch_per_s += host.watch_per_s - before
 
-    def _end_watch(self, host: _Host, key: PairKey) -> None:
+    def _end_watch(self, host: ProbingHost, key: PairKey) -> None:
         watch = self._unwatched(host, key)
         if watch.ports:
             self._ended.append((host.client.conn, msgspec.structs.replace(watch, ports=[])))
@@ -469,25 +469,22 @@ class Measured:
     # -- for operators -------------------------------------------------------------------------------------------------
 
     def prepare(self) -> bool:
-        return self._predicted is not None and self._predicted.prepare()
+        return self._is_predicted and self._planned.prepare()
 
     def rates_bps(self) -> Iterator[tuple[Pair, float]]:
         """None: what hosts measure tells no rates, and the pairs that are predicted are only part of the load."""
         return iter(())
 
     def paths(self, pair: Pair) -> list[Path]:
-        if self._is_predicted(pair):
-            assert self._predicted is not None
-            return self._predicted.paths(pair)
+        if self._is_planned(pair):
+            return self._planned.paths(pair) if self.ports(pair) else []
         key = self._keys.get(pair)
         if key is None or not self.ports(pair):
             return []
         return self._whole(key, self._pinning.paths(key))[: pair.client.lanes]
 
     def loads(self) -> Floats:
-        loads = np.zeros((2, rates(self._cables.fabric).size))
-        if self._predicted is not None:
-            loads += self._predicted.loads()
+        loads = self._planned.loads()
         for key in self._users:
             paths = self._pinning.paths(key)
             for path in paths:
@@ -495,29 +492,33 @@ class Measured:
         return loads
 
     def status(self) -> dict[str, Any]:
-        pinning = self._pinning
-        ports = {key: pinning.ports(key) for key in self._users}
-        given_up = Counter(why for key in self._users if (why := pinning.given_up(key)))
-        ages = [self._now_s - seen_s for key in self._users if (seen_s := pinning.oldest_s(key)) is not None]
-        predicted = {} if self._predicted is None else self._predicted.status()
+        pinning, keys = self._pinning, list(dict.fromkeys(self._keys.values()))
+        ports = {key: pinning.ports(key) for key in keys}
+        given_up = Counter(why for key in keys if (why := pinning.given_up(key)))
+        ages = [self._now_s - seen_s for key in keys if (seen_s := pinning.oldest_s(key)) is not None]
+        planned = self._planned.status()
         unkeyed = [pair for pair in self._own.values() if pair not in self._keys]
+        others = len(self._planned.pairs) - len(self._search)
         return {
-            "unreachable": predicted.get("unreachable", 0),
+            "unreachable": planned["unreachable"],
             "slowest_bps": 1 / pinning.congestion if pinning.congestion > 0 else None,
             "gap": None,
-            "polarised": next(filter(None, map(self._polarised, self._users)), None),
-            "prepared_failures": predicted.get("prepared_failures", 0),
+            "polarised": next(filter(None, map(self._polarised, keys)), None),
+            "prepared_failures": planned["prepared_failures"],
             "measured": {
                 "probing_hosts": len(self._hosts),
                 "known_pairs": pinning.known_pairs,
-                "pairs": len(self._users),
+                "pairs": len(keys),
                 "pinned": sum(map(bool, ports.values())),
-                "measuring": sum(map(pinning.measuring, self._users)),
-                "doubtful": sum(map(pinning.is_doubtful, self._users)),
+                "measuring": sum(map(pinning.measuring, keys)),
+                "doubtful": sum(map(pinning.is_doubtful, keys)),
                 "given_up": dict(given_up),
-                "predicted": 0 if self._predicted is None else len(self._predicted.pairs),
+                "predicted": others if self._is_predicted else 0,
+                "connections": len(self._search),
+                "connections_with_port": self._search.with_port,
                 "random": sum(pair.client.conn not in self._hosts for pair in unkeyed),
-                "no_choice": sum(pair.client.conn in self._hosts for pair in unkeyed),
+                "no_choice": sum(pair.client.conn in self._hosts for pair in unkeyed)
+                + (0 if self._is_predicted else others),
                 "watched_ports": self._watching,
                 "watch_probes": self._watch_probes,
                 "oldest_s": max(ages, default=None),
@@ -556,13 +557,19 @@ class Measured:
             down = tier[port.node] > tier[topology.peer(port).node]
             loads[int(down), self._cables.link_number(topology.link_at(port))] += part
 
-    def _is_predicted(self, pair: Pair) -> bool:
+    def _is_planned(self, pair: Pair) -> bool:
+        """Whether the path of a pair is that of `Predicted`, by whatever port."""
         return pair.commodity is not None and pair.commodity >= 0
 
-    def _host_of(self, key: PairKey) -> _Host | None:
-        """The first host that probes among those of the pair's devices."""
-        hosts = (self._hosts.get(pair.client.conn) for pair in self._users.get(key, ()))
-        return next((host for host in hosts if host is not None), None)
+    def _key(self, pair: Pair) -> PairKey:
+        return PairKey(self._nic[pair.client.nic], self._nic[pair.peer.nic], *pair.peer.at[1:])
+
+    def _host_of(self, key: PairKey) -> ProbingHost | None:
+        """The first host that probes among those of the pair's devices, or any other device of the same NIC."""
+        pairs = self._users.get(key, ())
+        hosts = (self._hosts.get(pair.client.conn) for pair in pairs)
+        others = (host for pair in pairs for host in self._probing.get(pair.client.nic, {}).values())
+        return next((host for host in chain(hosts, others) if host is not None), None)
 
     def _peer(self, key: PairKey) -> tuple[str, int]:
         peer = next(iter(self._users[key])).peer.at
@@ -574,24 +581,16 @@ class Measured:
     def _changed(self, keys: list[PairKey]) -> list[Pair]:
         """The pairs of hosts whose ports may have changed, which are to be watched anew."""
         used = [key for key in keys if key in self._users]
+        self._search.learned(self._now_s, used)
         self._rewatch |= dict.fromkeys(used)
         self._first.look(self._now_s, used, lambda key: bool(self._pinning.ports(key)))
         self._repinning.doubt(self._now_s, filter(self._in_doubt, used), self._pinning.moves)
         return self._of(keys)
 
 
-def _parts(ask: Ask) -> list[Ask]:
-    """What to ask a host for. It tells what came of a port when it knows of all that were asked for together.
-
-    At a further hop one router answers for all of them, and so for the last ones late.
-    """
-    return [replace(ask, ports=(port,)) for port in ask.ports] if ask.urgent or ask.told else [ask]
-
-
-def _answered(answers: Iterable[Answer], ports: Container[int]) -> dict[int, Address]:
-    """The routers that answered for these ports."""
-    found = {answer.port: answer.address for answer in answers if answer.port in ports}
-    return {port: address for port, address in found.items() if address is not None}
+def _lanes(users: Iterable[Pair]) -> int:
+    """The lanes of those pairs of hosts that can move."""
+    return max((user.client.lanes for user in users if not user.client.fixed), default=0)
 
 
 def _ports(links: Iterable[Link]) -> list[PortRef]:

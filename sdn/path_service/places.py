@@ -8,10 +8,9 @@ has made room for them before they come.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from sdn.path_service.parties import Pair
-from sdn.path_service.ports import PortTables
 from sdn.planners import LOCAL, UNREACHABLE, links
 from sdn.planners.links import AnyClos, AnyPlan, Way
 from sdn.planners.model import Clos
@@ -124,9 +123,9 @@ def _key(pair: Pair) -> Key:
 
 
 def least_congested(
-    pair: Pair, tables: PortTables, fabric: AnyClos, plan: AnyPlan, places: Places, own: Way | None = None
+    pair: Pair, ways: Iterable[Way], fabric: AnyClos, plan: AnyPlan, places: Places, own: Way | None = None
 ) -> Way:
-    """The way of a pair whose worst link is loaded least, and of these the one with the least load in all.
+    """That of these ways of a pair whose worst link is loaded least, and of equal ones the one with the least load.
 
     `own` is the way on which the plan counts the pair already.
     """
@@ -139,7 +138,7 @@ def least_congested(
     counted = () if own is None else links.on_way(fabric, src, dst, own)
     best: tuple[float, float] | None = None
     chosen: Way = (UNREACHABLE, -1, -1, *rest)
-    for way in tables.ways(src, dst):
+    for way in ways:
         taken = links.on_way(fabric, src, dst, way)
         if not all(rates[[*taken]] > 0):  # dead or drained
             continue

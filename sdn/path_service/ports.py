@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from netmodel import ENTROPY_PORTS, IPPROTO_UDP, ROCE_PORT, EcmpHash, FlowFields
 from netmodel.flow import Address, address_at
-from sdn.path_service.groups import Choices, Groups, PortOrder
+from sdn.path_service.groups import Choices, Groups, PortOrder, every_way
 from sdn.planners import LOCAL, UNREACHABLE, Cabling
 from sdn.planners.links import AnyClos, Way
 from sdn.planners.planner import AnyCabling
@@ -154,13 +154,14 @@ class PortTables:
     """Ports for the lanes of any pair of NICs, computed on first use and cached.
 
     `cables` has the links that are alive, and `choices` what switches choose among, by default `PortOrder`; `around`
-    gives the tables for the same topology with other links dead. `most_bytes` bounds the memory of the cache.
+    gives the tables for the same topology with other links dead. `most_bytes` bounds the memory of the cache. Where
+    `ecmp_hash` is None, nobody knows the hash: no port is known, and ports may take every way.
     """
 
     def __init__(
         self,
         cables: AnyCabling,
-        ecmp_hash: EcmpHash,
+        ecmp_hash: EcmpHash | None,
         choices: Choices | None = None,
         *,
         most_bytes: int = MOST_BYTES,
@@ -189,7 +190,7 @@ class PortTables:
         It is empty when fewer ports take this way, when `count` times the number of ways is more than half of all
         ports, or when a link of the way is dead.
         """
-        if way[0] == UNREACHABLE:
+        if way[0] == UNREACHABLE or self._hash is None:
             return _NOWHERE
         table = self._table(src, dst, dst_port, protocol)
         before = table.bytes
@@ -200,6 +201,8 @@ class PortTables:
 
     def ways(self, src: int, dst: int, dst_port: int = ROCE_PORT) -> list[Way]:
         """The ways between two NICs on different ToRs, over live links, that some port takes. Not to be changed."""
+        if self._hash is None:
+            return list(every_way(self._choices.between(src, dst), self._no_core))
         table = self._table(src, dst, dst_port)
         before = table.bytes
         ways = table.ways(self._no_core)
@@ -216,6 +219,7 @@ class PortTables:
         groups = self._choices.between(src, dst)
         table = self._tables.get(src, dst, dst_port, protocol, groups)
         if table is None:
+            assert self._hash is not None
             begin, end = (address_at(self._addresses, nic) for nic in (src, dst))
             table = _Table(groups, self._hash, (begin, end, dst_port, protocol))
             self._tables.add(src, dst, dst_port, protocol, groups, table)

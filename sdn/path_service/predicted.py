@@ -2,11 +2,11 @@
 """Pinning by prediction: ports by the switches' hash, for a plan that is kept up, and plans for failures. Pure."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from netmodel import EcmpHash, Path
+from netmodel import EcmpHash, Path, PortRef
 from sdn.path_service.as_read import AsRead
 from sdn.path_service.constraints import Constraints
 from sdn.path_service.failover import Failover
@@ -21,11 +21,11 @@ from sdn.planners.planner import AnyCabling
 
 
 class Predicted:
-    """A `Pinning` that computes which ports take a path."""
+    """A `Pinning` that computes which ports take a path. Without a hash it plans paths, and knows no ports."""
 
     offers_probes = False
 
-    def __init__(self, cables: AnyCabling, planner: str, ecmp_hash: EcmpHash, counts: Counter[str]) -> None:
+    def __init__(self, cables: AnyCabling, planner: str, ecmp_hash: EcmpHash | None, counts: Counter[str]) -> None:
         self._cables = cables
         self._counts = counts
         self._routing = Routing(cables, planner, ecmp_hash, counts)
@@ -68,12 +68,20 @@ class Predicted:
         return self._constrained(constraints, AsRead(self._cables, next_hops))
 
     def keep(self, pair: Pair, path: Path) -> None:
-        topology = self._cables.topology
         try:
-            taken = [self._cables.link_number(topology.link_at(port)) for port in path[1:-1]]
+            taken = self._links(path[1:-1])
         except KeyError:  # there is no such link any more
             return
         self._routing.put(pair, taken)
+
+    def begins_on(self, pair: Pair) -> tuple[Path | None, bool]:
+        """The path on which a connection begins that has no port yet, and whether the plan has made room there."""
+        way, planned = self._routing.begins_on(pair)
+        return self._cables.path_by(pair.client.nic, pair.peer.nic, *way), planned
+
+    def best(self, pair: Pair, paths: Iterable[Iterable[PortRef]]) -> int | None:
+        """Which of these paths between switches is loaded least for a pair; None where none is alive."""
+        return self._routing.best(pair, map(self._links, paths))
 
     def preview(self, constraints: Constraints) -> Preview:
         """Tried on a copy of the routing."""
@@ -124,6 +132,10 @@ class Predicted:
             "prepared_failures": len(self._failover),
             "measured": None,
         }
+
+    def _links(self, path: Iterable[PortRef]) -> list[int]:
+        """The numbers of the links by which a path leaves switches."""
+        return [self._cables.link_number(self._cables.topology.link_at(port)) for port in path]
 
     def _moved(self, moved: list[Pair]) -> list[Pair]:
         self._failover.age()

@@ -38,7 +38,7 @@ MAX_REROUTES = 16
 class Routing:
     """The plan, and the pair of every commodity in it."""
 
-    def __init__(self, cables: AnyCabling, planner: str, ecmp_hash: EcmpHash, counts: Counter[str]) -> None:
+    def __init__(self, cables: AnyCabling, planner: str, ecmp_hash: EcmpHash | None, counts: Counter[str]) -> None:
         self.pairs: dict[int, Pair] = {}
         """Pairs that have a commodity, by its number. From `BESIDE` on it is not in the plan."""
         self.tables = PortTables(cables, ecmp_hash)
@@ -174,12 +174,21 @@ class Routing:
 
     def put(self, pair: Pair, taken: Collection[int]) -> None:
         """Moves a pair to the way over these links, by number, if they are its and neither dead nor drained."""
-        src, dst, rates = pair.client.nic, pair.peer.nic, links.rates(self.fabric)
-        for way in self.tables.ways(src, dst) if taken else ():
-            own = links.on_way(self.fabric, src, dst, way)
-            if pair.commodity is not None and sorted(own) == sorted(taken) and all(rates[[*own]] > 0):
-                self._put(pair, way)
-                return
+        way = self._way_over(pair, taken)
+        if way is not None and pair.commodity is not None and self._is_alive(pair, way):
+            self._put(pair, way)
+
+    def begins_on(self, pair: Pair) -> tuple[Way, bool]:
+        """The way on which a connection begins that has no port yet, and whether the plan has made room there."""
+        place = self._places.of(pair)
+        assert place is not None  # the pair has arrived
+        return place.way, place.holder is not None
+
+    def best(self, pair: Pair, taken: Iterable[Collection[int]]) -> int | None:
+        """Which of the ways over these links, by number, is loaded least for a pair; None where none is alive."""
+        ways = [self._way_over(pair, each) for each in taken]
+        best = least_congested(pair, filter(None, ways), self.fabric, self.plan(), self._places)
+        return ways.index(best) if best in ways else None
 
     def copied(self) -> "Routing":
         """A routing of its own, with copies of the pairs in the same order, to try changes on."""
@@ -303,7 +312,8 @@ class Routing:
         return True
 
     def _least_congested(self, pair: Pair, own: Way | None = None) -> Way:
-        return least_congested(pair, self.tables, self.fabric, self.plan(), self._places, own)
+        ways = self.tables.ways(pair.client.nic, pair.peer.nic)
+        return least_congested(pair, ways, self.fabric, self.plan(), self._places, own)
 
     def _hold(self, pair: Pair, number: int) -> None:
         """This pair holds its place's commodity from now on."""
@@ -334,6 +344,14 @@ class Routing:
         self._places.put(place, way)
         self._snapshot = None
         return True
+
+    def _way_over(self, pair: Pair, taken: Collection[int]) -> Way | None:
+        """The way of a pair over these links, by number."""
+        src, dst = pair.client.nic, pair.peer.nic
+        for way in self.tables.ways(src, dst) if taken else ():
+            if sorted(links.on_way(self.fabric, src, dst, way)) == sorted(taken):
+                return way
+        return None
 
     def _is_alive(self, pair: Pair, way: Way, fabric: AnyClos | None = None) -> bool:
         """Whether a way has links, and none is dead or drained."""

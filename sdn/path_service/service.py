@@ -445,8 +445,8 @@ def _pinning(
         return Predicted(cables, options.planner, ecmp_hash or OvsHash(), counts)
     if options.rates:
         raise ValueError("rates are limited by plans of predicted paths only: leave out either rates or measured paths")
-    predicted = None if ecmp_hash is None else Predicted(cables, options.planner, ecmp_hash, counts)
+    planned = Predicted(cables, options.planner, ecmp_hash, counts)
     fabric = fabric_with(cables.topology, routers)
     pace = Pace.for_answers(options.router_answers)
     pinning = MeasuredPinning(fabric, lanes=options.lanes, pace=pace)
-    return MeasuredPaths(cables, fabric, pinning, predicted, counts, pace)
+    return MeasuredPaths(cables, fabric, pinning, planned, counts, pace, is_predicted=ecmp_hash is not None)

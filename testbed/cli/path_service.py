@@ -441,6 +441,10 @@ def _print_measured(said: dict[str, Any]) -> None:
         f"{said['probing_hosts']:d} hosts probe; of {said['pairs']:d} pairs {said['pinned']:d} are pinned, "
         f"{said['measuring']:d} being measured, {said['doubtful']:d} in doubt"
     )
+    if said["connections"]:
+        click.echo(
+            f"{said['connections']:d} connections cannot move; of {said['connections_with_port']:d} the path is known"
+        )
     if others:
         click.echo(
             f"{others:d} other pairs: {said['no_choice']:d} have one path, {said['predicted']:d} are predicted, "

@@ -81,3 +81,11 @@ def test_sets_of_routers_do_not_hold_each_other_up() -> None:
         schedule.add(0.0, "cores", 1, number, (number, 0), 1)
     schedule.add(0.0, "aggs", 1, 5, (5, 1), 1)
     assert (5, 1) in schedule.due(0.0)
+
+
+def test_an_item_that_nobody_wants_any_more_takes_no_turn() -> None:
+    schedule: Schedule[str, str] = Schedule(Pace(host_router_per_s=1.0, host_router_burst=1.0))
+    for item in ("gone", "too", "wanted"):
+        schedule.add(0.0, "core1", 1, 7, item, 1)
+    assert schedule.due(0.0, lambda item: item == "wanted") == ["wanted"]
+    assert len(schedule) == 0

@@ -27,7 +27,6 @@ from netmodel import (
 )
 from netmodel.probing.simulated import Fabric
 from sdn.measured.router_names import fabric_with, names_of
-from sdn.path_service.measured import HOLD_S
 from sdn.path_service.messages import (
     Announce,
     Answer,
@@ -43,6 +42,7 @@ from sdn.path_service.messages import (
     Watch,
 )
 from sdn.path_service.pinning import Sends
+from sdn.path_service.port_search import HOLD_S
 from sdn.path_service.service import Options, PathService
 from tests.sdn.path_service.sample import RATE, TOKEN, address
 
@@ -80,10 +80,9 @@ class Probers:
         probes: bool = True,
         lanes: int = LANES,
         protocol: Literal["udp", "tcp"] = "udp",
-        fixed: bool = False,
     ) -> None:
         """The number of the connection is that of the host."""
-        hello = Hello(2, TOKEN, address(self.topology, host), "0" * 16, lanes, protocol=protocol, fixed=fixed)
+        hello = Hello(2, TOKEN, address(self.topology, host), "0" * 16, lanes, protocol=protocol)
         if protocol == "tcp":
             self._over_tcp.add(host)
         self.hear(self.service.connect(self.now_s, host, hello)[0])
@@ -421,35 +420,6 @@ def test_answers_that_nobody_asked_for_change_nothing() -> None:
     assert probers.ports == before
     assert probers.service.status()["measured"]["events"] == []
     assert router != other
-
-
-def test_a_connection_that_has_sent_nothing_leaves_its_path_to_others_until_it_does() -> None:
-    probers = measured(TWO_TIERS, OvsHash())
-    probers.connect(0, lanes=1, fixed=True)
-
-    def said(sent: int) -> tuple[int, int]:
-        """Loads of links and planned ports."""
-        probers.say(0, Announce(1, address(TWO_TIERS, 4), sent))
-        probers.run(3.0)
-        return sum(link["up"] for link in probers.service.paths()), len(probers.ports[0, address(TWO_TIERS, 4)])
-
-    assert [said(sent) for sent in (0, 1, 1 << 20, 2 << 20, 1)] == [(1, 1), (0, 0), (1, 1), (1, 1), (0, 0)]
-    probers.say(0, Release(1))
-    assert not probers.service.commodities
-
-
-def test_a_connection_has_a_port_though_the_one_before_it_had_left_the_plan() -> None:
-    """A program closes a connection and opens another one: both messages come at once."""
-    probers = measured(TWO_TIERS, OvsHash())
-    probers.connect(0, lanes=1, fixed=True)
-    peer = address(TWO_TIERS, 4)
-    for sent in (0, 1):
-        probers.say(0, Announce(1, peer, sent))
-        probers.run(3.0)
-    assert not probers.ports[0, peer]
-    probers.say(0, Release(1), Announce(2, peer, 0))
-    probers.run(3.0)
-    assert len(probers.ports[0, peer]) == 1
 
 
 def test_more_answers_than_asked_are_left_out() -> None:

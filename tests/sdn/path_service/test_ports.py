@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from netmodel import (
     LinuxL4Hash,
     NoRouteError,
     OvsHash,
+    Topology,
     XorHash,
     clos,
     equal_cost_paths,
@@ -31,7 +33,7 @@ from netmodel import (
 )
 from sdn.path_service.as_read import AsRead
 from sdn.path_service.ports import PortTables
-from sdn.planners import LOCAL, UNREACHABLE, cabling
+from sdn.planners import LOCAL, PLANNERS, UNREACHABLE, cabling
 from sdn.planners.pods import PodCabling, pod_cabling
 from tests.sdn.planners.pods.sample import live_paths
 
@@ -182,3 +184,17 @@ def test_any_number_of_spines(spines: int) -> None:
     tables = PortTables(cabling(leaf_spine(2, spines, 1, 10**9)), OvsHash())
     every = [port for spine in range(spines) for port in tables.ports(0, 1, (spine, 0, 0), 128)]
     assert len(set(every)) == 128 * spines
+
+
+@pytest.mark.parametrize("topology", [leaf_spine(3, 3, 2, 10**9, parallel_links=2), clos(2, 2, 2, 2, 2, 10**9)])
+def test_without_a_hash_ports_may_take_every_way_and_none_is_known(topology: Topology) -> None:
+    cables = PLANNERS["optimal"].cabling(topology)
+    unknown, known = PortTables(cables, None), PortTables(cables, LinuxL4Hash())
+    tors = cables.fabric.nic_tor
+    for src, dst in permutations(range(len(cables.nics)), 2):
+        if tors[src] == tors[dst]:
+            continue
+        ways = unknown.ways(src, dst)
+        assert set(ways) == set(known.ways(src, dst))
+        assert len(set(ways)) == len(ways)
+        assert all(unknown.ports(src, dst, way, 1) == [] for way in ways)

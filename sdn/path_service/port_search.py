@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ports by measured paths for connections that cannot move (`Hello.fixed`). No I/O.
+
+The plan has a path for the connections from one NIC to another before they come (`sdn.path_service.places`). A hash
+covers the port at which the peer listens, too, so hosts look for a port along that path when a connection begins. The
+connection waits until one is known, but not for ever. Then it takes the least loaded of the paths that are known, and
+the plan counts it there.
+
+A connection for which the plan has made no room yet mostly carries next to nothing. If it is also the first one to a
+port of its peer, it takes the best of the first ports that answer: routers do not answer many probes.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sdn.measured.discovery import PairKey
+from sdn.measured.fabric import Links
+from sdn.measured.pinning import MeasuredPinning
+from sdn.path_service.parties import Pair
+from sdn.path_service.predicted import Predicted
+
+HOLD_S = 1.0
+"""The longest time for which an announcement waits for its pair's ports to be measured."""
+PLANNED_HOLD_S = 1.5
+"""The same for a connection for which the plan has made room."""
+LATEST_S = 1.8
+"""The same for a connection while no port at all is known for it."""
+_LOOK_S = 0.02  # between two looks at which connections have waited long enough
+_NO_PORTS: list[int] = []
+
+
+@dataclass(slots=True)
+class _Connection:
+    """A connection that is open."""
+
+    key: PairKey
+    began_s: float
+    port: int = 0
+    """That it was given; 0 while it waits, and where none was known in time."""
+
+
+class PortSearch:
+    """Gives each connection a port when it begins, which it keeps. `planned` has their paths.
+
+    Pairs of `pinning` are announced there while they have connections.
+    """
+
+    def __init__(self, pinning: MeasuredPinning, planned: Predicted) -> None:
+        self._pinning = pinning
+        self._planned = planned
+        self._connections: dict[Pair, _Connection] = {}
+        self._waiting: dict[Pair, None] = {}  # the one that waits longest is first
+        self._of: dict[PairKey, dict[Pair, None]] = {}
+        self._looked_s = 0.0
+
+    def __contains__(self, pair: Pair) -> bool:
+        return pair in self._connections
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    @property
+    def with_port(self) -> int:
+        """Connections that were given a port."""
+        return sum(connection.port != 0 for connection in self._connections.values())
+
+    def begin(self, now_s: float, key: PairKey, pair: Pair) -> None:
+        """A connection begins, whose pair of `pinning` is announced."""
+        self._connections[pair] = _Connection(key, now_s)
+        self._waiting[pair] = None
+        self._of.setdefault(key, {})[pair] = None
+        self._settle(now_s, pair)
+        self._seek(now_s, key)
+
+    def end(self, now_s: float, pair: Pair) -> None:
+        """A connection has ended."""
+        key = self._connections.pop(pair).key
+        self._waiting.pop(pair, None)
+        del self._of[key][pair]
+        if self._of[key]:
+            self._seek(now_s, key)
+        else:
+            del self._of[key]
+
+    def is_settled(self, pair: Pair) -> bool:
+        """Whether a connection has its port, or waits for none any more."""
+        return pair not in self._waiting
+
+    def is_vain(self, pair: Pair) -> bool:
+        """Whether no port was known for a connection in time."""
+        return pair in self._connections and pair not in self._waiting and not self._connections[pair].port
+
+    def ports(self, pair: Pair) -> list[int]:
+        """The port of a connection for each lane of its client: a client has one connection to each port of a peer.
+
+        The same list object as long as it does not change.
+        """
+        port = self._connections[pair].port
+        ports = [port] * pair.client.lanes if port else _NO_PORTS
+        if ports != pair.ports:
+            pair.ports = ports
+        return pair.ports
+
+    def learned(self, now_s: float, keys: Iterable[PairKey]) -> None:
+        """Ports of these pairs may be known now."""
+        for key in keys:
+            waiting = [pair for pair in self._of.get(key, ()) if pair in self._waiting]
+            for pair in waiting:
+                self._settle(now_s, pair)
+            if waiting:
+                self._seek(now_s, key)
+
+    def replanned(self, now_s: float) -> list[Pair]:
+        """The plan may have other paths for connections that wait. Returns those that wait no more."""
+        return self._looked_at(now_s, list(self._waiting))
+
+    def expire(self, now_s: float) -> list[Pair]:
+        """Connections that have waited long enough take what is known. Returns those that wait no more."""
+        if not self._waiting or now_s < self._looked_s + _LOOK_S:
+            return []
+        self._looked_s = now_s
+        return self._looked_at(now_s, [pair for pair in self._waiting if self._waited_s(now_s, pair) >= HOLD_S])
+
+    def _looked_at(self, now_s: float, waiting: list[Pair]) -> list[Pair]:
+        self.learned(now_s, dict.fromkeys(self._connections[pair].key for pair in waiting))
+        return [pair for pair in waiting if pair not in self._waiting]
+
+    def _settle(self, now_s: float, pair: Pair) -> None:
+        """Gives a connection its port, if one is known that will do."""
+        connection, waited_s = self._connections[pair], self._waited_s(now_s, pair)
+        path, is_planned = self._planned.begins_on(pair)
+        if path is None:  # there is no path any more
+            del self._waiting[pair]
+            return
+        used, known = self._used(connection.key), self._pinning.known(connection.key)
+        free = {port: links for port, links in known.items() if port not in used}
+        port = next((port for port, links in free.items() if links == path[1:-1]), 0)
+        patience_s = PLANNED_HOLD_S if is_planned else HOLD_S if self._has_others(pair) else 0.0
+        if not port and free and waited_s >= patience_s:
+            port = list(free)[self._planned.best(pair, free.values()) or 0]
+        if port:
+            connection.port = port
+            self._planned.keep(pair, (path[0], *free[port], path[-1]))
+        if port or waited_s >= LATEST_S:
+            del self._waiting[pair]
+
+    def _seek(self, now_s: float, key: PairKey) -> None:
+        """Has the host look for ports along the paths of those connections of a pair that wait."""
+        paths: Counter[Links] = Counter()
+        urgent = False
+        for pair in self._of[key]:
+            if pair in self._waiting:
+                path, is_planned = self._planned.begins_on(pair)
+                if path is not None:
+                    paths[path[1:-1]] += 1
+                    urgent |= is_planned or self._has_others(pair)
+        used, known = self._used(key), self._pinning.known(key)
+        paths.update(known[port] for port in used if known.get(port) in paths)
+        self._pinning.seek(now_s, key, paths, used, urgent)
+
+    def _waited_s(self, now_s: float, pair: Pair) -> float:
+        return now_s - self._connections[pair].began_s
+
+    def _used(self, key: PairKey) -> dict[int, None]:
+        """The ports of the connections of a pair."""
+        return {port: None for pair in self._of[key] if (port := self._connections[pair].port)}
+
+    def _has_others(self, pair: Pair) -> bool:
+        """Whether there is another connection to the same port of the peer."""
+        return len(self._of[self._connections[pair].key]) > 1
