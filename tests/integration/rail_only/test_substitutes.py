@@ -54,12 +54,16 @@ def all_reduce(fabric: MininetFabric, gpus: Sequence[str], elements: int, ended:
                     raise
         raise JobEnded
 
-    with ExitStack() as stack, ThreadPoolExecutor(2 * len(gpus)) as pool:
+    closing: list[hostlib.Device] = []
+    with ThreadPoolExecutor(2 * len(gpus)) as pool, ExitStack() as stack:
+        # All at once, because each waits for its peers, and one of these may be dead.
+        stack.callback(lambda: [*pool.map(hostlib.Device.close, closing)])
 
         def device(rank: int, nic: int) -> hostlib.Device:
             where = str(fabric.topology.host(gpus[rank]).nics[nic].address)
             made = in_host(fabric, gpus[rank], lambda: hostlib.Device(where, line_rate_bps=RATE_BPS, path_mtu=4096))
-            return stack.enter_context(made)
+            closing.append(made)
+            return made
 
         devices = {(rank, nic): device(rank, nic) for rank in range(len(gpus)) for nic in (0, 1)}
         outgoing: list[dict[tuple[int, int], hostlib.Connection]] = [{} for _ in gpus]
