@@ -32,6 +32,8 @@ MODELS = (BLOOM, GPT3, LLAMA2)
 RINGS = (2, 4, 8)
 JOBS = (1, 2, 3, 4, 5)
 FAILED = (0, 1, 4, 8)
+OVERSUBSCRIBED = (2, 4)
+"""NICs of a ToR over its uplinks. With fewer spines, a fabric is the same as with failed ones."""
 NAMES = {"ecmp": "ECMP", "annealing": "annealing", "greedy": "greedy", "optimal": "edge colouring", "ilp": "ILP"}
 """Names of the planners in the paper, except greedy, which is the paper's own scheme."""
 PLANNERS = tuple(NAMES)
@@ -110,6 +112,18 @@ def failure_cases(quick: bool) -> list[Case]:
     """Cases of Figure 8. Three jobs with rings of 8 are the most that fit the fabric."""
     ring = 4 if quick else 8
     return [Case(model, ring, 3, failed) for model in MODELS for failed in (FAILED[::3] if quick else FAILED)]
+
+
+def oversubscribed_cases(quick: bool) -> list[Case]:
+    """Cases for question 4 of section 5: ToRs with a half and a fourth of the uplinks that their NICs fill."""
+    ring = 4 if quick else 8
+    models = MODELS[:1] if quick else MODELS
+    return [
+        Case(model, ring, 3, SPINES - SPINES // times, by_tor)
+        for model in models
+        for times in OVERSUBSCRIBED
+        for by_tor in (True, False)
+    ]
 
 
 def mixed_cases(quick: bool) -> list[Case]:

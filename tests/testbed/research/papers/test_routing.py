@@ -5,16 +5,28 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from sdn.planners import Clos
 from testbed.cli import main
 from testbed.research.papers import PAPERS, Claim, Findings
 from testbed.research.papers.page import markdown, write
-from testbed.research.papers.routing import find, theory
-from testbed.research.papers.routing.evaluation import BLOOM, GPT3, LLAMA2, Case, cases, measure
+from testbed.research.papers.routing import circuits, find, theory
+from testbed.research.papers.routing.evaluation import (
+    BLOOM,
+    GPT3,
+    LLAMA2,
+    RATE_BPS,
+    SPINES,
+    TORS,
+    Case,
+    cases,
+    measure,
+)
 
 ROOT = Path(__file__).parents[4]
 
@@ -119,3 +131,33 @@ def test_the_command_writes_a_page(tmp_path: Path) -> None:
     assert json.loads(done.output)["paper"] == "003"
     assert page.read_text() == (ROOT / "docs" / "papers" / "rail-only.md").read_text()
     assert page.with_suffix(".csv").read_text() == (ROOT / "docs" / "papers" / "rail-only.csv").read_text()
+
+
+def test_two_flows_collide_on_the_circuit_of_figure_9() -> None:
+    assert circuits.figure_9() == pytest.approx(2)
+
+
+@pytest.mark.parametrize("by_tor", [True, False])
+def test_circuits_between_tors_are_counted_by_the_flows_of_rings(by_tor: bool) -> None:
+    case = Case(BLOOM, 4, 2, by_tor=by_tor)
+    fabric = Clos.of(TORS, SPINES, SPINES, RATE_BPS)
+    pairs, ends = Counter[tuple[int, int]](), Counter[tuple[str, int]]()
+    for job in case.placed(fabric, 1):
+        for ring in job.nics.tolist():
+            for src, dst in zip(ring, [*ring[1:], ring[0]], strict=True):
+                near, far = int(fabric.nic_tor[src]), int(fabric.nic_tor[dst])
+                if near != far:
+                    pairs[near, far] += 1
+                    ends["out", near] += 1
+                    ends["in", far] += 1
+    assert circuits.between_tors(case, 1) == (max(pairs.values()), max(ends.values()))
+
+
+def test_greedy_stays_within_twice_the_optimum_where_uplinks_are_few(quick: Findings) -> None:
+    asked = [claim for claim in quick.claims if claim.where == "5, question 4"]
+    greedy = [claim for claim in asked if "greedy" in claim.what]
+    assert len(asked) == 2 * 2 * 4
+    assert len(greedy) == 4
+    assert all(claim.ours is not None and 1 - 1e-9 <= claim.ours <= 2 for claim in greedy)
+    idle = [claim.ours for claim in asked if "whole ToRs" in claim.what and "idle fabric" in claim.what]
+    assert idle == pytest.approx([2, 4])  # 32 flows that leave a ToR side by side share 16 and 8 uplinks
