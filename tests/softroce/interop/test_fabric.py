@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """rxe devices as hosts of an emulated fabric: kernel RoCE at both ends, OVS's kernel datapath between them.
 
-Nothing of our engine takes part: verbs programs choose flow labels, and the kernel's packets have to leave with the UDP
-source ports, and take the uplinks, that `netmodel` predicts.
+Nothing of our engine takes part: verbs programs choose flow labels, or `paralet pin` does for programs of others, and
+the kernel's packets have to leave with the UDP source ports, and take the uplinks, that `netmodel` predicts.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,7 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from emul import rxe, sandbox
-from netmodel import Flow, OvsHash, PortRef, equal_cost_paths, leaf_spine, path_of, ports_for_path
+from netmodel import Flow, Host, OvsHash, PortRef, equal_cost_paths, leaf_spine, path_of, ports_for_path
+from paralet_pin import launch
 from testbed.cli import rdma_devices
 from tests.softroce.interop.conftest import PROPERTY
 
@@ -122,3 +125,57 @@ def test_the_labels_reach_every_uplink() -> None:
     """The tests above need a hash that spreads labels over the paths."""
     flows = [Flow(SOURCE.nics[0].address, DESTINATION.nics[0].address, port_of(label)) for label in labels()]
     assert {path_of(TOPOLOGY, flow, OVS)[1].port for flow in flows} == {FIRST_UPLINK + spine for spine in range(SPINES)}
+
+
+PROGRAMS = {
+    # Programs of Debian: how many queue pairs they make, and their words. The last one is the TCP port of the server.
+    "ib_write_bw": (3, "ib_write_bw -d {device} -x 1 -F -q 3 -n 5 -s 4096 -p 18515"),
+}
+
+
+def planned(own: Host, peer: Host, ports: list[int]) -> dict[str, str]:
+    """The environment of a program on `own` that `paralet pin` starts with these ports towards `peer`."""
+    variables = {
+        **os.environ,
+        launch.WAIT_US: str(60_000_000),  # an emulated machine is slow
+        "PARALET_ADDRESSES": str(own.nics[0].address),
+        "PARALET_PORTS": f"{peer.nics[0].address}={','.join(map(str, ports))}",
+    }
+    return launch.variables(variables, launch.start_agent(variables, os.getpid()))
+
+
+def listens(port: int) -> bool:
+    """Whether a TCP socket listens at the port."""
+    tables = (Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6"))
+    rows = (line.split() for table in tables for line in table.splitlines()[1:])
+    return any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_unmodified_program_sends_from_planned_ports(
+    fabric: MininetFabric, record_property: Record, program: str
+) -> None:
+    record_property(PROPERTY, ("planned UDP source ports under `paralet pin`", KERNEL_TO_KERNEL, program))
+    queue_pairs, words = PROGRAMS[program]
+    first = 50_001 + 1000 * list(PROGRAMS).index(program)
+    given = {SOURCE: list(range(first, first + queue_pairs)), DESTINATION: list(range(first + 500, first + 510))}
+    at_source, at_destination = (words.format(device=rxe.device_name(host, 0)).split() for host in given)
+    before = fabric.observed_ports("leaf1")
+    with subprocess.Popen(
+        at_destination, env=planned(DESTINATION, SOURCE, given[DESTINATION]), stdout=subprocess.DEVNULL
+    ) as server:
+        environment = planned(SOURCE, DESTINATION, given[SOURCE])
+        deadline = time.monotonic() + TIMEOUT_S
+        while not listens(int(at_destination[-1])):
+            assert server.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        argv = [*at_source, "127.0.0.1"]
+        client = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
+        if client.returncode:
+            server.kill()
+    assert client.returncode == 0, client.stdout + client.stderr
+    sent = {flow: port for flow, port in fabric.observed_ports("leaf1").items() if flow not in before}
+    assert sorted(flow.src_port for flow in sent) == given[SOURCE]
+    for flow, port in sent.items():
+        assert path_of(TOPOLOGY, flow, OVS)[1].port == port
