@@ -19,8 +19,8 @@ WRITE, WRITE_IMM, SEND = 1, 2, 3
 REFUSED_ACCESS, REFUSED_MALFORMED = 1, 2
 
 _VENDOR = 0x504C5443
-ANSWERS_PINGS = 16
-"""Option of an endpoint."""
+EAGER_MESSAGES, ANSWERS_PINGS, CREDIT_WAITS = 8, 16, 64
+"""Options of an endpoint."""
 PING = struct.pack(">I20x", WRITE << 24)
 """A WRITE of no bytes."""
 _ADVERTISEMENT_BYTES = 40
@@ -82,6 +82,7 @@ class LanePeer:
         self._send_frame(b"\4" + struct.pack(">II16s", 0x51, listener, token))
         accept = self._receive_frame()
         assert accept[0] == 5, accept
+        self.victim_connection = struct.unpack_from(">I", accept, 5)[0]
         self._incoming: socket.socket | None = None
 
     # -- the channel ----------------------------------------------------------------------------------------------
@@ -132,12 +133,17 @@ class LanePeer:
             self._incoming.sendall(b"PLTW" + bytes(12))
         return self._incoming
 
-    def advertisements(self) -> list[Advertisement]:
-        """Receive the victim's next message of advertisements."""
+    def next_frame(self) -> tuple[int, bytes]:
+        """Receive the victim's next work request: kind and payload."""
         lane = self.incoming()
         kind, length = struct.unpack(">B3xI16x", exactly(lane, 24))
+        return kind, exactly(lane, length)
+
+    def advertisements(self) -> list[Advertisement]:
+        """Receive the victim's next message of advertisements."""
+        kind, payload = self.next_frame()
         assert kind == SEND
-        payload = exactly(lane, length)
+        length = len(payload)
         return [
             read_advertisement(payload[i : i + _ADVERTISEMENT_BYTES]) for i in range(0, length, _ADVERTISEMENT_BYTES)
         ]

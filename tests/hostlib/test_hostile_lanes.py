@@ -15,6 +15,8 @@ from hostlib import Connection, Device, Listener
 
 from .hostile_lane import (
     ANSWERS_PINGS,
+    CREDIT_WAITS,
+    EAGER_MESSAGES,
     PING,
     REFUSED_ACCESS,
     REFUSED_MALFORMED,
@@ -206,7 +208,7 @@ def test_a_flood_of_pings_gets_at_most_as_many_answers_and_keeps_nobody_else_wai
     pings = 20_000
     with LanePeer(HOSTILE, listener.handle, victim.udp_port, options) as peer:
         scene = LaneScene(victim, honest_traffic, peer, listener.accept(DEADLINE_S))
-        assert peer.agreed & ~8 == ANSWERS_PINGS  # 8: eager messages
+        assert peer.agreed & ~(EAGER_MESSAGES | CREDIT_WAITS) == ANSWERS_PINGS
         lane = peer.lane()
         lane.sendall(PING * pings)
         assert honest_traffic.continues()
@@ -235,3 +237,35 @@ def test_an_answer_that_nobody_asked_for_ends_only_its_connection(scene: LaneSce
     lane.sendall(struct.pack(">4sIQ", b"PLTA", 0, number))
     assert ended(lane)
     assert scene.still_works()
+
+
+# -- short messages ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offers", [EAGER_MESSAGES, EAGER_MESSAGES | CREDIT_WAITS], ids=["older", "waits for credits"])
+def test_a_short_message_without_a_credit_waits_for_it_and_asks_only_a_peer_that_cannot_notice(
+    devices: tuple[Device, Device, Listener, HonestTraffic], offers: int
+) -> None:
+    victim, _, listener, _ = devices
+    credits, waiting = 32, 3
+    with LanePeer(HOSTILE, listener.handle, victim.udp_port, offers) as peer:
+        connection = listener.accept(DEADLINE_S)
+        assert peer.agreed == offers
+        lane = peer.lane()
+        messages = [bytes([i]) * 8 for i in range(credits + waiting)]
+        sends = [connection.send(message) for message in messages]
+
+        def eager() -> tuple[int, bytes]:
+            kind, payload = peer.next_frame()
+            assert (kind, payload[:1]) == (SEND, b"\4")
+            return struct.unpack_from(">I", payload, 8)[0], payload[20:]
+
+        assert [eager() for _ in range(credits)] == list(enumerate(messages[:credits]))
+        number = credits
+        if offers == EAGER_MESSAGES:
+            assert peer.next_frame() == (SEND, struct.pack(">BBHII", 5, 1, 0, 0x51, number))  # an ask
+            number += 1
+        lane.sendall(frame(SEND, struct.pack(">BBHIIII", 6, 1, 0, peer.victim_connection, number, 16, 0)))  # a credit
+        assert [eager() for _ in range(waiting)] == list(enumerate(messages[credits:], number))
+        for send in sends:
+            send.wait(DEADLINE_S)

@@ -54,7 +54,7 @@ class Attacker {
     polite_ = (how & 2) == 0;
     answers_ = (how & 4) == 0;
     offers_ = ((how & 8) == 0 ? kSelectiveRepeat : 0) | ((how & 16) == 0 ? kMarkCounts : 0) |
-              ((how & 32) == 0 ? kHostDelays : 0) | ((how & 64) == 0 ? kEagerMessages : 0);
+              ((how & 32) == 0 ? kHostDelays : 0) | ((how & 64) == 0 ? kEagerMessages | kCreditWaits : 0);
     fused_ = members_ > 1 && (how & 128) == 0;
     for (std::size_t i = 0; i < kLanes; ++i) {
       lanes_[i] = {.qpn = first_qpn() + static_cast<std::uint32_t>(i), .victim = {}, .psn = 0xFFFFFE};

@@ -63,6 +63,9 @@ inline constexpr std::uint32_t kTcpVendor = 0x504C5443;
 inline constexpr std::uint32_t kEagerMessages = 8;
 /// The option of `tcp` that the engine adds: the welcome may have fewer QPs than the hello.
 inline constexpr std::uint32_t kFewerLanes = 32;
+/// The option of both that the engine adds to kEagerMessages: a short message that lacks a credit waits for it, and the
+/// receiver notices when none would come.
+inline constexpr std::uint32_t kCreditWaits = 64;
 
 /// What lanes are. Only devices of one kind can be peers.
 enum class Transport : std::uint8_t { kRoce, kTcp };

@@ -18,6 +18,12 @@ bool takes_offers(const Ece& ece) { return ece.vendor_id == kSoftVendor || ece.v
 
 bool offers_eager(const Ece& ece) { return takes_offers(ece) && (ece.options & kEagerMessages) != 0; }
 
+bool offers_waits(const Ece& ece) { return offers_eager(ece) && (ece.options & kCreditWaits) != 0; }
+
+std::uint32_t eager_options(const Peer& peer) {
+  return (peer.eager ? kEagerMessages : 0) | (peer.credit_waits ? kCreditWaits : 0);
+}
+
 /// Why a device with lanes of kind `kind` at one address cannot be the peer of a device with another kind.
 std::string other_lanes(const IpAddress& own, Transport kind, const IpAddress& peer) {
   constexpr const char* kTcp = "TCP connections (back end tcp)";
@@ -58,8 +64,8 @@ void Connections::start(const std::shared_ptr<Connection>& connection) {
   if (!fresh) return;
   set_up_.create_qps(*peer, [this, peer, target]() PARALET_REQUIRES(progress_lock) {
     handshake::Hello hello{.listener = target.listener, .token = target.token, .endpoint = endpoint(*peer)};
-    peer->eager = eager() && takes_offers(hello.endpoint.ece);  // if the welcome says so too
-    if (peer->eager) hello.endpoint.ece.options |= kEagerMessages;
+    peer->eager = peer->credit_waits = eager() && takes_offers(hello.endpoint.ece);  // if the welcome says so too
+    hello.endpoint.ece.options |= eager_options(*peer);
     if (takes_fewer(*peer)) hello.endpoint.ece.options |= kFewerLanes;
     frames_.send(*peer, hello);
   });
@@ -218,10 +224,13 @@ Peer* Connections::welcome(std::unique_ptr<Channel>& channel, const IpAddress& f
   peer.path_mtu = path_mtu_to(addresses);
   if (!further.empty()) peer.fuse(shard_.backend().members(), start).token = hello.endpoint.join;
   const bool offered = eager() && offers_eager(hello.endpoint.ece);
-  const auto welcomed = [this, &peer, offered]() PARALET_REQUIRES(progress_lock) {
+  const bool waits = offered && offers_waits(hello.endpoint.ece);
+  const auto welcomed = [this, &peer, offered, waits]() PARALET_REQUIRES(progress_lock) {
     handshake::Welcome welcome{endpoint(peer)};
-    peer.eager = offered && takes_offers(welcome.endpoint.ece);
-    if (peer.eager) welcome.endpoint.ece.options |= kEagerMessages;
+    const bool takes = takes_offers(welcome.endpoint.ece);
+    peer.eager = offered && takes;
+    peer.credit_waits = waits && takes;
+    welcome.endpoint.ece.options |= eager_options(peer);
     frames_.send_on(peer.first_channel(), welcome);
     take_over(peer);
   };
@@ -254,6 +263,7 @@ void Connections::on(Peer& peer, const handshake::Welcome& frame) {
   for (std::size_t i = lanes; i < peer.lanes.size(); ++i) shard_.drop_qp(peer.lanes[i].qp.qpn);
   peer.lanes.resize(lanes);
   peer.eager = peer.eager && offers_eager(frame.endpoint.ece);
+  peer.credit_waits = peer.eager && offers_waits(frame.endpoint.ece);
   handshake::Endpoint remote = frame.endpoint;
   remote.address = peer.address;  // as the handle said: the frame's own claim is not trusted
   set_up_.connect_qps(peer, remote, [this, &peer]() PARALET_REQUIRES(progress_lock) {

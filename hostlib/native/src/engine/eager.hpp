@@ -125,6 +125,10 @@ class EagerArrivals {
 
   /// A message has met its receive, or an ask has been answered. True when the peer should be told.
   bool done() { return ++done_ - granted_ >= kEagerCredits / 2; }
+  /// The peer may wait for a credit, as it has used all that it was given.
+  [[nodiscard]] bool used_up() const { return taken_ - granted_ >= kEagerCredits; }
+  /// There is a credit that the peer was not told of.
+  [[nodiscard]] bool owes() const { return done_ != granted_; }
   /// Eager messages come: receives need no advertisement. An ask ends that.
   void hold(bool holds) { holds_ = holds; }
   [[nodiscard]] bool holds() const { return holds_; }

@@ -61,6 +61,7 @@ struct Peer {
   std::uint16_t max_ip_id = kDefaultMaxIpId;  ///< highest IPv4 identification of its packets
   bool initiator = false;                     ///< we connected to it
   bool eager = false;                         ///< both sides send short messages eagerly
+  bool credit_waits = false;                  ///< these wait for credits, and the receiver notices where none comes
   bool fewer_lanes = false;                   ///< its welcome had fewer lanes than our hello: it has no ports for more
   bool heard = false;                         ///< something came from it since the last housekeeping
   bool advertisements_urgent = false;         ///< the sender may be waiting for `gathering`

@@ -24,7 +24,11 @@ void Receives::start(const std::shared_ptr<Request>& request) {
   request->arrived_bytes = 0;
   request->sequence.reset();
   connection.receives.push_back(request);
-  if (!connection.eager_arrivals.holds()) advertisements_.add(*request);
+  if (connection.eager_arrivals.holds()) {
+    relieve(connection);
+  } else {
+    advertisements_.add(*request);
+  }
 }
 
 void Receives::on_flowlet_arrived(Peer& peer, unsigned lane, std::uint32_t slot, std::uint32_t count,
@@ -105,14 +109,12 @@ void Receives::on_numbered(Peer& peer, std::uint32_t connection_id, std::uint32_
 }
 
 void Receives::take(Connection& connection, const InOrder& message) {
-  connection.eager_arrivals.hold(!message.ask);
   if (message.ask) {
-    for (Request* receive = connection.receives.front(); receive != nullptr; receive = receive->next) {
-      if (!receive->sequence) advertisements_.add(*receive);
-    }
+    advertise_all(connection);
     done(connection);
     return;
   }
+  connection.eager_arrivals.hold(true);
   // Receives that the peer knew, but not for this message, are for others that are on their way.
   const auto may_take = [&message](const Request& receive) {
     return receive.tag == message.tag &&
@@ -126,6 +128,7 @@ void Receives::take(Connection& connection, const InOrder& message) {
                                     .tag = message.tag,
                                     .lane = message.lane,
                                     .bytes = connection.eager_arrivals.copy_of(message.bytes)});
+    relieve(connection);
     return;
   }
   const auto keep = connection.receives.remove(*receive);
@@ -137,6 +140,31 @@ void Receives::take(Connection& connection, const InOrder& message) {
     deliver(*receive, message);
   }
   done(connection);
+  relieve(connection);
+}
+
+/// Advertises the receives that are not, and those to come until the next eager message.
+void Receives::advertise_all(Connection& connection) {
+  connection.eager_arrivals.hold(false);
+  for (Request* receive = connection.receives.front(); receive != nullptr; receive = receive->next) {
+    if (!receive->sequence) advertisements_.add(*receive);
+  }
+}
+
+/// The messages that are kept meet none of the receives, and the sender, whose next message may, has no credit left. It
+/// gets those that there are, or learns of the receives.
+void Receives::relieve(Connection& connection) {
+  EagerArrivals& arrivals = connection.eager_arrivals;
+  if (!arrivals.holds() || !arrivals.used_up()) return;
+  if (connection.state != Connection::State::kOpen || connection.peer_quiet) return;
+  const Request* receive = connection.receives.front();
+  while (receive != nullptr && receive->sequence) receive = receive->next;
+  if (receive == nullptr) return;
+  if (arrivals.owes()) {
+    advertisements_.grant(connection);
+  } else {
+    advertise_all(connection);
+  }
 }
 
 bool Receives::take_kept(Request& request) {

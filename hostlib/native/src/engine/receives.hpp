@@ -65,6 +65,8 @@ class Receives {
   void take(Connection& connection, const InOrder& message) PARALET_REQUIRES(progress_lock);
   void deliver(Request& request, const InOrder& message) PARALET_REQUIRES(progress_lock);
   void done(Connection& connection) PARALET_REQUIRES(progress_lock);
+  void advertise_all(Connection& connection) PARALET_REQUIRES(progress_lock);
+  void relieve(Connection& connection) PARALET_REQUIRES(progress_lock);
   void release(Request& request) PARALET_REQUIRES(progress_lock);
 
   Peers& peers_;

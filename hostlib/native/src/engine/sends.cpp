@@ -15,35 +15,51 @@ namespace paralet {
 void Sends::start(std::shared_ptr<Request> request) {
   Connection& connection = *request->connection;
   connection.eager_sends.note(request->length, context_.options.eager_bytes);
-  if (connection.peer->eager && connection.sends.empty() && connection.eager_sends.allowed() && send_eagerly(request)) {
-    return;
-  }
   connection.sends.push_back(std::move(request));
-  if (!connection.advertised.empty()) match(connection);
+  advance(connection);
+  if (connection.sends.empty() || !connection.peer->eager || !connection.eager_sends.lacks_credit()) return;
+  results_.count(&MessageCounters::eager_waits);
+}
+
+/// Sends what can go: short messages eagerly, oldest first, and all that meet an advertised receive. The others wait,
+/// for a credit or for the advertisements that the peer is asked for.
+void Sends::advance(Connection& connection) {
+  if (connection.state != Connection::State::kOpen || connection.peer_quiet) return;
+  do {
+    while (connection.eager_sends.allowed() && first_is_short(connection) && send_first_eagerly(connection)) {
+    }
+  } while (match(connection));
   if (connection.sends.empty()) return;
-  if (connection.peer->eager && connection.eager_sends.lacks_credit()) results_.count(&MessageCounters::eager_waits);
+  if (connection.peer->credit_waits && connection.eager_sends.lacks_credit() && first_is_short(connection)) return;
   if (const auto number = connection.eager_sends.ask()) advertisements_.ask(connection, *number);
 }
 
-/// Sends a short message in a SEND. False: it has to go to the receive that it meets.
-bool Sends::send_eagerly(const std::shared_ptr<Request>& request) {
-  Connection& connection = *request->connection;
+/// Whether the oldest send that waits may go eagerly when there is a credit.
+bool Sends::first_is_short(const Connection& connection) const {
+  return connection.peer->eager && !connection.sends.empty() &&
+         connection.sends.front()->length <= context_.options.eager_bytes;
+}
+
+/// Sends the oldest message, a short one, in a SEND. False: it has to go to the receive that it meets.
+bool Sends::send_first_eagerly(Connection& connection) {
+  Request& first = *connection.sends.front();
   Peer& peer = *connection.peer;
-  const auto target = connection.advertised.take(request->tag);
+  const auto target = connection.advertised.take(first.tag);
   // A WRITE to the receive has no header, which may take one more packet, and is copied once less. Where the peer posts
   // few receives ahead, it would have to advertise the next ones one by one: a SEND for each message.
-  const bool writes = request->length + handshake::kEagerHeaderBytes > peer.path_mtu &&
+  const bool writes = first.length + handshake::kEagerHeaderBytes > peer.path_mtu &&
                       connection.advertised.size() >= Advertisements::kEnough;
-  if (target && (writes || request->length > target->length)) {
-    start_message(request, *target);
+  if (target && (writes || first.length > target->length)) {
+    start_message(connection.sends.remove(first), *target);
     return true;
   }
   // Nothing may be between here and the number: the peer waits for each.
-  auto copy = !target && connection.advertised.full_ahead() ? nullptr : copies_.take(*request);
+  auto copy = !target && connection.advertised.full_ahead() ? nullptr : copies_.take(first);
   if (!copy) {
-    if (target) start_message(request, *target);
+    if (target) start_message(connection.sends.remove(first), *target);
     return target.has_value();
   }
+  const auto request = connection.sends.remove(first);
   const std::uint32_t number = connection.eager_sends.next();
   if (!target) connection.advertised.send_ahead(number, request->tag);
   const auto header = handshake::encode(
@@ -82,7 +98,7 @@ void Sends::on_advertisement(Peer& peer, const handshake::Advertisement& adverti
     case AdvertisedReceives::Verdict::kTaken:
       break;
   }
-  if (!connection->sends.empty()) match(*connection);
+  if (!connection->sends.empty()) advance(*connection);
 }
 
 void Sends::on_credit(Peer& peer, const handshake::EagerCredit& credit) {
@@ -93,18 +109,21 @@ void Sends::on_credit(Peer& peer, const handshake::EagerCredit& credit) {
     return;
   }
   connection->advertised.taken_ahead(credit.taken, credit.advertised);
+  if (!connection->sends.empty()) advance(*connection);
 }
 
-/// Pairs sends with advertised receives, in order within a tag.
-void Sends::match(Connection& connection) {
-  if (connection.state != Connection::State::kOpen || connection.peer_quiet) return;
+/// Pairs sends with advertised receives, in order within a tag. True when there was a pair.
+bool Sends::match(Connection& connection) {
+  bool any = false;
   Request* next = nullptr;
   for (Request* send = connection.sends.front(); send != nullptr && !connection.advertised.empty(); send = next) {
     next = send->next;
     if (const auto target = connection.advertised.take(send->tag)) {
       start_message(connection.sends.remove(*send), *target);
+      any = true;
     }
   }
+  return any;
 }
 
 // -- flowlets -----------------------------------------------------------------------------------------------------

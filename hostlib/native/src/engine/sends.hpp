@@ -58,8 +58,10 @@ class Sends {
   void fail_in_flight(Request& send, Failure failure, const std::string& why) PARALET_REQUIRES(progress_lock);
 
  private:
-  bool send_eagerly(const std::shared_ptr<Request>& request) PARALET_REQUIRES(progress_lock);
-  void match(Connection& connection) PARALET_REQUIRES(progress_lock);
+  void advance(Connection& connection) PARALET_REQUIRES(progress_lock);
+  [[nodiscard]] bool first_is_short(const Connection& connection) const PARALET_REQUIRES(progress_lock);
+  bool send_first_eagerly(Connection& connection) PARALET_REQUIRES(progress_lock);
+  bool match(Connection& connection) PARALET_REQUIRES(progress_lock);
   void start_message(std::shared_ptr<Request> request, const handshake::Advertisement& advertisement)
       PARALET_REQUIRES(progress_lock);
   void post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) PARALET_REQUIRES(progress_lock);
