@@ -21,6 +21,11 @@ constexpr Nanos kReleaseSpare = 1 * kSecond;
 constexpr Nanos kQuietShare = 4;       // a waiting device probes a quiet peer after retry_time / 4
 constexpr unsigned kEventsEvery = 64;  // rounds between two calls of look
 
+/// Whether the peer has acknowledged something.
+bool delivers(const Completion& completion) {
+  return completion.kind == Completion::Kind::kSent && completion.status == Status::kSuccess;
+}
+
 }  // namespace
 
 // -- rounds --------------------------------------------------------------------------------------------------------
@@ -87,6 +92,21 @@ Nanos Front::next_deadline(Nanos t) const {
 
 // -- completions ---------------------------------------------------------------------------------------------------
 
+/// Whether a completion shows that the peer's engine runs. Over TCP its kernel acknowledges data, also for a process
+/// that is stopped, and the engine answers only pings, which alone have no cookie there.
+bool Front::from_engine(const Completion& completion) const {
+  switch (completion.kind) {
+    case Completion::Kind::kReceivedSend:
+    case Completion::Kind::kReceivedWriteImm:
+    case Completion::Kind::kAcksMayBeLost:
+      return true;
+    case Completion::Kind::kSent:
+      return delivers(completion) && (completion.cookie == 0 || shard_.backend().transport() != Transport::kTcp);
+    default:
+      return false;
+  }
+}
+
 void Front::on_completion(const Completion& completion) {
   if (completion.kind == Completion::Kind::kFenced) {  // its QP belongs to no peer
     parts_.fences.on_fenced(completion);
@@ -95,7 +115,8 @@ void Front::on_completion(const Completion& completion) {
   if (const Shard::QpOwner* const owner = shard_.owner(completion.qpn)) {
     Peer& peer = *owner->peer;
     const unsigned lane = owner->lane;
-    peer.heard = peer.heard || completion.kind != Completion::Kind::kPortChanged;
+    peer.heard = peer.heard || from_engine(completion);
+    peer.delivered = peer.delivered || delivers(completion);
     if (peer.fusion) Members::note(peer, lane, completion);
     switch (completion.kind) {
       case Completion::Kind::kSent:
@@ -372,8 +393,9 @@ bool Front::keep_peer(Peer& peer, Nanos t) {
   if (any_silent) parts_.advertisements.repeat(peer);
   // Work in progress detects a dead peer by its own retransmissions. Otherwise ping.
   const bool heard = std::exchange(peer.heard, false);
+  const bool delivered = std::exchange(peer.delivered, false);
   if (heard) peer.heard_at = t;
-  if (heard || working) {
+  if (heard || delivered || working) {
     peer.quiet_since = t;
   } else if (t - peer.quiet_since >= context_.options.retry_time / kQuietShare) {
     peer.quiet_since = t;

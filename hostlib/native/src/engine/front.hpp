@@ -71,6 +71,7 @@ class Front final : public PeerEvents {
 
  private:
   // What comes in.
+  [[nodiscard]] bool from_engine(const Completion& completion) const PARALET_REQUIRES(progress_lock);
   void on_completion(const Completion& completion) PARALET_REQUIRES(progress_lock);
   void on_received_send(Peer& peer, unsigned lane, std::span<const std::byte> bytes) PARALET_REQUIRES(progress_lock);
   void on_control_record(Peer& peer, std::span<const std::byte> bytes) PARALET_REQUIRES(progress_lock);

@@ -63,7 +63,8 @@ struct Peer {
   bool eager = false;                         ///< both sides send short messages eagerly
   bool credit_waits = false;                  ///< these wait for credits, and the receiver notices where none comes
   bool fewer_lanes = false;                   ///< its welcome had fewer lanes than our hello: it has no ports for more
-  bool heard = false;                         ///< something came from it since the last housekeeping
+  bool heard = false;                         ///< its engine has sent something since the last housekeeping
+  bool delivered = false;                     ///< it, or its kernel, has acknowledged something since
   bool advertisements_urgent = false;         ///< the sender may be waiting for `gathering`
   bool setting_up = false;                    ///< the set-up thread creates or connects the QPs of all lanes
   unsigned setups = 0;                        ///< jobs of the set-up and the memory thread that use this object
@@ -82,7 +83,7 @@ struct Peer {
   Ring<Request*> sending;  ///< messages with flowlets to post, oldest first
   ReceiveSlots slots;
   Nanos idle_since = 0;   ///< when the last connection closed
-  Nanos quiet_since = 0;  ///< when it was last heard, or pinged
+  Nanos quiet_since = 0;  ///< when it was last heard, had something on its way to it, or was pinged
   Nanos heard_at = 0;     ///< when housekeeping last saw `heard`
 
   /// What waits for this peer; made where there is none.

@@ -6,12 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <ctime>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/errors.hpp"
@@ -117,6 +119,80 @@ TEST_CASE("a forked child gets errors and may close a device, while the parent g
   CHECK(status == 0);
   CHECK_FALSE(pair.a.closed());
   joined.check(10'000);
+}
+
+/// A process with a device that listens, takes a connection, posts two receives and answers the first message.
+class StoppablePeer {
+ public:
+  static constexpr std::size_t kBytes = 100'000;  // longer than what is copied: a send is done when it is acknowledged
+
+  StoppablePeer() {
+    std::array<int, 2> ends{};
+    REQUIRE(::pipe(ends.data()) == 0);
+    const FileDescriptor told(ends[0]);
+    FileDescriptor tells(ends[1]);
+    child_ = ::fork();
+    REQUIRE(child_ >= 0);
+    if (child_ == 0) {
+      try {
+        receive(tells.get());
+      } catch (...) {  // the parent fails too, and says where
+      }
+      ::_exit(1);
+    }
+    tells = FileDescriptor();
+    REQUIRE(::read(told.get(), handle.data(), handle.size()) == static_cast<ssize_t>(handle.size()));
+  }
+  StoppablePeer(const StoppablePeer&) = delete;
+  StoppablePeer& operator=(const StoppablePeer&) = delete;
+  ~StoppablePeer() {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+  /// Returns when it is stopped.
+  void stop() const {
+    REQUIRE(::kill(child_, SIGSTOP) == 0);
+    int status = 0;
+    REQUIRE(::waitpid(child_, &status, WUNTRACED) == child_);
+    REQUIRE(WIFSTOPPED(status));
+  }
+  std::array<std::byte, handshake::kHandleBytes> handle{};
+
+ private:
+  static void receive(int tells) {
+    Device device(options(kB));
+    const auto listener = device.listen();
+    if (::write(tells, listener->handle.data(), listener->handle.size()) < 0) return;
+    const ConnectionPtr connection = accept(*listener);
+    const auto first = submit(device, connection, Request::Kind::kReceive, Bytes(kBytes));
+    const auto second = submit(device, connection, Request::Kind::kReceive, Bytes(kBytes));
+    require_done(first);
+    const auto answer = submit(device, connection, Request::Kind::kSend, Bytes(kBytes));
+    require_done(answer);
+    ::pause();
+  }
+  pid_t child_ = -1;
+};
+
+TEST_CASE("acknowledgements of a kernel do not count as a sign of life of the process, which may be stopped") {
+  const StoppablePeer peer;
+  Device device(options(kA));
+  const ConnectionPtr connection = device.connect(peer.handle);
+  REQUIRE(open(connection));
+  const auto answer = submit(device, connection, Request::Kind::kReceive, Bytes(StoppablePeer::kBytes));
+  require_done(submit(device, connection, Request::Kind::kSend, Bytes(StoppablePeer::kBytes)));
+  require_done(answer);  // both receives had been advertised long before
+  peer.stop();
+  Nanos heard = 0;
+  REQUIRE(eventually([&] {  // what it sent before is taken
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const Nanos before = std::exchange(heard, device.heard_at(*connection));
+    return before == heard;
+  }));
+  const auto sent = submit(device, connection, Request::Kind::kSend, Bytes(StoppablePeer::kBytes));
+  if (backend() == BackendKind::kTcp) require_done(sent);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(device.heard_at(*connection) == heard);
 }
 
 }  // namespace
