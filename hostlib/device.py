@@ -228,7 +228,7 @@ class Device:
         probe_rate: float = 100.0,
         revert_rtt: float = 4.0,
         revert_loss: float = 0.25,
-        reconnect_s: tuple[float, float] = (0.05, 1.0),
+        reconnect_s: tuple[float, float] = (0.05, 10.0),
         backend: BackendChoice = "soft",
         gid_index: int | None = None,
         traffic_class: int = 0,

@@ -5,6 +5,7 @@ All run in one event loop. A host announces a new elephant as soon as the last o
 """
 
 import asyncio
+import random
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,9 +20,11 @@ At: TypeAlias = tuple[str, int]
 LANES = 4
 _PING_S = 0.5
 _SILENT_S = 1.5
-_LEAST_PAUSE_S = 0.025
-_MOST_PAUSE_S = 0.25
+_LEAST_PAUSE_S = 0.05
+_MOST_PAUSE_S = 10.0
+_LASTS_S = 1.0  # a connection of this age works
 _CONNECT_S = 1.0
+_CUT_S = 0.025  # between two looks of a proxy whether it is still cut
 _NEXT_S = 0.02  # between an answer and the next announcement
 
 
@@ -54,7 +57,7 @@ class Proxy:
         self._tasks.add(task)
         try:
             while not self.forth:
-                await asyncio.sleep(_LEAST_PAUSE_S)
+                await asyncio.sleep(_CUT_S)
             if self.to is None:
                 return
             there, out = await asyncio.open_connection(*self.to)
@@ -76,10 +79,10 @@ class Proxy:
         with suppress(OSError):
             while data := await reader.read(1 << 16):
                 while not (self.forth if forth else self.back):  # what is on the way waits, as in TCP
-                    await asyncio.sleep(_LEAST_PAUSE_S)
+                    await asyncio.sleep(_CUT_S)
                 writer.write(data)
         while not (self.forth if forth else self.back):
-            await asyncio.sleep(_LEAST_PAUSE_S)
+            await asyncio.sleep(_CUT_S)
 
 
 class BenchHost:
@@ -96,6 +99,7 @@ class BenchHost:
         """When announcements were answered."""
         self.by: list[tuple[float, int]] = []
         """When a service has welcomed it, and its generation."""
+        self._random = random.Random(number)
         self._hello = Hello(1, token, device, f"{number:016x}", LANES)
         self._services = services
         self._at = 0
@@ -106,18 +110,18 @@ class BenchHost:
         """Connects and announces until it is cancelled."""
         pause_s, tried = _LEAST_PAUSE_S, 0
         while True:
-            began_s = time.monotonic()
+            began_s, welcomed = time.monotonic(), len(self.by)
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
                 await self._talk(*self._services[self._at])
             self.ports = None
             self._at = (self._at + 1) % len(self._services)
-            if time.monotonic() - began_s > _MOST_PAUSE_S:
+            if len(self.by) > welcomed and time.monotonic() - began_s >= _LASTS_S:
                 pause_s, tried = _LEAST_PAUSE_S, 0
             tried += 1
             if tried >= len(self._services):
                 tried = 0
-                await asyncio.sleep(pause_s)
-                pause_s = min(_MOST_PAUSE_S, 2 * pause_s)
+                await asyncio.sleep(pause_s * self._random.uniform(0.5, 1))
+                pause_s = min(_MOST_PAUSE_S, 1.25 * pause_s)
 
     async def _talk(self, address: str, port: int) -> None:
         async with asyncio.timeout(_CONNECT_S):

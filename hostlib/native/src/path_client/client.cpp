@@ -24,20 +24,15 @@ namespace {
 // With several addresses, since a standby takes over after about a second:
 constexpr Nanos kPingWithStandby = 500 * kMillisecond;
 constexpr Nanos kSilenceWithStandby = 1500 * kMillisecond;
-constexpr Nanos kReconnectWithStandby = 250 * kMillisecond;
+
+constexpr Nanos kLasts = 1 * kSecond;  // a connection of this age works, and is not one of many that fail
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
-
-/// The longest pause between attempts.
-Nanos longest_pause(const Options& options, std::size_t services) {
-  if (services == 1) return options.reconnect_most;
-  return std::min(options.reconnect_most, std::max(options.reconnect_least, kReconnectWithStandby));
-}
 
 }  // namespace
 
 Nanos Backoff::next() {
-  const Nanos most = std::exchange(next_, std::min(most_, 2 * next_));
+  const Nanos most = std::exchange(next_, std::min(most_, next_ + next_ / 4));
   return most / 2 + static_cast<Nanos>(random_.uniform() * static_cast<double>(most) / 2);
 }
 
@@ -50,7 +45,7 @@ Client::Client(const Options& options, Hello hello, Mailbox& mailbox, std::funct
                .tcp = hello.tcp,
                .limits = {.rate = options.probe_rate, .attempts = 1}},  // `Asks` and `Watches` count attempts
       session_(std::move(hello), options.job),
-      backoff_(options.reconnect_least, longest_pause(options, services_.size()), random_u32()),
+      backoff_(options.reconnect_least, options.reconnect_most, random_u32()),
       changed_at_(now()) {
   if (!options_.log) options_.log = log_to_standard_error;
   if (services_.size() > 1) {
@@ -192,8 +187,8 @@ void Client::disconnect(Nanos now) {
 }
 
 void Client::drop(const std::string& why, Nanos now) {
-  // Only a connection that lasted resets the back-off.
-  if (state_ == State::kConnected && now - since_ >= options_.reconnect_most) {
+  // Only a connection that worked resets the back-off. Where no service leads, one that holds hosts does not.
+  if (connected_ && has_lasted(now)) {
     backoff_.reset();
     tried_ = 0;
   }
@@ -254,13 +249,15 @@ void Client::check_time(Nanos now) {
           if (unanswered_at_ == kNever) unanswered_at_ = now;
         }
         // A service that goes away again at once is not logged each time.
-        if (now >= since_ + options_.reconnect_most && std::exchange(loss_logged_, false)) {
+        if (has_lasted(now) && std::exchange(loss_logged_, false)) {
           options_.log("the path service at " + options_.service + " answers again");
         }
       }
       break;
   }
 }
+
+bool Client::has_lasted(Nanos now) const { return now - since_ >= std::min(kLasts, options_.reconnect_most); }
 
 /// Time of the next ping, which shows both sides that the other one is alive.
 Nanos Client::ping_at() const { return std::max(std::min(sent_at_, received_at_), pinged_at_) + options_.ping_every; }

@@ -20,7 +20,8 @@
 
 namespace paralet::path_client {
 
-/// Exponential back-off up to a bound. A random part spreads the attempts of hosts that lost the same service.
+/// Exponential back-off up to a bound: a pause is at most a quarter of all pauses before it, and so of the time without
+/// a service. A random part spreads the attempts of hosts that lost the same service.
 class Backoff {
  public:
   Backoff(Nanos least, Nanos most, std::uint64_t seed) : least_(least), most_(most), random_(seed), next_(least) {}
@@ -73,6 +74,7 @@ class Client {
   void on_readable(Nanos now);
   void check_time(Nanos now);
   void flush();
+  [[nodiscard]] bool has_lasted(Nanos now) const;
   [[nodiscard]] Nanos ping_at() const;
   [[nodiscard]] Nanos silent_at() const;
   [[nodiscard]] Nanos welcome_by() const;

@@ -33,7 +33,7 @@ struct Options {
   double probe_rate = 100;  ///< probes per second for a service that asks for them, 0: none
   Thresholds thresholds;
   Nanos reconnect_least = 50 * kMillisecond;
-  Nanos reconnect_most = 1 * kSecond;
+  Nanos reconnect_most = 10 * kSecond;
   Nanos ping_every = 2 * kSecond;  ///< interval of pings on an idle connection
   Nanos silence = 6 * kSecond;     ///< a service that leaves pings unanswered for this long counts as gone
   Log log;                         ///< takes messages for the user; nothing: standard error

@@ -403,7 +403,7 @@ TEST_CASE("controller: reconnect delays grow to their bound and vary") {
     const Nanos delay = backoff.next();
     CHECK(delay >= most / 2);
     CHECK(delay <= most);
-    most = std::min(10 * kMillisecond, 2 * most);
+    most = std::min(10 * kMillisecond, most + most / 4);
   }
   backoff.reset();
   CHECK(backoff.next() <= kMillisecond);
