@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answer times of the path service under the load of thousands of hosts: from an announcement to its ports.
 
+`paralet bench path-service` runs all measurements. `python -m testbed.bench.path_service --hosts 20000 --per-host 1`
+takes another number of hosts, beside an operator whose changes are on the disk before they are answered, and prints a
+row of a table in Markdown.
+
 The service has one core to itself. This process simulates all hosts on other cores, each with its own connection. The
 load is an open loop: a host announces at fixed times, whether or not earlier announcements were answered. It announces
 an elephant to the next host of a ring, as in an all-reduce, and releases its previous elephant. Two times are measured:
@@ -12,6 +16,7 @@ host's can be; the peer is the same host alone. The last ones have an operator w
 change is written to the disk before it is answered, or, as the peer, forgotten.
 """
 
+import argparse
 import asyncio
 import os
 import random
@@ -33,12 +38,14 @@ from typing import TypeAlias, cast
 import uvloop
 
 from netmodel import Topology, leaf_spine
+from netmodel.printable import printable
 from sdn.path_service import admin, messages
 from sdn.path_service.limits import Limits
 from sdn.path_service.run import Place, raise_file_limit, serve
 from sdn.path_service.service import Options
 from testbed.bench.frame import Measurement, Result, result
 from testbed.errors import InputError, TestbedError
+from testbed.machine import this_machine
 from testbed.progress import Steps
 
 TOKEN = "a token for this machine only"
@@ -418,3 +425,24 @@ def _echo(ready: Connection, topology: Topology, core: int) -> None:
 def _cpu_s(pid: int) -> float:
     """Processor time that a process has used, in seconds."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def main() -> None:
+    """Measures one load, with an operator whose changes are stored and with one whose are not."""
+    parser = argparse.ArgumentParser(description=printable(str(__doc__).partition("\n\n")[0]))
+    usual = Load()
+    parser.add_argument("--hosts", type=int, default=usual.hosts)
+    parser.add_argument("--per-host", type=float, default=usual.per_host_s, help="announcements a second")
+    parser.add_argument("--seconds", type=float, default=usual.seconds)
+    chosen = parser.parse_args()
+    median, late = beside_operator(Load(chosen.hosts, chosen.per_host, chosen.seconds))
+    print(printable(f"{this_machine()}, {os.getloadavg()[0]:.0f} other processes ran"))
+    print(
+        "\n| hosts, announcements | stored: median, 99th | forgotten: median, 99th | 99th, ratio |\n|---|---|---|---|"
+    )
+    stored, forgotten = (f"{getattr(median, of):.2f}, {getattr(late, of):.1f} ms" for of in ("ours", "peer"))
+    print(printable(f"| {median.case} | {stored} | {forgotten} | {late.ours / late.peer:.2f} |"))
+
+
+if __name__ == "__main__":
+    main()
