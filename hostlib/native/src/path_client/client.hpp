@@ -20,8 +20,8 @@
 
 namespace paralet::path_client {
 
-/// Exponential back-off up to a bound: a pause is at most a quarter of all pauses before it, and so of the time without
-/// a service. A random part spreads the attempts of hosts that lost the same service.
+/// Exponential back-off up to a bound. It grows slowly, so that a pause is a part of the time that has passed already.
+/// A random part spreads the attempts of hosts that lost the same service.
 class Backoff {
  public:
   Backoff(Nanos least, Nanos most, std::uint64_t seed) : least_(least), most_(most), random_(seed), next_(least) {}
