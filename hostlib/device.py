@@ -153,6 +153,10 @@ class Device:
     ``token_file``, ``token``
         For policy ``controller``: the token shared with the path service, or a file with it that only its owner may
         read. Give one of them.
+    ``tls_ca``, ``tls_certificate``, ``tls_key``
+        For policy ``controller``: files in PEM format for TLS to the path service, which needs OpenSSL 3: the CAs from
+        one of which its certificate is, the certificate of this host, and its key, which only its owner may read. They
+        are read for each connection, so a renewed certificate is used from the next one on. Give all three, or none.
     ``job``
         For policy ``controller``: the job's name, sent with each elephant; up to 64 printable characters without
         blanks.
@@ -222,6 +226,9 @@ class Device:
         path_service: str | None = None,
         token_file: str | os.PathLike[str] | None = None,
         token: str | None = None,
+        tls_ca: str | os.PathLike[str] | None = None,
+        tls_certificate: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
         job: str | None = None,
         elephant_bytes: int = 2**20,
         assign_wait_s: float = 0.0,
@@ -240,7 +247,8 @@ class Device:
         options["ports"] = {peer: list(numbers) for peer, numbers in (ports or {}).items()} or None
         lists = {peer: [list(lane) for lane in lanes] for peer, lanes in (segments or {}).items()}
         options["segments"] = lists or None
-        options["token_file"] = None if token_file is None else os.fspath(token_file)
+        for name in ("token_file", "tls_ca", "tls_certificate", "tls_key"):
+            options[name] = None if options[name] is None else os.fspath(options[name])
         options["busy_poll_s"] = default_busy_poll_s() if busy_poll_s is None else busy_poll_s
         del options["faults"]
         if faults is not None:

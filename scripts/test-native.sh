@@ -52,7 +52,7 @@ suite() {
 mkdir -p build/cmake
 threaded=(--target engine_tests verbs_tests verbs_old_tests plugin_tests plugin_verbs_tests profiler_tests nccl_net_paralet
     net-conformance cpu_device_tests cpu_kernel_tests pin_tests pin_verbs_tests pin_linked_tests pin_dlvsym_tests
-    pin_agent_tests)
+    pin_agent_tests tls_tests tls_beside_tests)
 targets=("${threaded[@]}" packet_tests plugin_header_is_c driver_tests nccl_profiler_paralet link_delay_tests)
 runner=()
 selected=()

@@ -196,6 +196,17 @@ std::vector<Option> make_options() {
       {"token_file", "PARALET_PATH_SERVICE_TOKEN_FILE", kText, FreeText{"a file that only its owner may read"}, "none",
        "For policy controller: holds the token shared with the path service, in one line.",
        set_token_file, get_token_file, "PARALET_CONTROLLER_TOKEN_FILE"},
+      {"tls_ca", "PARALET_PATH_SERVICE_CA", kText, FreeText{"a file of certificates in PEM format"}, "none",
+       "For policy controller: the CAs from one of which the path service's certificate is. With it, and with the two "
+       "that follow, the connection is by TLS, which needs OpenSSL 3.",
+       PARALET_FIELD(policy.path_client.tls.ca)},
+      {"tls_certificate", "PARALET_PATH_SERVICE_CERTIFICATE", kText, FreeText{"a file in PEM format"}, "none",
+       "For policy controller: this host's certificate, for the addresses of its devices. It is read for each "
+       "connection.",
+       PARALET_FIELD(policy.path_client.tls.certificate)},
+      {"tls_key", "PARALET_PATH_SERVICE_KEY", kText, FreeText{"a file in PEM format that only its owner may read"}, "none",
+       "For policy controller: the key of this host's certificate.",
+       PARALET_FIELD(policy.path_client.tls.key)},
       {"job", "PARALET_JOB", kText, FreeText{"1 to 64 printable ASCII characters without blanks"}, "none",
        "For policy controller: the job's name, sent with each elephant.",
        set_job, Field([](auto& options) -> auto& { return options.policy.path_client.job; }).get},
@@ -501,6 +512,15 @@ void check_combination(const DeviceOptions& options, const OptionSpelling& spell
   }
   if (policy.kind != PolicyKind::kController && (has_service || has_token)) {
     throw other_policy(has_service ? spelled("path_service") : token, PolicyKind::kController);
+  }
+  const path_client::TlsFiles& tls = policy.path_client.tls;
+  const std::string files = any_of({"tls_ca", "tls_certificate", "tls_key"}, "and");
+  if (tls.any() && policy.kind != PolicyKind::kController) {
+    throw std::invalid_argument(files + " are only for " + setting("policy", "controller") + ", not for '" +
+                                to_string(policy.kind) + "'");
+  }
+  if (tls.any() && !tls.all()) {
+    throw std::invalid_argument(files + " belong together: give all three for TLS to the path service, or none");
   }
   if (options.backend != BackendKind::kVerbs && (options.rdma.gid_index || options.rdma.service_level != 0)) {
     throw std::invalid_argument(any_of({"gid_index", "service_level"}, "and") + " are only for " +

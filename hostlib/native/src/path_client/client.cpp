@@ -39,6 +39,7 @@ Nanos Backoff::next() {
 Client::Client(const Options& options, Hello hello, Mailbox& mailbox, std::function<void()> wake)
     : options_(options),
       services_(resolve(options.service)),
+      open_channel_(channels(options.tls)),
       mailbox_(mailbox),
       wake_(std::move(wake)),
       probing_{.from = hello.device.address,
@@ -73,7 +74,7 @@ void Client::run() {
     std::array<pollfd, 2> waited{{{.fd = mailbox_.wake_fd(), .events = POLLIN, .revents = 0},
                                   {.fd = socket_.get(), .events = POLLIN, .revents = 0}}};
     if (state_ == State::kConnecting) waited[1].events = POLLOUT;
-    if (state_ == State::kConnected && !out_.empty()) waited[1].events = POLLIN | POLLOUT;
+    if (state_ == State::kConnected && !wire_.empty()) waited[1].events = POLLIN | POLLOUT;
     if (!mailbox_.fall_asleep()) continue;
     const Nanos rest = std::clamp<Nanos>(deadline() - now(), 0, kSecond);
     const timespec timeout{.tv_sec = rest / kSecond, .tv_nsec = rest % kSecond};
@@ -115,6 +116,12 @@ void Client::on_connecting(Nanos now) {
     drop(std::strerror(error), now);
     return;
   }
+  try {
+    channel_ = open_channel_(services_[service_].host);
+  } catch (const DeviceError& wrong) {
+    drop(wrong.what(), now);
+    return;
+  }
   state_ = State::kConnected;
   since_ = received_at_ = sent_at_ = pinged_at_ = now;
   unanswered_at_ = kNever;
@@ -132,7 +139,18 @@ void Client::on_readable(Nanos now) {
   received_at_ = now;
   unanswered_at_ = kNever;
   const std::size_t searched = in_.size();
-  in_.append(chunk.data(), static_cast<std::size_t>(got));
+  try {
+    channel_->receive({chunk.data(), static_cast<std::size_t>(got)}, in_);
+  } catch (const ChannelError& wrong) {
+    flush();  // tells the service why
+    if (state_ == State::kConnected) drop(wrong.what(), now);
+    return;
+  }
+  on_lines(searched, now);
+}
+
+/// Handles what the service has said, in which a line may end from `searched` on.
+void Client::on_lines(std::size_t searched, Nanos now) {
   std::size_t begin = 0;
   for (std::size_t end = in_.find('\n', searched); end != std::string::npos; end = in_.find('\n', begin)) {
     const std::string_view line(in_.data() + begin, end - begin);
@@ -180,8 +198,10 @@ void Client::disconnect(Nanos now) {
   probes_.reset();
   state_ = State::kOff;
   socket_.reset();
+  channel_.reset();
   in_.clear();
   out_.clear();
+  wire_.clear();
   set_connected(false, now);
   session_.on_disconnected();
 }
@@ -211,18 +231,24 @@ void Client::flush() {
     out_.clear();  // the session repeats it on the next connection
     return;
   }
-  while (!out_.empty()) {
-    const ssize_t sent = ::send(socket_.get(), out_.data(), out_.size(), MSG_NOSIGNAL);
+  try {
+    channel_->send(out_, wire_);
+  } catch (const ChannelError& wrong) {
+    drop(wrong.what(), now());
+    return;
+  }
+  while (!wire_.empty()) {
+    const ssize_t sent = ::send(socket_.get(), wire_.data(), wire_.size(), MSG_NOSIGNAL);
     if (sent < 0) {
       if (!would_block()) {
         drop(std::strerror(errno), now());
-      } else if (out_.size() > kMaxUnsent) {
+      } else if (wire_.size() > kMaxUnsent) {
         drop("it does not read what it is sent", now());
       }
       return;
     }
     sent_at_ = now();
-    out_.erase(0, static_cast<std::size_t>(sent));
+    wire_.erase(0, static_cast<std::size_t>(sent));
   }
 }
 

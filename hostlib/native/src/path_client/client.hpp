@@ -13,6 +13,8 @@
 #include "base/clock.hpp"
 #include "base/file_descriptor.hpp"
 #include "base/random.hpp"
+#include "path_client/channel.hpp"
+#include "path_client/channels.hpp"
 #include "path_client/mailbox.hpp"
 #include "path_client/options.hpp"
 #include "path_client/probe_thread.hpp"
@@ -55,7 +57,7 @@ struct ClientCounters {
 class Client {
  public:
   /// The client's thread calls `wake` when `mailbox` has a new table. Throws DeviceError when the service's address is
-  /// invalid. It is no error that no service answers there.
+  /// invalid, or the files for TLS cannot be used. It is no error that no service answers there.
   Client(const Options& options, Hello hello, Mailbox& mailbox, std::function<void()> wake);
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -72,6 +74,7 @@ class Client {
   void start_connecting(Nanos now);
   void on_connecting(Nanos now);
   void on_readable(Nanos now);
+  void on_lines(std::size_t searched, Nanos now);
   void check_time(Nanos now);
   void flush();
   [[nodiscard]] bool has_lasted(Nanos now) const;
@@ -93,6 +96,7 @@ class Client {
 
   Options options_;
   std::vector<Address> services_;
+  OpenChannel open_channel_;
   std::size_t service_ = 0;  ///< the one of the connection, or of the next attempt
   std::size_t tried_ = 0;    ///< since the last pause between attempts, or the last connection that lasted
   Mailbox& mailbox_;
@@ -105,8 +109,10 @@ class Client {
 
   State state_ = State::kOff;
   FileDescriptor socket_;
+  std::unique_ptr<Channel> channel_;  ///< in state kConnected
   std::string in_;
   std::string out_;
+  std::string wire_;       ///< bytes for the socket
   Nanos attempt_at_ = 0;   ///< time of the next attempt, in state kOff
   Nanos since_ = 0;        ///< start of this state
   Nanos received_at_ = 0;  ///< last data from the service

@@ -75,7 +75,7 @@ Address resolve(const HostAndPort& service) {
   if (error != 0 || !found) {
     throw DeviceError("the path service's host '" + host + "' has no address: " + ::gai_strerror(error));
   }
-  return {.address = SocketAddress(found->ai_addr).address(), .port = port};
+  return {.host = host, .address = SocketAddress(found->ai_addr).address(), .port = port};
 }
 
 }  // namespace
@@ -112,6 +112,9 @@ bool is_job(const std::string& text) { return text.size() <= kMaxJob && is_word(
 void check(const Options& options) {
   if (options.token.empty() || options.token.size() > kMaxToken || !is_word(options.token)) {
     throw DeviceError("the path service's token must be 1 to 256 printable characters without blanks");
+  }
+  if (options.tls.any() && !options.tls.all()) {
+    throw DeviceError("TLS to a path service needs three files: CA certificates, a certificate and its key");
   }
   if (!is_job(options.job)) {
     throw DeviceError("the job's name must be at most 64 printable ASCII characters without blanks");

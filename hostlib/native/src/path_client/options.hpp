@@ -11,6 +11,7 @@
 #include "base/clock.hpp"
 #include "base/ip_address.hpp"
 #include "base/log.hpp"
+#include "path_client/channel.hpp"
 
 namespace paralet::path_client {
 
@@ -25,6 +26,7 @@ struct Thresholds {
 struct Options {
   std::string service;  ///< "HOST:PORT", an IPv6 address in brackets; with a standby both, between them a comma
   std::string token;
+  TlsFiles tls;     ///< without them lines travel in the clear
   std::string job;  ///< sent with every elephant, empty: none
   /// Bytes to one peer without a pause that make an elephant. 1 MiB takes 0.1 ms at 100 Gbit/s: shorter traffic ends
   /// before an answer, about a millisecond later, could help.
@@ -40,6 +42,7 @@ struct Options {
 };
 
 struct Address {
+  std::string host;  ///< as it was given, without brackets
   IpAddress address;
   std::uint16_t port = 0;
 };
