@@ -45,7 +45,7 @@ void Advertisements::ask(Connection& connection, std::uint32_t number) {
 
 void Advertisements::grant(Connection& connection) {
   const auto bytes = handshake::encode(connection.eager_arrivals.grant(connection.remote_id, connection.next_sequence));
-  gather(*connection.peer, bytes, false);
+  gather(*connection.peer, bytes, true);  // the sender may wait for it
 }
 
 /// Adds an item to what goes to the peer next.
