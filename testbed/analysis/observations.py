@@ -178,6 +178,8 @@ class RunRecord(_Record):
     discards: dict[str, int]
     overruns: int
     """Packets that the emulation lost for lack of processor time. Above 0 the machine was too slow."""
+    wait_s: float | None = None
+    """The mean time that threads of the fabric waited for a processor, each time; None where it is not counted."""
     links: list[LinkLoad]
     samples: list[Sample]
     history: LinkHistory | None = None

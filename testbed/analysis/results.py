@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from testbed.analysis import metrics
 from testbed.analysis.arranged import traffic_of
+from testbed.analysis.busy import too_busy
 from testbed.analysis.flows import FlowCheck, RunFlows
 from testbed.analysis.jobs import fairness
 from testbed.analysis.metrics import PolicyResult, Uplink
@@ -64,6 +65,7 @@ def summary(
                 "worst_s": result.worst_s,
                 "verified": result.verified,
                 "retransmits": result.retransmits,
+                "wait_s": [run.wait_s for run in result.runs],
                 **_of_jobs(experiment, result),
                 **_of_events(experiment, result),
                 **_of_service(experiment, result),
@@ -72,6 +74,7 @@ def summary(
             }
             for result in results
         ],
+        "too_busy": any(too_busy(run) for result in results for run in result.runs),
         "predictions": {"checked": len(checked), "matched": sum(check.matched for check in checked)},
     }
 

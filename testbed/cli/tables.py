@@ -110,6 +110,7 @@ def print_outcome(
 ) -> None:
     """Print a run's results: one line per policy, the path predictions, and where the report is."""
     from testbed.analysis import metrics
+    from testbed.analysis.busy import busy_sentence
     from testbed.analysis.training_steps import step_times
 
     workload, ideal_s = experiment.spec.workload, summary["ideal_s"]
@@ -158,6 +159,8 @@ def print_outcome(
         out.print("Paths are not predicted: an app of your own programs the switches.")
     else:
         out.print(f"Predicted paths: {predictions['matched']:,} of {predictions['checked']:,} flows went as predicted.")
+    if (busy := busy_sentence(run for result in results for run in result.runs)) is not None:
+        out.print(Text(printable(busy), style="yellow"))
     lost = sum(run.overruns for result in results for run in result.runs)
     if lost:
         slow = f"This machine was too slow for the rates: the emulation itself dropped {lost:,} packets."

@@ -15,6 +15,7 @@ from netmodel import Topology, top_switches
 from netmodel.times import format_seconds
 from testbed.analysis import metrics
 from testbed.analysis.arranged import traffic_of
+from testbed.analysis.busy import busy_sentence
 from testbed.analysis.flows import FlowCheck
 from testbed.analysis.jobs import fairness, speeds
 from testbed.analysis.link_sharing import sharing
@@ -64,6 +65,7 @@ def write(
         sections=_sections(experiment, results),
         relays=_relay_rows(first),
         trained=trained,
+        busy=busy_sentence(run for result in results for run in result.runs),
         seconds=sum(sum(result.completions_s) for result in results),
         figures=_figures(folder, experiment, results, ideal_s),
         **replay_fields(replay(experiment, results)),

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from testbed.analysis.busy import busy_sentence, too_busy
 from testbed.analysis.kept_runs import NOT_KEPT, Runs
 from testbed.analysis.observations import HappenedEvent, RunRecord
 from testbed.arrangements import Arranger
@@ -23,6 +24,7 @@ from testbed.run.agents import Agents, R, StartAgent
 from testbed.run.events import FabricEvents
 from testbed.run.fabric import Fabric
 from testbed.run.path_service import PathServiceProcess, Services, no_services
+from testbed.run.processor_waits import mean_wait_s, waits_so_far
 from testbed.run.rank_configuration import connect_commands, prepare_commands
 from testbed.run.run_record import Reading, found_by_service, next_hops_of, record_of
 from testbed.run.seen_flows import SeenFlows
@@ -38,6 +40,9 @@ CLOSE_SAMPLE_S = 0.01
 
 _START_DELAY_S = 0.1
 """From sending the start command to the start itself, so that all agents have received it by then."""
+
+_TRIES = 3
+"""Runs of one policy with one seed, at the most, where the spec asks to repeat those on a busy machine."""
 
 _MARGIN_S = 15.0
 """Added to an agent's own time limit before the runner gives up: the agent's error says more."""
@@ -113,8 +118,22 @@ class Runner:
                 by_rank = _RankAgents(agents, [hosts.index(host) for host in instance.hosts])
                 for policy in experiment.spec.policies:
                     steps.now(f"{policy.name} (m = {policy.m}), seed {seed}")
-                    yield runs.get(policy.name, seed, partial(self._run, by_rank, policy, instance))
+                    yield runs.get(policy.name, seed, partial(self._trusted, by_rank, policy, instance, steps))
                     steps.advance()
+
+    def _trusted(self, agents: _RankAgents, policy: Policy, instance: Instance, steps: Steps) -> RunRecord:
+        """A run that the spec trusts: one on a busy machine is repeated or refused where it asks for that."""
+        record = self._run(agents, policy, instance)
+        asked = self._experiment.spec.when_busy
+        for number in range(2, _TRIES + 1):
+            if asked != "repeat" or not too_busy(record):
+                break
+            steps.now(f"{policy.name} (m = {policy.m}), seed {instance.seed}, try {number}: the machine was too busy")
+            again = self._run(agents, policy, instance)
+            record = again.model_copy(update={"seen": [*record.seen, *again.seen]})  # each flow is seen once
+        if asked == "refuse" and (sentence := busy_sentence([record])) is not None:
+            raise TestbedError(sentence)
+        return record
 
     def _run(self, agents: _RankAgents, policy: Policy, instance: Instance) -> RunRecord:
         experiment, seed, limits = self._experiment, instance.seed, self._experiment.timeouts
@@ -131,7 +150,7 @@ class Runner:
             prepared = agents.receive(messages.Prepared, limits.start_s)
             agents.send(connect_commands(experiment, prepared))
             agents.receive(messages.Connected, limits.connect_s + _MARGIN_S)
-            before = self._with_faults(self._read(0.0))
+            before, waits = self._with_faults(self._read(0.0)), waits_so_far()
             started: dict[int, float] = {}
             finished: dict[int, messages.Finished] = {}
             readings: list[Reading] = []
@@ -156,7 +175,7 @@ class Runner:
                         except TestbedError as error:
                             raise self._explained(error, instance, time.monotonic() - at_s) from error
                     happened += timeline.happened
-                after = self._with_faults(self._read(started[0]))
+                after, wait_s = self._with_faults(self._read(started[0])), mean_wait_s(waits, waits_so_far())
                 readings.append(after)
                 status = {} if service is None else service.status()
                 found = found_by_service(status, time.monotonic() - started[0])
@@ -165,7 +184,7 @@ class Runner:
         record = record_of(instance, policy, started, finished, before, after, readings, happened, self._seen.fresh())
         self._tell(Finished(policy.name, seed, record.completion_s))
         next_hops = {} if ready.routes is None else next_hops_of(ready.routes)
-        said = {"service": status, **found}
+        said = {"service": status, "wait_s": wait_s, **found}
         return record.model_copy(update={**said, "strays": self._switches.strays(), "next_hops": next_hops})
 
     def _sampler(self, readings: list[Reading], start_s: float) -> Callable[[], None]:

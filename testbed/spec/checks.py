@@ -441,6 +441,8 @@ def _check_simulated(spec: Spec, found: Findings) -> None:
         if not spec.fabric_kind.changes_links and (event.link or event.swap or event.kill):
             said = f"fabric {spec.fabric} does not cut, degrade or mend links, nor kill switches; use fluid or mininet"
             found.add(Conflict(said, "events", index))
+    if spec.when_busy != "warn":
+        found.add(Conflict("a model does not depend on how busy the machine is; leave it out", "when_busy"))
     if spec.pcap:
         found.add(Conflict(f"fabric {spec.fabric} has no real packets to capture; use mininet", "pcap"))
 

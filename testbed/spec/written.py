@@ -185,6 +185,7 @@ class Spec(Section):
     links: dict[str, LinkSettings] = Field(default_factory=dict)
     events: list[Event] = Field(default_factory=list)
     timeouts: Timeouts = Timeouts()
+    when_busy: Literal["warn", "refuse", "repeat"] = "warn"
     pcap: list[str] = Field(default_factory=list)
     fluid: FluidSettings = FluidSettings()
     packet: PacketSettings = PacketSettings()

@@ -44,7 +44,8 @@ def test_summary_has_exactly_the_promised_shape(tmp_path: Path) -> None:
     made = experiment(tmp_path)
     judged(made, made_up(made), tmp_path)
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert list(summary) == ["spec", "provenance", "fabric", "placement", "seeds", "ideal_s", "policies", "predictions"]
+    first = ["spec", "provenance", "fabric", "placement", "seeds", "ideal_s", "policies"]
+    assert list(summary) == [*first, "too_busy", "predictions"]
     assert summary["spec"]["name"] == "small"
     assert summary["provenance"] == asdict(PROVENANCE)
     assert summary["fabric"] == "mininet"
@@ -61,7 +62,21 @@ def test_summary_has_exactly_the_promised_shape(tmp_path: Path) -> None:
         "worst_s": pytest.approx(1.2),
         "verified": True,
         "retransmits": 8,
+        "wait_s": [None, None],
     }
+
+
+def test_a_busy_machine_is_told_by_summary_and_report(tmp_path: Path) -> None:
+    made = experiment(tmp_path)
+    seen = made_up(made)
+    judged(made, seen, tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "too busy" not in page
+    busy = [run.model_copy(update={"wait_s": 0.001 + 0.004 * number}) for number, run in enumerate(seen.runs[:2])]
+    summary = judged(made, Observations(runs=[*busy, *seen.runs[2:]]), tmp_path)
+    assert summary["too_busy"] is True
+    said = "The machine was too busy in 1 of 4 runs: do not trust their times."
+    assert said in (tmp_path / "report.html").read_text()
 
 
 def test_the_cost_of_a_report_does_not_grow_with_runs_times_links(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -32,6 +32,7 @@ from testbed.analysis.observations import (
     SeenFlow,
 )
 from testbed.arrangements import Arranger
+from testbed.live.runs_so_far import Entry
 from testbed.run import experiment_runs
 from testbed.run.agents import StartAgent
 from testbed.run.experiment_runs import Runner
@@ -147,10 +148,16 @@ def outlast_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment_runs, "Timeline", _Whole)
 
 
-def runner_on(made: Experiment, logs: Path, start: StartAgent, fabric: FakeFabric | None = None) -> Runner:
+def runner_on(
+    made: Experiment,
+    logs: Path,
+    start: StartAgent,
+    fabric: FakeFabric | None = None,
+    tell: Callable[[Entry], None] = lambda _: None,
+) -> Runner:
     """The runner of an experiment on such a fabric, with the experiment's arrangements in effect."""
     fabric = FakeFabric(made) if fabric is None else fabric
-    return Runner(made, fabric, SteeredSwitches(fabric, made), arrangers(made, fabric), logs, start)
+    return Runner(made, fabric, SteeredSwitches(fabric, made), arrangers(made, fabric), logs, start, tell=tell)
 
 
 def made_up(experiment: Experiment, wrong_bytes: int = 0) -> Observations:

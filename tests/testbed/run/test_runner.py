@@ -16,10 +16,11 @@ from netmodel import Link, PortRef
 from sdn.isolation.source_routing import in_order
 from testbed.analysis.observations import Observations, RunRecord
 from testbed.errors import TestbedError
+from testbed.live.runs_so_far import Began, Entry
 from testbed.process_group import ProcessError
 from testbed.progress import Steps
 from testbed.run import agent_messages as messages
-from testbed.run import runner
+from testbed.run import experiment_runs, runner
 from testbed.run.agent import Hostlib, serve
 from testbed.run.agents import Agents
 from testbed.run.rank_configuration import prepare_commands
@@ -36,6 +37,30 @@ def run(folder: Path, **changes: object) -> list[RunRecord]:
 def scripted(folder: Path, program: str) -> Agents:
     """An agent that runs a Python program instead of executing commands."""
     return Agents(agents_by(sys.executable, "-c", program), ["h1"], folder / "logs")
+
+
+@pytest.mark.parametrize(("asked", "tries"), [("warn", 1), ("repeat", 3)])
+def test_runs_on_a_busy_machine_are_repeated_where_the_spec_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, tries: int
+) -> None:
+    monkeypatch.setattr(experiment_runs, "mean_wait_s", lambda before, after: 0.009)
+    one = [{"name": "one", "policy": "ecmp"}]
+    made = on_loopback(experiment(tmp_path, policies=one, seeds=1, when_busy=asked))
+    told: list[Entry] = []
+    with Steps(1) as steps:
+        (record,) = runner_on(made, tmp_path / "logs", TCP_AGENT, tell=told.append).runs(steps)
+    assert sum(isinstance(entry, Began) for entry in told) == tries
+    assert (record.wait_s, record.wrong_bytes, len(record.seen)) == (0.009, 0, 1)
+
+
+def test_runs_on_a_busy_machine_are_refused_where_the_spec_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiment_runs, "mean_wait_s", lambda before, after: 0.009)
+    with pytest.raises(
+        TestbedError, match=r"The machine was too busy in 1 of 1 runs: .* waited 9.0 ms for a processor"
+    ):
+        run(tmp_path, when_busy="refuse")
 
 
 @pytest.mark.parametrize(

@@ -415,6 +415,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "path_mtu: 4096 bytes of payload and 64 of headers do not fit the topology's MTU of 1500",
     ),
     ({"path_mtu": 9000}, "path_mtu: must be 256, 512, 1024, 2048 or 4096, not 9000"),
+    (
+        {"fabric": "fluid", "when_busy": "repeat"},
+        "when_busy: a model does not depend on how busy the machine is; leave it out",
+    ),
     ({"timeouts": {"run_s": 0}}, "timeouts.run_s: "),
     ({"timeouts": {"run_s": float("inf")}}, "timeouts.run_s: must be a finite number, not inf"),
     ({"events": [{"at_s": float("inf"), "cut": "leaf1:3"}]}, r"events\[0\].at_s: must be a finite number, not inf"),
