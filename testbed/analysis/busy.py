@@ -22,6 +22,6 @@ def busy_sentence(runs: Iterable[RunRecord]) -> str | None:
         return None
     return (
         f"The machine was too busy in {len(waits)} of {len(every)} runs: do not trust their times. Emulated switches "
-        f"and hosts waited {1e3 * max(waits):.1f} ms for a processor each time, and above {1e3 * LONGEST_WAIT_S:.0f} ms "
-        "packets are late. End other programs, or take fewer hosts, and run again."
+        f"and hosts waited {1e3 * max(waits):.1f} ms for a processor each time, and packets are late above "
+        f"{1e3 * LONGEST_WAIT_S:.0f} ms. End other programs, or take fewer hosts, and run again."
     )
