@@ -7,6 +7,8 @@ set -euo pipefail
 
 # In a session of its own: kernels with autogroups share processors out between sessions first, by nice values that
 # sessions have for it (sched(7)).
-exec setsid --wait bash -c '
+# It ends with whoever waits for it.
+exec setsid --wait setpriv --pdeathsig TERM bash -c '
     echo 19 2>/dev/null >/proc/self/autogroup || true
-    exec chrt --idle 0 "$@"' aside "$@"
+    if chrt --idle 0 true 2>/dev/null; then exec chrt --idle 0 "$@"; fi
+    exec nice -n 19 "$@" # some containers refuse other classes' aside "$@"
