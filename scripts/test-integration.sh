@@ -7,8 +7,8 @@
 # so the other workers are not idle while one of them runs.
 #
 # usage: scripts/test-integration.sh [--beside | --alone] [ARGUMENT_OF_PYTEST...]
-#   --beside  only those that run side by side
-#   --alone   only those that run one after the other
+#   --beside  only those that mostly wait
+#   --alone   only those that measure, beside which nothing else should run
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,12 +28,14 @@ tests() {
     results+=("$result")
 }
 
+beside=(-n 3 --dist loadfile --no-loadscope-reorder)
 if [[ $part != alone ]]; then
-    beside=(-n 3 --dist loadfile --no-loadscope-reorder)
     tests -m 'not alone and not paced' "${beside[@]}" "$@"
-    tests -m paced "${beside[@]}" "$@"
 fi
-[[ $part == beside ]] || tests -m alone "$@"
+if [[ $part != beside ]]; then
+    tests -m paced "${beside[@]}" "$@"
+    tests -m alone "$@"
+fi
 [[ " ${results[*]} " =~ [^$none\ ] ]] || exit $none
 for result in "${results[@]}"; do
     ((result == 0 || result == none)) || exit "$result"
