@@ -126,6 +126,7 @@ class Watcher(OSKenApp):
         if self._switches.get(name) is event.datapath:
             _log.warning("%s disconnected", printable(name))
             del self._switches[name]
+            self._again = True
             self._awaiting = {awaited for awaited in self._awaiting if awaited[0] != name}
             self._go_on()
 
@@ -150,7 +151,7 @@ class Watcher(OSKenApp):
 
     def _ask(self, phase: _Phase) -> None:
         """Send a barrier to every switch."""
-        self._phase = phase
+        self._phase = phase if self._switches else "idle"
         for name, datapath in self._switches.items():
             request = barrier(datapath)
             datapath.set_xid(request)

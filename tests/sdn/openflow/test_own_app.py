@@ -9,12 +9,20 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from netmodel import dump_topology, leaf_spine
 
 pytest.importorskip("os_ken")
+
+from os_ken.base.app_manager import OSKenApp
+from os_ken.ofproto import ofproto_v1_3
+from os_ken.ofproto.ofproto_protocol import ProtocolDesc
+
+from sdn.openflow import own_app
 
 START_TIMEOUT_S = 100
 
@@ -75,3 +83,83 @@ def test_an_app_that_cannot_run_is_one_sentence_and_status_2(tmp_path: Path, app
     last = log.splitlines()[-1]
     assert last.startswith(f"sdn.openflow.own_app: {tmp_path}")
     assert sentence in last
+
+
+class FakeDatapath(ProtocolDesc):  # type: ignore[misc] # os-ken is not typed
+    """A switch that answers nothing by itself."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(ofproto_v1_3.OFP_VERSION)
+        self.id = number
+        self.barriers: list[int] = []
+        self._messages = 0
+
+    def set_xid(self, message: Any) -> None:
+        self._messages += 1
+        message.set_xid(self._messages)
+
+    def send_msg(self, message: Any) -> None:
+        if isinstance(message, self.ofproto_parser.OFPBarrierRequest):
+            self.barriers.append(message.xid)
+
+
+class Scene:
+    """A watcher of two leaves and two spines beside an app that handles events at once."""
+
+    def __init__(self) -> None:
+        self.watched = OSKenApp()
+        self.switches = {number: FakeDatapath(number) for number in range(1, 5)}
+        self.watcher = own_app.Watcher(topology=leaf_spine(2, 2, 1, 1_000_000), watched=self.watched)
+
+    def connect(self, number: int) -> None:
+        """A switch connects, and tells its ports."""
+        self.switches[number] = datapath = FakeDatapath(number)
+        self.watcher.on_features(SimpleNamespace(msg=SimpleNamespace(datapath=datapath)))
+        self.watcher.on_port_descriptions(SimpleNamespace(msg=SimpleNamespace(datapath=datapath, body=[])))
+
+    def disconnect(self, number: int) -> None:
+        self.watcher.on_disconnect(SimpleNamespace(datapath=self.switches[number]))
+
+    def answer(self) -> None:
+        """All switches answer all barriers."""
+        for datapath in self.switches.values():
+            while datapath.barriers:
+                message = SimpleNamespace(datapath=datapath, xid=datapath.barriers.pop(0))
+                self.watcher.on_barrier(SimpleNamespace(msg=message))
+
+    def handle(self) -> None:
+        """The user's app comes to the event of the watcher."""
+        self.watcher.on_handled(own_app.EventHandled())
+
+
+def events(capfd: pytest.CaptureFixture[str]) -> list[str]:
+    return [json.loads(line)["event"] for line in capfd.readouterr().out.splitlines()]
+
+
+def test_switches_are_ready_when_all_have_carried_out_what_the_app_sent(capfd: pytest.CaptureFixture[str]) -> None:
+    scene = Scene()
+    for number in range(1, 5):
+        scene.connect(number)
+    scene.answer()
+    scene.handle()
+    assert events(capfd) == []
+    scene.answer()
+    assert events(capfd) == ["ready"]
+
+
+@pytest.mark.parametrize("phase", range(3))
+def test_switches_are_not_ready_while_one_is_missing(phase: int, capfd: pytest.CaptureFixture[str]) -> None:
+    scene = Scene()
+    for number in range(1, 5):
+        scene.connect(number)
+    steps = [scene.answer, scene.handle, scene.answer]
+    for step in steps[:phase]:
+        step()
+    scene.disconnect(3)
+    for step in steps[phase:]:
+        step()
+    assert events(capfd) == []
+    scene.connect(3)
+    for step in steps:
+        step()
+    assert events(capfd) == ["ready"]
