@@ -352,6 +352,11 @@ class MininetFabric:
             self._steering = steering
             self._program(self._openflow_app)
 
+    def check_switches(self) -> None:
+        """Raises OpenFlowAppError if what programs the switches has failed, or ended, since the fabric came up."""
+        if self._openflow_app is not None:
+            self._openflow_app.check()
+
     def _check_steering(self, steering: Steering | None, circuits: Circuits) -> None:
         if steering is not None:
             steering.routes(with_circuits(self.topology, circuits))

@@ -49,6 +49,8 @@ class OpenFlowAppProcess:
         on_event: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> None:
         self._log_file = log_file
+        self._failed = ""
+        self._is_stopping = False
         self._on_event = on_event
         self._events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         with log_file.open("wb") as log:
@@ -73,13 +75,15 @@ class OpenFlowAppProcess:
                 raise OpenFlowAppError(
                     f"the OpenFlow app did not report {event!r} in {timeout_s:.0f} s; see {self._log_file}"
                 ) from None
-            if got is None:
-                status = self._process.wait()
-                raise OpenFlowAppError(f"the OpenFlow app ended with status {status}; see {self._log_file}")
-            if got.get("event") == "error":
-                raise OpenFlowAppError(f"the OpenFlow app reports: {got.get('detail')}; see {self._log_file}")
-            if got.get("event") == event and all(got.get(name) == value for name, value in fields.items()):
+            if got is None or got.get("event") == "error":
+                self.check()
+            elif got.get("event") == event and all(got.get(name) == value for name, value in fields.items()):
                 return got
+
+    def check(self) -> None:
+        """Raises OpenFlowAppError if it has reported an error, or has ended by itself, since it was started."""
+        if self._failed:
+            raise OpenFlowAppError(f"{self._failed}; see {self._log_file}")
 
     def steer(self, order: Steer, timeout_s: float) -> None:
         """Apply a steering; returns when switches have confirmed it. Raises OpenFlowAppError."""
@@ -91,6 +95,7 @@ class OpenFlowAppProcess:
 
     def stop(self) -> None:
         """Terminate it, and kill it if it does not end within _STOP_TIMEOUT_S."""
+        self._is_stopping = True
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -111,6 +116,10 @@ class OpenFlowAppProcess:
                     event = json.loads(line)
                 except ValueError:
                     event = {"event": "error", "detail": f"not an event: {line.strip()}"}
+                if event.get("event") == "error":
+                    self._failed = self._failed or f"the OpenFlow app reports: {event.get('detail')}"
                 self._on_event(event)
                 self._events.put(event)
+        if not self._is_stopping:
+            self._failed = self._failed or f"the OpenFlow app ended with status {self._process.wait()}"
         self._events.put(None)

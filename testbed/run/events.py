@@ -105,9 +105,14 @@ class FabricEvents:
     def concerned(self, event: Event) -> list[str]:
         """Switch ports of the hosts that receive data across a link that ends, or whose acknowledgements cross it.
 
-        Such a link is cut, or loses all packets, or is one of a switch that dies.
+        Such a link is cut, or loses all packets, or is one of a switch that dies. All hosts, where the paths are those
+        of an app of the user's.
         """
         topology = self._experiment.topology
+        if not self._experiment.predicts and self._ending(event):
+            # The datapath lists flows one by one only where rules look at their ports, which another app need not do.
+            nics = (PortRef(host, self._experiment.nic + 1) for host in self._experiment.first_hosts)
+            return sorted(str(topology.peer(nic)) for nic in nics)
         decided = {nic for link in self._ending(event) for each in self._arrangers for nic in each.receivers(link)}
         receivers = {
             seen.flow.dst if seen.bytes >= _DATA_PACKET_BYTES * seen.packets else seen.flow.src

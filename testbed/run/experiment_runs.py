@@ -173,10 +173,12 @@ class Runner:
                                 meanwhile=self._sampler(readings, started[0]),
                             )
                         except TestbedError as error:
+                            self._switches.check()  # the cause, where there is one
                             raise self._explained(error, instance, time.monotonic() - at_s) from error
                     happened += timeline.happened
                 after, wait_s = self._with_faults(self._read(started[0])), mean_wait_s(waits, waits_so_far())
                 readings.append(after)
+                self._switches.check()
                 status = {} if service is None else service.status()
                 found = found_by_service(status, time.monotonic() - started[0])
             agents.send(dict.fromkeys(range(experiment.ranks), messages.Close()))

@@ -66,6 +66,9 @@ class Routers:
         self._fabric.settle()
         return self._fabric.routes().groups
 
+    def check(self) -> None:
+        """Nothing: a router that fails is seen by its neighbours."""
+
     def strays(self) -> dict[str, int]:
         """None: nothing is steered."""
         return {}

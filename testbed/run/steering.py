@@ -23,6 +23,9 @@ class Steered(Protocol):
     def set_link(self, link: Link, up: bool) -> None:
         """Cut or mend a link. Returns when the switches have the new routes."""
 
+    def check_switches(self) -> None:
+        """Raises an error of `emul` if what programs the switches has failed."""
+
 
 class SteeredSwitches:
     """The switches of one fabric, which are steered for one run after the other."""
@@ -55,6 +58,10 @@ class SteeredSwitches:
 
     def next_hops(self) -> None:
         """None: a switch's groups have its live links in the order of ports."""
+
+    def check(self) -> None:
+        """Raises an error of `emul` if what programs the switches has failed."""
+        self._fabric.check_switches()
 
     def strays(self) -> dict[str, int]:
         """Packets of the run that steering has dropped, by switch port; only ports with any."""

@@ -33,5 +33,8 @@ class Switches(Protocol):
     def next_hops(self) -> NextHops | None:
         """The groups that the switches have now; None where they are known from the links that are dead."""
 
+    def check(self) -> None:
+        """Raises an error of `emul` if what programs the switches has failed."""
+
     def strays(self) -> dict[str, int]:
         """Packets of the run that steering has dropped, by switch port; only ports with any."""

@@ -5,7 +5,9 @@ A process reads a spec file once, with `load`, and passes on the Experiment. The
 run` writes the spec with `dump` to a file that refers to no other file, and the runner reads that.
 """
 
+import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -179,10 +181,14 @@ def with_topology(spec: _HasTopology, folder: Path) -> tuple[_HasTopology, list[
 
 
 def with_app(spec: _HasTopology, folder: Path) -> _HasTopology:
-    """The spec with the absolute name of the app of its switches, if it has one."""
+    """The spec with the absolute name and the digest of the app of its switches, if it has one."""
     if spec.openflow is None:
         return spec
-    return spec.model_copy(update={"openflow": OpenFlowSettings(app=str((folder / spec.openflow.app).resolve()))})
+    file = (folder / spec.openflow.app).resolve()
+    digest = spec.openflow.sha256  # only who runs it needs the file
+    with suppress(OSError):
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    return spec.model_copy(update={"openflow": OpenFlowSettings(app=str(file), sha256=digest)})
 
 
 def _ranks(spec: Spec) -> int:

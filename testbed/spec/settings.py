@@ -82,6 +82,8 @@ class OpenFlowSettings(Section):
     """
 
     app: str
+    sha256: str | None = None
+    """Of the file, in hexadecimal digits. Reading a spec sets it, so that runs of two apps are not taken for one."""
 
 
 class FluidSettings(Section):

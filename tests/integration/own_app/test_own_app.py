@@ -55,6 +55,8 @@ def test_the_users_app_routes_around_a_dead_link(tmp_path: Path) -> None:
     bytes_of = sent(tmp_path / "results" / "spine_by_receiver")
     assert summary["policies"][0]["verified"]
     assert bytes_of["leaf1:4"] > 100_000
+    cut, _ = summary["policies"][0]["events"][0]
+    assert cut["concerned"] == ["leaf1:1", "leaf1:2", "leaf2:1", "leaf2:2"]  # nobody knows whose path it was
 
 
 def test_what_the_users_app_raises_ends_the_run_with_one_sentence(tmp_path: Path) -> None:

@@ -113,6 +113,9 @@ class FakeFabric:
     def steer(self, steering: Steering | None) -> None:
         self.steered.append(steering)
 
+    def check_switches(self) -> None:
+        pass
+
     def strays(self) -> Mapping[PortRef, int]:
         return {PortRef("leaf1", 1): 0, PortRef("leaf1", 2): 7}
 

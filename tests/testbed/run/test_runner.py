@@ -12,6 +12,7 @@ from typing import IO
 import pytest
 
 from emul import LinkFault
+from emul.openflow_app import OpenFlowAppError
 from netmodel import Link, PortRef
 from sdn.isolation.source_routing import in_order
 from testbed.analysis.observations import Observations, RunRecord
@@ -150,6 +151,27 @@ def test_a_silent_loss_concerns_the_hosts_whose_data_cross_the_link(
         records = list(runner_on(made, tmp_path / "logs", TCP_AGENT, FakeFabric(made)).runs(steps))
     for record in records:
         assert [event.concerned for event in record.events] == [["leaf2:1"], []]
+
+
+def test_a_cut_may_concern_all_hosts_where_paths_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outlast_events(monkeypatch)
+    events = [{"at_s": 0.0, "cut": "leaf1:3"}, {"at_s": 0.01, "mend": "leaf1:3"}]
+    one = [{"name": "one", "policy": "ecmp"}]
+    made = on_loopback(experiment(tmp_path, events=events, seeds=1, policies=one, openflow={"app": "mine.py"}))
+    with Steps(1) as steps:
+        (record,) = runner_on(made, tmp_path / "logs", TCP_AGENT, FakeFabric(made)).runs(steps)
+    assert [event.concerned for event in record.events] == [["leaf1:1", "leaf1:2", "leaf2:1", "leaf2:2"], []]
+
+
+def test_a_run_fails_with_what_programs_the_switches(tmp_path: Path) -> None:
+    made = on_loopback(experiment(tmp_path, seeds=1))
+
+    class Failed(FakeFabric):
+        def check_switches(self) -> None:
+            raise OpenFlowAppError("the OpenFlow app ended with status 1")
+
+    with Steps(1) as steps, pytest.raises(OpenFlowAppError, match="ended with status 1"):
+        list(runner_on(made, tmp_path / "logs", TCP_AGENT, Failed(made)).runs(steps))
 
 
 def test_an_event_that_fails_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

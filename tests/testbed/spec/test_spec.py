@@ -109,8 +109,15 @@ def test_an_app_of_the_switches_is_missed_only_by_who_runs_it(tmp_path: Path) ->
     again.write_text(dump(made.spec))
     with pytest.raises(SpecError, match=r"openflow\.app: there is no file .*mine\.py"):
         load(again, run_code=True)
-    (tmp_path / "mine.py").write_text("")
-    assert load(again, run_code=True).spec == made.spec
+    app = tmp_path / "mine.py"
+    app.write_text("first")
+    first = load(again, run_code=True).spec
+    assert dump(load(again).spec) == dump(first)
+    app.write_text("second")
+    assert dump(load(again, run_code=True).spec) != dump(first)  # runs of the first are not continued
+    app.unlink()
+    again.write_text(dump(first))
+    assert load(again).spec == first  # a report of results elsewhere
 
 
 def test_ranks_are_placed_on_all_hosts_in_order_by_default(tmp_path: Path) -> None:
