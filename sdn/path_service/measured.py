@@ -363,7 +363,11 @@ class Measured:
         for conn in self._ready:
             host = self._hosts[conn]
             while host.waiting and len(host.open) < _MOST_ASKS:
-                sends.append((conn, self._ask(now_s, host, host.waiting.popleft())))
+                ask = host.waiting.popleft()
+                if ask.pair in self._users:
+                    sends.append((conn, self._ask(now_s, host, ask)))
+                else:  # it has ended meanwhile
+                    changed += self._changed(self._pinning.probed(now_s, ask, {}))
         self._ready.clear()
         if self._rewatch and now_s >= self._watched_s + _WATCH_S:
             self._watched_s = now_s
@@ -572,8 +576,7 @@ class Measured:
         return next((host for host in chain(hosts, others) if host is not None), None)
 
     def _peer(self, key: PairKey) -> tuple[str, int]:
-        peer = next(iter(self._users[key])).peer.at
-        return peer[0], peer[1]
+        return next(iter(self._users[key])).peer.at[:2]
 
     def _of(self, keys: Iterable[PairKey]) -> list[Pair]:
         return [pair for key in keys for pair in self._users.get(key, ())]

@@ -49,8 +49,8 @@ class Ring:
 class Programs(Probers):
     """Hosts whose agent has a client for each connection of a host to one port of a peer, as `paralet pin` has."""
 
-    def __init__(self, topology: Topology) -> None:
-        super().__init__(PathService(topology, Options(), routers=names_of(topology)), LinuxL4Hash())
+    def __init__(self, topology: Topology, options: Options | None = None) -> None:
+        super().__init__(PathService(topology, options, routers=names_of(topology)), LinuxL4Hash())
         self.open: dict[int, Connection] = {}
         self.deaf = False
         self._clients: set[int] = set()
@@ -242,3 +242,13 @@ def test_several_connections_to_one_port_get_ports_and_paths_of_their_own() -> N
     programs.end(made)
     assert programs.service.status()["measured"]["connections"] == 0
     assert not programs.service.commodities
+
+
+def test_connections_that_end_before_their_ports_are_asked_for_harm_no_other() -> None:
+    """A host is asked for so many ports at a time that others wait."""
+    programs = Programs(TWO_TIERS, Options(router_answers=0))
+    programs.end([programs.begin(0, 4, 3000 + number) for number in range(100)])
+    programs.run(0.05)
+    (made,) = programs.connected([(0, 4, 4000)])
+    assert made.port
+    assert programs.service.status()["measured"]["connections"] == 1
