@@ -461,8 +461,10 @@ class Server:
 
     def _every(self, seconds: float, work: Callable[[], None]) -> None:
         def again() -> None:
-            work()
-            self._timers[work] = self._loop.call_later(seconds, again)
+            try:
+                work()
+            finally:  # the event loop logs an error
+                self._timers[work] = self._loop.call_later(seconds, again)
 
         self._timers[work] = self._loop.call_later(seconds, again)
 

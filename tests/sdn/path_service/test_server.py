@@ -450,6 +450,25 @@ def test_an_error_of_the_service_ends_one_connection_only() -> None:
     run(body)
 
 
+def test_an_error_of_a_tick_is_logged_and_ticks_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        async with served(options=Options(forecast=True)) as (server, _):
+            ticked, again = itertools.count(), asyncio.Event()
+
+            def fails_once(now_s: float) -> Any:
+                if next(ticked) == 0:
+                    raise RuntimeError("a mistake")
+                again.set()
+                return []
+
+            server.service.tick = fails_once  # type: ignore[method-assign]
+            async with asyncio.timeout(TIMEOUT_S):
+                await again.wait()
+
+    run(body)
+    assert "a mistake" in caplog.text
+
+
 def test_the_same_device_object_again_replaces_its_connection() -> None:
     async def body() -> None:
         async with served() as (server, at):
