@@ -171,11 +171,13 @@ class Control:
             try:
                 files = await asyncio.to_thread(self._reread)
                 old = self._server.service
-                constraints, wrong = constraints_of(files.topology, self._state)
                 other = dump_topology(files.topology) != dump_topology(old.topology)
                 decides = (files.options, files.hash_name) != (old.options, self._hash_name)
+                new = None
                 if other or decides:
                     new = await asyncio.to_thread(PathService, files.topology, files.options, files.ecmp_hash)
+                constraints, wrong = constraints_of(files.topology, self._state)  # links may have died meanwhile
+                if new is not None:
                     self._server.succeed(new, constraints, files.hash_name, who)
             except ValueError as error:
                 raise RefusedError(f"nothing was changed: {error}") from None

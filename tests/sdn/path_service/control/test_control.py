@@ -7,6 +7,7 @@ import asyncio
 import json
 import socket
 import struct
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,18 +17,22 @@ import pytest
 import uvloop
 
 from sdn.path_service import admin, admin_server
-from sdn.path_service.admin import AdminError
+from sdn.path_service.admin import AdminError, LinkChange
+from sdn.path_service.control import control as control_module
 from sdn.path_service.control.book import Draft, Edit, Entry
 from sdn.path_service.control.client import Operator
 from sdn.path_service.control.control import Control
+from sdn.path_service.control.files import Files
 from sdn.path_service.control.schema import operator_schema
 from sdn.path_service.control.store import Store
 from sdn.path_service.control.writer import Unstored, Writer, Written
+from sdn.path_service.links import links_named
 from sdn.path_service.messages import Announce
 from sdn.path_service.server import Server
+from sdn.path_service.service import Options, PathService
 from tests.sdn.path_service.sample import TOKEN, address
 from tests.sdn.path_service.test_constraints import load
-from tests.sdn.path_service.test_server import TOPOLOGY, Host, served
+from tests.sdn.path_service.test_server import TIMEOUT_S, TOPOLOGY, Host, served
 
 ALL = range(len(TOPOLOGY.hosts))
 
@@ -209,6 +214,33 @@ def test_dead_links_survive_and_are_told_at_once_on_a_full_disk(
 
     run(first)
     run(second)
+
+
+def test_a_link_that_dies_during_a_reload_is_dead_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    building, dead = threading.Event(), threading.Event()
+
+    def build(*arguments: Any) -> PathService:
+        building.set()
+        assert dead.wait(TIMEOUT_S)
+        return PathService(*arguments)
+
+    monkeypatch.setattr(control_module, "PathService", build)
+
+    async def body() -> None:
+        async with served() as (server, _):
+            files = Files(TOPOLOGY, None, None, TOKEN, Options("greedy"), server.channels)
+            control = Control(server, Unstored(), reread=lambda: files)
+            reload = asyncio.create_task(control.reload("a test"))
+            try:
+                assert await asyncio.to_thread(building.wait, TIMEOUT_S)
+                await control.links(LinkChange(TOKEN, "leaf1-spine2"), "a test")
+            finally:
+                dead.set()
+            await reload
+            assert server.service.options.planner == "greedy"
+            assert server.service.dead == {*links_named(TOPOLOGY, "leaf1-spine2")}
+
+    run(body)
 
 
 def test_the_schema_file_matches_the_code_and_requests() -> None:
