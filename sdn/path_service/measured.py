@@ -123,9 +123,11 @@ class Measured:
         self._now_s = now_s
         if not self._is_planned(pair):
             return []
-        if not sent and self._search.is_vain(pair):  # another connection begins, as the one before it has ended
+        if sent:
+            self._search.is_stale = True
+        elif self._search.is_vain(pair):  # another connection begins, as the one before it has ended
             self._begin(now_s, pair)
-        return [*self._planned.has_sent(now_s, pair, sent), *self._search.replanned(now_s)]
+        return self._planned.has_sent(now_s, pair, sent)
 
     def _begin(self, now_s: float, pair: Pair) -> None:
         """A host that probes looks for a port of a connection along its path, where there is a choice."""

@@ -10,7 +10,7 @@ A connection for which the plan has made no room yet mostly carries next to noth
 port of its peer, it takes the best of the first ports that answer: routers do not answer many probes.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -26,7 +26,9 @@ PLANNED_HOLD_S = 1.5
 """The same for a connection for which the plan has made room."""
 LATEST_S = 1.8
 """The same for a connection while no port at all is known for it."""
+_PATIENCE_S = (HOLD_S, PLANNED_HOLD_S, LATEST_S)  # after which a connection takes what it did not take before
 _LOOK_S = 0.02  # between two looks at which connections have waited long enough
+_MOST_LOOKS = 64  # at connections for which the plan may have other paths, each time
 _NO_PORTS: list[int] = []
 
 
@@ -53,6 +55,9 @@ class PortSearch:
         self._waiting: dict[Pair, None] = {}  # the one that waits longest is first
         self._of: dict[PairKey, dict[Pair, None]] = {}
         self._looked_s = 0.0
+        self.is_stale = False
+        """Whether the plan may have other paths for connections that wait, at which `expire` then looks."""
+        self._stale: deque[Pair] = deque()  # those at which it has not looked yet; some may wait no more
 
     def __contains__(self, pair: Pair) -> bool:
         return pair in self._connections
@@ -74,7 +79,8 @@ class PortSearch:
         self._seek(now_s, key)
 
     def end(self, now_s: float, pair: Pair) -> None:
-        """A connection has ended."""
+        """A connection has ended, whose port and place in the plan others may take."""
+        self.is_stale = True
         key = self._connections.pop(pair).key
         self._waiting.pop(pair, None)
         del self._of[key][pair]
@@ -113,18 +119,33 @@ class PortSearch:
 
     def replanned(self, now_s: float) -> list[Pair]:
         """The plan may have other paths for connections that wait. Returns those that wait no more."""
-        return self._looked_at(now_s, list(self._waiting))
+        return self._looked_at(now_s, self._waiting)
 
     def expire(self, now_s: float) -> list[Pair]:
-        """Connections that have waited long enough take what is known. Returns those that wait no more."""
+        """Connections that have waited long enough take what is known. Returns those that wait no more.
+
+        However many wait, and however often the plan changes, this takes a small part of the time.
+        """
         if not self._waiting or now_s < self._looked_s + _LOOK_S:
             return []
-        self._looked_s = now_s
-        return self._looked_at(now_s, [pair for pair in self._waiting if self._waited_s(now_s, pair) >= HOLD_S])
+        before_s, self._looked_s = self._looked_s, now_s
+        due = dict.fromkeys(pair for pair in self._waiting if self._is_due(before_s, now_s, pair))
+        if self.is_stale and not self._stale:
+            self._stale, self.is_stale = deque(self._waiting), False
+        stale = [self._stale.popleft() for _ in range(min(_MOST_LOOKS, len(self._stale)))]
+        return self._looked_at(now_s, [*due, *(pair for pair in stale if pair in self._waiting and pair not in due)])
 
-    def _looked_at(self, now_s: float, waiting: list[Pair]) -> list[Pair]:
-        self.learned(now_s, dict.fromkeys(self._connections[pair].key for pair in waiting))
-        return [pair for pair in waiting if pair not in self._waiting]
+    def _is_due(self, before_s: float, now_s: float, pair: Pair) -> bool:
+        """Whether a connection has waited long enough for something since the time before."""
+        began_s = self._connections[pair].began_s
+        return any(before_s - began_s < patience_s <= now_s - began_s for patience_s in _PATIENCE_S)
+
+    def _looked_at(self, now_s: float, waiting: Iterable[Pair]) -> list[Pair]:
+        """Looks at these connections, and the others of their pairs. Returns those of all that wait no more."""
+        keys = dict.fromkeys(self._connections[pair].key for pair in waiting)
+        looked = [pair for key in keys for pair in self._of[key] if pair in self._waiting]
+        self.learned(now_s, keys)
+        return [pair for pair in looked if pair not in self._waiting]
 
     def _settle(self, now_s: float, pair: Pair) -> None:
         """Gives a connection its port, if one is known that will do."""

@@ -12,9 +12,10 @@ import pytest
 from netmodel import LinuxL4Hash, Path, PortRef, Topology, leaf_spine
 from sdn.measured.router_names import names_of
 from sdn.path_service.messages import Announce, Answer, Assign, CanProbe, Hello, Release
+from sdn.path_service.parties import Pair
 from sdn.path_service.pinning import Sends
 from sdn.path_service.places import SENT
-from sdn.path_service.port_search import LATEST_S
+from sdn.path_service.port_search import LATEST_S, PortSearch
 from sdn.path_service.service import Options, PathService
 from tests.sdn.path_service.sample import RATE, TOKEN, address
 from tests.sdn.path_service.test_measured import HOSTS, STEP_S, THREE_TIERS, TWO_TIERS, Probers
@@ -252,3 +253,28 @@ def test_connections_that_end_before_their_ports_are_asked_for_harm_no_other() -
     (made,) = programs.connected([(0, 4, 4000)])
     assert made.port
     assert programs.service.status()["measured"]["connections"] == 1
+
+
+def test_connections_that_wait_are_not_looked_at_for_each_announcement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a host that opens many would take all the time of the service."""
+    programs = Programs(TWO_TIERS)
+    programs.deaf = True
+    looks = Counter[Pair]()
+    settle = PortSearch._settle
+
+    def counted(self: PortSearch, now_s: float, pair: Pair) -> None:
+        looks[pair] += 1
+        settle(self, now_s, pair)
+
+    monkeypatch.setattr(PortSearch, "_settle", counted)
+    made = [programs.begin(0, 4, 3000 + number) for number in range(400)]
+    for each in made:
+        programs.sent(each, 500)
+    assert looks.total() == len(made)
+    for _ in range(20):  # bytes come all the time
+        programs.sent(made[0], 500)
+        programs.run(STEP_S)
+    assert looks.total() < 4 * len(made)
+    programs.run(LATEST_S)
+    assert looks.total() < 8 * len(made)
+    assert all(each.waited_s is not None for each in made)
