@@ -18,7 +18,8 @@ without its token:
     {"at": .., "t": 2.0, "sent": 12, "sum": 1234}          messages so far, and the CRC-32 of them all
     {"at": .., "dropped": 120}                             events that could not be written: no replay from here
 
-A line with `log` begins a service; the file may have several. With `routers` hosts measure their paths.
+A reload has `groups` too where next hops were read before. A line with `log` begins a service; the file may have
+several. With `routers` hosts measure their paths.
 `sdn.path_service.log_file` writes the lines, `sdn.path_service.replay` reads them.
 """
 
@@ -106,10 +107,18 @@ class Journal:
         self._line(now_s, {**reason, "constraints": _listed(constraints)})
 
     def reloaded(
-        self, now_s: float, new: PathService, hash_name: str | None, constraints: Constraints, who: str
+        self,
+        now_s: float,
+        new: PathService,
+        hash_name: str | None,
+        constraints: Constraints,
+        who: str,
+        groups: Listed | None = None,
     ) -> None:
-        """Log that a new service has taken over: see `sdn.path_service.succession`."""
+        """Log that a new service has taken over: see `sdn.path_service.succession`. `groups` are those it has."""
         said = {"who": who, "reload": True, "options": asdict(new.options), "hash": hash_name}
+        if groups is not None:
+            said["groups"] = msgspec.to_builtins(groups)
         self._line(now_s, {**said, "topology": dump_topology(new.topology), "constraints": _listed(constraints)})
 
     def refused(self, now_s: float, who: str, text: str) -> None:

@@ -124,7 +124,8 @@ def _reloaded(old: PathService, entry: _Entry, hash_of: HashOf) -> tuple[PathSer
     topology = parse_yaml(entry.topology, TopologySpec, file="topology").topology
     options = old.options if entry.options is None else Options(**entry.options)  # older logs have none
     new = PathService(topology, options, hash_of(entry.hash, topology))
-    return new, take_over(entry.t, old, new, entry.constraints.on(topology))
+    next_hops = None if entry.groups is None else unlisted(entry.groups)
+    return new, take_over(entry.t, old, new, entry.constraints.on(topology), next_hops)
 
 
 def _done(service: PathService, entry: _Entry) -> Sends:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
+from netmodel import dump_topology
 from netmodel.printable import printable
 from sdn.path_service.channels import Certified, Channels, PlainChannels
 from sdn.path_service.connection import Connection
@@ -117,6 +118,7 @@ class Server:
         self.generation = generation
         """Of this service: higher than of all that have served the same hosts before."""
         self._room = self.limits.connections or resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FILES
+        self._groups: Listed | None = None  # of the switches of this topology, if they were read
         self._numbers = 0
         self._heard_s = 0.0
         self._swept_s = 0.0
@@ -206,16 +208,21 @@ class Server:
         No host is answered meanwhile: it takes as long as to plan all elephants anew.
         """
         now_s = self.now()
-        sends = take_over(now_s, self.service, new, constraints)
-        self.service = new
+        same = dump_topology(new.topology) == dump_topology(self.service.topology)
+        groups = self._groups if same else None
+        sends = take_over(now_s, self.service, new, constraints, None if groups is None else unlisted(groups))
+        if groups is not self._groups:
+            self.tell("next hops were read of another topology: read them anew")
+        self.service, self._groups = new, groups
         if self.journal is not None:
-            self.journal.reloaded(now_s, new, hash_name, constraints, who)
+            self.journal.reloaded(now_s, new, hash_name, constraints, who, groups)
         self.deliver(sends)
 
     def next_hops(self, groups: Listed) -> None:
         """Send hosts new ports after the switches were read. Raises ValueError for what is not an IP address."""
         now_s = self.now()
         sends = self.service.next_hops(now_s, unlisted(groups))
+        self._groups = groups
         if self.journal is not None:
             self.journal.next_hops(now_s, groups)
         self.deliver(sends)

@@ -9,6 +9,7 @@ from typing import Literal
 from netmodel import IPPROTO_TCP
 from sdn.path_service.constraints import Constraints
 from sdn.path_service.messages import Announce, Hello
+from sdn.path_service.next_hops import NextHops
 from sdn.path_service.parties import Client
 from sdn.path_service.pinning import Sends
 from sdn.path_service.service import PathService
@@ -18,11 +19,15 @@ class SuccessionError(ValueError):
     """A service cannot take over from another one: one sentence."""
 
 
-def take_over(now_s: float, old: PathService, new: PathService, constraints: Constraints) -> Sends:
+def take_over(
+    now_s: float, old: PathService, new: PathService, constraints: Constraints, next_hops: NextHops | None = None
+) -> Sends:
     """Gives a new service what an old one has, which then must not be used any more. Returns what hosts are told.
 
-    `constraints` are those of the new topology. Raises SuccessionError, with the old service as it was, where paths are
-    measured, and where the new topology lacks a device that is connected.
+    `constraints` are those of the new topology, and `next_hops` those of its switches, if they were read.
+
+    Raises SuccessionError, with the old service as it was, where paths are measured, and where the new topology lacks a
+    device that is connected.
     """
     if old.offers_probes or new.offers_probes:
         raise SuccessionError(
@@ -31,7 +36,9 @@ def take_over(now_s: float, old: PathService, new: PathService, constraints: Con
     for client in old.clients:
         if not new.knows(client.key[0]):
             raise SuccessionError(f"{client.key[0]} is connected, and is not in the new topology")
-    new.constrain(now_s, constraints)
+    if next_hops is not None:
+        new.next_hops(now_s, next_hops)
+    new.constrain(now_s, constraints)  # also where links have died, or have come back, since switches were read
     for client in old.clients:
         new.connect(now_s, client.conn, _hello(client))
     for client in old.clients:

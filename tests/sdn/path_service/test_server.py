@@ -643,6 +643,58 @@ def test_a_replay_gives_the_same_messages(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_reload_keeps_the_next_hops_that_were_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    read = {
+        switch: {to: tuple(reversed(ports)) for to, ports in own.items()}
+        for switch, own in forwarding(TOPOLOGY).groups.items()
+    }
+    dead = Constraints(frozenset([TOPOLOGY.link_at(PortRef("leaf1", 3))]))
+    sent: list[tuple[int, ServiceMessage]] = []
+
+    async def told(host: Host) -> dict[str, list[int]]:
+        """The ports towards each peer, as far as the host was told since the last time."""
+        host.say(Ping(1))
+        ports: dict[str, list[int]] = {}
+        while (message := await host.hear()) != Pong(1):
+            assert isinstance(message, Assign)
+            ports[message.peer] = message.ports
+        return ports
+
+    async def body(journal: Journal) -> None:
+        async with served(journal=journal) as (server, at):
+            deliver = server.deliver
+
+            def heard(sends: Any) -> None:
+                sent.extend(sends)
+                deliver(sends)
+
+            server.deliver = heard  # type: ignore[method-assign]
+            host = await Host.greeted(at, 0)
+            server.next_hops(listed(read))
+            server.constrain(dead, {"what": "a link has died since"})
+            host.say(*(Announce(peer, address(TOPOLOGY, peer), 1) for peer in range(2, 6)))
+            before = await told(host)
+            assert len(before) == 4
+            server.succeed(PathService(TOPOLOGY, Options("greedy")), dead, None, "me")
+            assert await told(host) == {}
+            assert server.service.dead == dead.dead
+            host.say(*(Announce(10 + peer, address(TOPOLOGY, peer), 1) for peer in range(2, 6)))
+            assert await told(host) == before
+            assert "read them anew" not in caplog.text
+            for planner in ("optimal", "greedy"):
+                server.succeed(PathService(fabric(spines=4), Options(planner)), Constraints(), None, "me")
+            assert caplog.text.count("read them anew") == 1
+            await told(host)
+
+    path = tmp_path / "events.jsonl"
+    with LogFile(path) as lines:
+        journal = Journal(lines)
+        journal.head(TOPOLOGY, Options())
+        run(lambda: body(journal))
+    assert [send for replayed in replay([path]) for send in replayed.sends] == sent
+
+
 def test_preparations_without_a_step_are_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when another program takes the processor between two looks at the clock."""
     logged: list[bytes] = []
