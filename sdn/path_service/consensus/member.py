@@ -149,6 +149,8 @@ class Elected:
             seen = await self._in_thread(self._store.look)
             self._seen, self._seen_s = seen, sent_s
             if seen.is_this:
+                if self.role == "leading" and clock() >= self._until_s:  # `deliver` may have dropped answers since
+                    self._step_down("etcd has not renewed its lease in time")
                 self._until_s = sent_s + _HELD * self._store.lease_s
                 if self.role != "leading" or self._shared.is_unsure or self._above > self._shared.generation:
                     await self._begin(self._store.settle)
