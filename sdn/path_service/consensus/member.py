@@ -148,6 +148,8 @@ class Elected:
         try:
             seen = await self._in_thread(self._store.look)
             self._seen, self._seen_s = seen, sent_s
+            if not seen.is_this and (seen.leader is not None or seen.generation > self._shared.generation):
+                self._control.forget_owed()  # another service has led since
             if seen.is_this:
                 if self.role == "leading" and clock() >= self._until_s:  # `deliver` may have dropped answers since
                     self._step_down("etcd has not renewed its lease in time")

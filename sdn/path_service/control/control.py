@@ -92,6 +92,10 @@ class Control:
             self._state = dict(state)
             self._server.constrain(self._constraints(self._state)[0], {"what": "what was written before"})
 
+    def forget_owed(self) -> None:
+        """Another service has led since: dead links that the store could not take may be up again by now."""
+        self._owed.clear()
+
     def _check(self) -> None:
         """Raises RefusedError where nothing can be changed here."""
         if self._written.closed is not None:
@@ -293,7 +297,8 @@ class Control:
                 if isinstance(change, BaseException):
                     raise change
                 owed.number = change.number
-                self._owed.remove(owed)
+                if owed in self._owed:  # it was not forgotten meanwhile
+                    self._owed.remove(owed)
 
     def _apply(self, edits: Iterable[Edit], reason: dict[str, Any]) -> None:
         self._state = applied(self._state, edits)

@@ -8,10 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import pytest
+
+from sdn.path_service.admin import LinkChange
 from sdn.path_service.consensus.member import Elected, Shared
-from sdn.path_service.consensus.store import Seen
+from sdn.path_service.consensus.store import ConsensusError, Seen
 from sdn.path_service.control.book import Change, Draft, State
 from sdn.path_service.control.control import Control
+from sdn.path_service.control.store import StoreError
 from sdn.path_service.links import links_named
 from sdn.path_service.messages import Hello, Welcome, to_line
 from sdn.path_service.server import Server, bind
@@ -19,26 +23,31 @@ from sdn.path_service.service import PathService
 from tests.sdn.path_service.sample import LANES, TOKEN, address
 from tests.sdn.path_service.test_server import TOPOLOGY, Host, run
 
+LEADS = Seen("me", True, False, 1, 1, 0)
+FOLLOWS = Seen("another", False, False, 2, 2, 0)
+NOBODY_LEADS = Seen(None, False, False, 1, 1, 0)
+
 
 class Store:
-    """A store in which this service leads, and which has no changes."""
+    """A store in which this service leads at first, and which takes no changes."""
 
     def __init__(self) -> None:
         self.lease_s = 1000.0
+        self.seen = LEADS
         self.entries: State = {}
         self.last = 0
 
     def look(self) -> Seen:
-        return Seen("me", True, False, 1, 1, 0)
+        return self.seen
 
     def lead(self, above: int) -> int | None:
-        raise AssertionError("it leads")
+        return self.seen.generation + 1
 
     def settle(self, above: int) -> int | None:
         return 1
 
     def write(self, draft: Draft) -> Change:
-        raise AssertionError("nothing is written")
+        raise ConsensusError("etcd does not answer")
 
     def changes(self, after: int, most: int) -> list[Change]:
         return []
@@ -46,20 +55,32 @@ class Store:
     def leave(self) -> None: ...
 
 
-@asynccontextmanager
-async def led() -> AsyncIterator[tuple[Elected, Server, tuple[str, int]]]:
+class Led:
     """A service that leads. It looks when the test has it look, and nobody watches its lease."""
-    server = Server(PathService(TOPOLOGY), TOKEN)
-    at = await server.start(bind("127.0.0.1", 0))
-    store = Store()
-    shared = Shared(store)
-    member = Elected(server, Control(server, shared), shared, store)
-    await member._look()
-    assert member.may_assign()
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self.server = Server(PathService(TOPOLOGY), TOKEN)
+        shared = Shared(self.store)
+        self.at = "", 0
+        self.control = Control(self.server, shared)
+        self.member = Elected(self.server, self.control, shared, self.store)
+
+    async def look(self, seen: Seen) -> None:
+        self.store.seen = seen
+        await self.member._look()
+
+
+@asynccontextmanager
+async def led() -> AsyncIterator[Led]:
+    one = Led()
+    one.at = await one.server.start(bind("127.0.0.1", 0))
+    await one.look(LEADS)
+    assert one.member.may_assign()
     try:
-        yield member, server, at
+        yield one
     finally:
-        await server.close()
+        await one.server.close()
 
 
 def said(number: int) -> bytes:
@@ -70,7 +91,8 @@ def test_hosts_come_back_after_answers_were_dropped_as_the_lease_was_renewed_too
     """Whatever this service has decided between the end of its lease and a look, no host was told."""
 
     async def body() -> None:
-        async with led() as (member, server, at):
+        async with led() as one:
+            member, server, at = one.member, one.server, one.at
             host = await Host.to(at)
             host.say(said(1))
             assert isinstance(await host.hear(), Welcome)
@@ -81,7 +103,7 @@ def test_hosts_come_back_after_answers_were_dropped_as_the_lease_was_renewed_too
             late.say(said(2))
             while not server.held:
                 await asyncio.sleep(0)
-            await member._look()
+            await one.look(LEADS)
             assert member.may_assign()
             assert not server.connections
             assert await host.refused() == "standby"
@@ -91,3 +113,40 @@ def test_hosts_come_back_after_answers_were_dropped_as_the_lease_was_renewed_too
             assert isinstance(await again.hear(), Welcome)
 
     run(body)
+
+
+@pytest.mark.parametrize("between", [[FOLLOWS], []], ids=["followed", "was-away"])
+def test_a_dead_link_is_forgotten_that_another_service_did_not_know_of(between: list[Seen]) -> None:
+    """It may have come back while the other one led, which nobody would tell this service."""
+
+    async def body() -> None:
+        async with led() as one:
+            await fails_link(one)
+            for seen in between:
+                await one.look(seen)
+            await one.look(replace(NOBODY_LEADS, generation=2))
+            assert one.member.role == "leading"
+            assert not one.server.service.constraints.dead
+            assert one.control.status().unwritten == 0
+
+    run(body)
+
+
+def test_a_dead_link_is_kept_while_nobody_else_has_led() -> None:
+    async def body() -> None:
+        async with led() as one:
+            await fails_link(one)
+            one.member._step_down("its lease is over")
+            await one.look(NOBODY_LEADS)
+            assert one.member.role == "leading"
+            assert one.server.service.constraints.dead == frozenset(links_named(TOPOLOGY, "leaf1-spine1"))
+            assert one.control.status().unwritten == 1
+
+    run(body)
+
+
+async def fails_link(one: Led) -> None:
+    """A link fails, and the store cannot take it."""
+    with pytest.raises(StoreError):
+        await one.control.links(LinkChange(TOKEN, "leaf1-spine1"), "me")
+    assert one.server.service.constraints.dead
