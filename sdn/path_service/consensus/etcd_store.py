@@ -147,9 +147,15 @@ class EtcdStore:
             {
                 "compare": [self._is_of(self._leads), self._is_head_of(int(head["mod_revision"]))],
                 "success": [self._put("head", encode(new)), self._got("entries")],
+                "failure": [self._got("leader")],
             },
         )
-        return self._take(said, new) if said.get("succeeded") else None
+        if said.get("succeeded"):
+            return self._take(said, new)
+        leader = _only(said["responses"][0]["response_range"])
+        if leader is not None and int(leader["create_revision"]) == self._leads:  # an attempt before was carried out
+            raise UnansweredError("etcd has changed since it was read: it is read again")
+        return None
 
     def leave(self) -> None:
         if self._id is not None:

@@ -13,7 +13,7 @@ import pytest
 
 from sdn.path_service import admin, admin_server
 from sdn.path_service.admin import AdminError
-from sdn.path_service.consensus.etcd import Endpoint, endpoints_of
+from sdn.path_service.consensus.etcd import Endpoint, UnansweredError, endpoints_of
 from sdn.path_service.consensus.etcd_store import EtcdStore
 from sdn.path_service.consensus.member import Elected, Shared
 from sdn.path_service.control.client import Operator
@@ -251,6 +251,38 @@ def test_hosts_that_have_met_a_higher_generation_come_back(tmp_path: Path) -> No
                 welcome = await host.hear()
                 assert isinstance(welcome, Welcome)
                 assert welcome.generation == 71
+
+    run(body)
+
+
+def test_a_service_leads_on_after_a_lost_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One member of etcd does what it is asked, and its answer is lost. The next one finds that head has changed."""
+
+    async def body() -> None:
+        with etcd(tmp_path) as members:
+            proxies = [Proxy(members[0].at) for _ in range(2)]
+            for proxy in proxies:
+                await proxy.start()
+            store = EtcdStore([Endpoint(*proxy.at, False) for proxy in proxies], None, "/fabric", "me", LEASE_S)
+            await asyncio.to_thread(store.look)
+            assert await asyncio.to_thread(store.lead, 0) == 1
+            read_head = store._read_head
+
+            def read_head_and_cut() -> Any:
+                head = read_head()
+                proxies[0].back = False
+                return head
+
+            with monkeypatch.context() as patch:
+                patch.setattr(store, "_read_head", read_head_and_cut)
+                with pytest.raises(UnansweredError):
+                    await asyncio.to_thread(store.settle, 5)
+            proxies[0].back = True
+            seen = await asyncio.to_thread(store.look)
+            assert (seen.is_this, seen.generation) == (True, 6)
+            assert await asyncio.to_thread(store.settle, 5) == 6
+            for proxy in proxies:
+                await proxy.close()
 
     run(body)
 
