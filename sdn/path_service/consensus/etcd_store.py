@@ -83,9 +83,9 @@ class EtcdStore:
                 return _term(said["header"])
             self._id = None
         said = self._lease.ask("/v3/lease/grant", {"TTL": self._asked_s})
-        self._id, self.lease_s = said["ID"], float(said["TTL"])
-        put = {"key": text_of(self._own), "value": text_of(self._name), "lease": self._id}
+        put = {"key": text_of(self._own), "value": text_of(self._name), "lease": said["ID"]}
         self._lease.ask("/v3/kv/put", put)
+        self._id, self.lease_s = said["ID"], float(said["TTL"])
         return _term(said["header"])
 
     def _looked_for(self) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,25 @@ def test_a_member_that_does_not_answer_is_left_for_the_next(tmp_path: Path) -> N
             assert time.monotonic() < end_s, member.log()
             time.sleep(0.05)
         assert "header" in client.ask("/v3/kv/range", {"key": "AA=="})
+
+
+@needs_etcd
+def test_a_service_is_counted_though_etcd_failed_as_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lease was granted, and its key was not written."""
+    with etcd(tmp_path) as (member,):
+        store = EtcdStore(endpoints_of(member.url), None, "/x", "me", 60.0)
+        ask = store._lease.ask
+
+        def ask_but_put_nothing(path: str, body: Any) -> Any:
+            if path == "/v3/kv/put":
+                raise UnansweredError("etcd does not answer")
+            return ask(path, body)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store._lease, "ask", ask_but_put_nothing)
+            with pytest.raises(UnansweredError):
+                store.look()
+        assert store.look().services == 1
 
 
 def test_a_server_that_is_no_etcd_is_named(tmp_path: Path) -> None:
