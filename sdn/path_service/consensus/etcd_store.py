@@ -23,6 +23,7 @@ from sdn.path_service.control.book import Change, ConflictError, Draft, Entry, K
 from sdn.path_service.control.store import MOST_CHANGES, rfc3339
 
 _LEAST_TIMEOUT_S, _MOST_TIMEOUT_S = 0.2, 2.0
+_LEAST_LEASE_S = 2  # that etcd grants with the election timeout that it has by default
 _TRIES = 3
 
 
@@ -43,7 +44,8 @@ class EtcdStore:
     def __init__(
         self, endpoints: Sequence[Endpoint], tls: SSLContext | None, prefix: str, name: str, lease_s: float
     ) -> None:
-        timeout_s = min(max(_LEAST_TIMEOUT_S, lease_s / (len(endpoints) + 1)), _MOST_TIMEOUT_S)
+        granted_s = max(ceil(lease_s), _LEAST_LEASE_S)
+        timeout_s = min(max(_LEAST_TIMEOUT_S, granted_s / (len(endpoints) + 1)), _MOST_TIMEOUT_S)
         self._lease, self._data = (Etcd(endpoints, tls, timeout_s) for _ in range(2))
         self._prefix = prefix.rstrip("/") + "/"
         self._name = name

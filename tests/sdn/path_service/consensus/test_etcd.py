@@ -78,6 +78,16 @@ def test_a_service_is_counted_though_etcd_failed_as_it_came(tmp_path: Path, monk
         assert store.look().services == 1
 
 
+@needs_etcd
+def test_a_request_takes_a_part_of_the_lease_that_etcd_grants(tmp_path: Path) -> None:
+    """etcd rounds up: two members that do not answer leave time for the third."""
+    with etcd(tmp_path) as (member,):
+        for asked_s in (0.2, 1.0, 2.5, 4.0):
+            store = EtcdStore(endpoints_of(",".join([member.url] * 3)), None, "/x", "me", asked_s)
+            granted = member.ask("/v3/lease/grant", {"TTL": store._asked_s})
+            assert store._lease._timeout_s == float(granted["TTL"]) / 4
+
+
 def test_a_server_that_is_no_etcd_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         client = Etcd([Endpoint(*server.getsockname(), False)], None, 5.0)
