@@ -242,6 +242,10 @@ class Vote(Struct, tag="vote", tag_field="type", frozen=True, gc=False, omit_def
     """Only asks for whom the host would vote."""
 
 
+class Wait(Struct, tag="wait", tag_field="type", frozen=True, gc=False):
+    """Tells a host that was not welcomed yet that this service is there and may lead soon. Nothing answers it."""
+
+
 ErrorCode: TypeAlias = Literal[
     "standby",
     "token",
@@ -268,7 +272,7 @@ class Error(Struct, tag="error", tag_field="type", frozen=True, gc=False):
     """One sentence."""
 
 
-ServiceMessage: TypeAlias = Welcome | Assign | Pong | Error | Probe | Watch | Vote
+ServiceMessage: TypeAlias = Welcome | Assign | Pong | Error | Probe | Watch | Vote | Wait
 
 
 class _AnyVersion(Struct, tag="hello", tag_field="type"):

@@ -36,6 +36,7 @@ from sdn.path_service.messages import (
     MessageError,
     Release,
     Voted,
+    Wait,
     Welcome,
     from_host,
     to_line,
@@ -322,6 +323,11 @@ class Server:
         for number, hello in held.items():
             if number in self.connections:
                 self.greet(self.now(), number, hello)
+
+    def keep_waiting(self) -> None:
+        """Tells the devices that wait that this service is there."""
+        for number in self.held:
+            self.connections[number].write(to_line(Wait()))
 
     def turn_away(self, why: str, *, held_only: bool = False) -> None:
         """Sends hosts to the other service: all, or those that wait."""

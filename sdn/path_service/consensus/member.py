@@ -22,6 +22,8 @@ _HELD = 0.9
 _LOOKS = 10  # per lease
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.1, 0.5
 _WATCH_S = 0.05
+WAIT_S = 0.5
+"""Between two lines to a host that waits. It leaves after 1.5 s without one."""
 _T = TypeVar("_T")
 
 
@@ -208,6 +210,7 @@ class Elected:
             self._server.turn_away(self._elsewhere())
 
     async def _watch(self) -> None:
+        said_s = 0.0
         while True:
             await asyncio.sleep(_WATCH_S)
             now_s = clock()
@@ -217,6 +220,9 @@ class Elected:
                 self.role = "waiting"
             if self._server.held and not self._is_open():
                 self._server.turn_away(self._elsewhere(), held_only=True)
+            if now_s >= said_s + WAIT_S:
+                said_s = now_s
+                self._server.keep_waiting()
 
     def _is_open(self) -> bool:
         """Whether this service may lead soon, so that hosts that come had better stay."""

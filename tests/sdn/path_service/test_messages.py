@@ -44,7 +44,7 @@ def test_the_page_shows_messages_that_parse() -> None:
         for text in block.text.splitlines():
             kind = json.loads(text)["type"]
             kinds.add(kind)
-            ours = kind in {"welcome", "assign", "pong", "error", "watch", "vote"} or (
+            ours = kind in {"welcome", "assign", "pong", "error", "watch", "vote", "wait"} or (
                 '"ask"' in text and kind == "probe"
             )
             (from_service if ours else from_host)(text.encode())

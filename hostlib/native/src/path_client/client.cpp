@@ -295,7 +295,7 @@ Nanos Client::silent_at() const {
   return unanswered_at_ + std::max(options_.silence - options_.ping_every, options_.ping_every);
 }
 
-/// A standby that this host waits for says something, as it asks for votes; another one may be cut off.
+/// A service that may lead soon says something, `vote` or `wait`; another one may be cut off.
 Nanos Client::welcome_by() const {
   return services_.size() == 1 ? since_ + kWelcomeTime
                                : std::min(since_ + kWelcomeTime, received_at_ + options_.silence);

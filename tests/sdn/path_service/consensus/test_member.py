@@ -11,15 +11,16 @@ from dataclasses import replace
 import pytest
 
 from sdn.path_service.admin import LinkChange
-from sdn.path_service.consensus.member import Elected, Shared
+from sdn.path_service.consensus.member import WAIT_S, Elected, Shared
 from sdn.path_service.consensus.store import ConsensusError, Seen
 from sdn.path_service.control.book import Change, Draft, State
 from sdn.path_service.control.control import Control
 from sdn.path_service.control.store import StoreError
 from sdn.path_service.links import links_named
-from sdn.path_service.messages import Hello, Welcome, to_line
+from sdn.path_service.messages import Hello, Wait, Welcome, to_line
 from sdn.path_service.server import Server, bind
 from sdn.path_service.service import PathService
+from testbed.bench.takeover_hosts import _SILENT_S
 from tests.sdn.path_service.sample import LANES, TOKEN, address
 from tests.sdn.path_service.test_server import TOPOLOGY, Host, run
 
@@ -143,6 +144,28 @@ def test_a_dead_link_is_kept_while_nobody_else_has_led() -> None:
             assert one.control.status().unwritten == 1
 
     run(body)
+
+
+def test_hosts_that_wait_hear_of_the_service_until_it_leads() -> None:
+    """They leave one that says nothing: `Client::welcome_by` of `hostlib`."""
+
+    async def body() -> None:
+        async with led() as one:
+            one.member._step_down("its lease is over")
+            watch = asyncio.create_task(one.member._watch())
+            host = await Host.to(one.at)
+            host.say(said(1))
+            for _ in range(2):
+                assert await host.hear() == Wait()
+            await one.look(LEADS)
+            welcome = await host.hear()
+            while welcome == Wait():
+                welcome = await host.hear()
+            assert isinstance(welcome, Welcome)
+            watch.cancel()
+
+    run(body)
+    assert 2 * WAIT_S < _SILENT_S, "a host hears one before it leaves, also where one is late"
 
 
 async def fails_link(one: Led) -> None:
