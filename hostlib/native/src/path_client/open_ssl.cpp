@@ -2,8 +2,10 @@
 #include "path_client/open_ssl.hpp"
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <mutex>
+#include <new>
 #include <shared_mutex>
 #include <string>
 
@@ -49,6 +51,9 @@ struct CloseAtExit {
   CloseAtExit(const CloseAtExit&) = delete;
   CloseAtExit& operator=(const CloseAtExit&) = delete;
 };
+
+/// A forked child has none of the threads whose calls were under way, so nothing would ever end these.
+void forget_calls() { new (&exit_state().calls) std::shared_mutex; }
 
 template <typename Function>
 void require_function(void* library, const char* name, Function& function) {
@@ -108,6 +113,7 @@ OpenSsl open_library() {
 const OpenSsl& OpenSsl::load() {
   static const OpenSsl library = open_library();
   static const CloseAtExit close_at_exit;
+  [[maybe_unused]] static const int at_fork = ::pthread_atfork(nullptr, nullptr, &forget_calls);
   return library;
 }
 

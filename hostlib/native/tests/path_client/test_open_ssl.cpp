@@ -4,7 +4,10 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <type_traits>
 
 #include "path_client/open_ssl.hpp"
@@ -73,6 +76,24 @@ TEST_CASE("the library that is loaded has all functions that the headers declare
   CHECK_NOTHROW(OpenSsl::load());
   CHECK(OpenSsl::reason_of(ERR_PACK(ERR_LIB_SSL, 0, SSL_R_TLSV1_ALERT_UNKNOWN_CA)) ==
         OpenSsl::kFirstAlert + OpenSsl::kUnknownCa);
+}
+
+TEST_CASE("a child that is forked during calls of OpenSSL does not wait for them at its exit") {
+  OpenSsl::load();
+  pid_t child = -1;
+  {
+    const UntilExit calls;  // the child has the lock as it is, but no thread that will give it back
+    child = ::fork();
+    if (child == 0) {
+      ::alarm(30);  // ends it if it waits
+      std::exit(0);
+    }
+  }
+  REQUIRE(child > 0);
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK_NOTHROW(UntilExit());
 }
 
 }  // namespace
