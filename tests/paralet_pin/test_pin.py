@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import Authority
+
 PROGRAM = Path(__file__).with_name("program.py")
 SERVER = "127.0.0.2"
 PORTS_OF_KERNEL = range(32768, 61000)
@@ -181,6 +183,25 @@ def test_without_a_path_service_one_sentence_and_the_kernels_ports(scene: Scene)
     assert (
         err == "paralet pin: the path service does not answer, so connections keep the ports that the kernel chooses\n"
     )
+
+
+def test_files_of_tls_that_cannot_be_used_are_named_before_the_program_starts(scene: Scene, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef0123456789abcdef")
+    token.chmod(0o600)
+    host = Authority(tmp_path / "ca").issue("host", "127.0.0.1")
+    host.key.chmod(0o644)
+    service = {
+        "PARALET_PORTS": "",
+        "PARALET_PATH_SERVICE": "127.0.0.1:1",
+        "PARALET_PATH_SERVICE_TOKEN_FILE": str(token),
+        "PARALET_PATH_SERVICE_CA": str(host.ca),
+        "PARALET_PATH_SERVICE_CERTIFICATE": str(host.certificate),
+        "PARALET_PATH_SERVICE_KEY": str(host.key),
+    }
+    status, out, err = scene.run("echo", "started", **service)
+    assert (status, out) == (1, "")
+    assert f"the key file {host.key} is open to others: make it your own with chmod 600" in err
 
 
 def test_without_its_agent_a_program_runs_and_says_so_once(scene: Scene) -> None:

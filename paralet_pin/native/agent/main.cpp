@@ -16,6 +16,7 @@
 #include "agent.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "path_client/channels.hpp"
 #include "settings/error.hpp"
 #include "settings/interface_choice.hpp"
 #include "settings/read.hpp"
@@ -30,6 +31,7 @@ pin::AgentOptions options_of(const settings::Settings& settings) {
   if (policy.kind == PolicyKind::kController) {
     if (options.path_service.service.empty()) settings::refuse("set PARALET_PATH_SERVICE, or PARALET_PORTS");
     path_client::check(options.path_service);
+    static_cast<void>(path_client::channels(options.path_service.tls));  // throws where the files cannot be used
     options.ports.clear();
   } else if (policy.kind == PolicyKind::kPinned) {
     options.path_service = {.job = policy.path_client.job};
