@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
@@ -273,7 +274,8 @@ except DeviceError as error:
 
 def child(*files: Path, **environment: str) -> str:
     argv = [sys.executable, "-c", CHILD, *map(str, files)]
-    return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout.strip()
+    ran = subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True, env=environment, timeout=DEADLINE_S)
+    return ran.stdout.strip()
 
 
 def test_openssl_is_loaded_only_for_tls(host: Issued, tmp_path: Path) -> None:
@@ -283,3 +285,16 @@ def test_openssl_is_loaded_only_for_tls(host: Issued, tmp_path: Path) -> None:
     (tmp_path / "libssl.so.3").touch()  # is found first, and is no library
     said = child(*files, LD_LIBRARY_PATH=str(tmp_path))
     assert said == "TLS to a path service needs libssl.so.3: install OpenSSL 3 (Debian: apt-get install libssl3)"
+
+
+@pytest.mark.parametrize(
+    ("number", "what"), [(0, "file of CA certificates"), (1, "certificate"), (2, "key file")], ids=["ca", "cert", "key"]
+)
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(
+    number: int, what: str, host: Issued, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o600)
+    files = [host.ca, host.certificate, host.key]
+    files[number] = pipe
+    assert child(*files) == f"the {what} {pipe} is not a regular file"

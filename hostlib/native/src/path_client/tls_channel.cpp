@@ -33,7 +33,12 @@ std::string reason() {
   return text == nullptr ? "no reason is known" : text;
 }
 
+/// A pipe is refused: opening it waits for its writer, and the next connection would find it empty.
 void check_readable(const std::string& path, const char* what) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    throw DeviceError(std::string("the ") + what + " " + path + " is not a regular file");
+  }
   if (::access(path.c_str(), R_OK) != 0) {
     throw DeviceError(std::string("the ") + what + " " + path + " cannot be read: " + std::strerror(errno));
   }
