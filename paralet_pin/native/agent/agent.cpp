@@ -308,6 +308,7 @@ void Agent::settle(Nanos now) {
     }
     if (port && *port != 0 && flow != nullptr) {
       flow->port = flow->planned_port = *port;
+      flow->begun = now;  // its program connects from now on
       ++given_;
       reply(waiting.program, flow, false);
       continue;

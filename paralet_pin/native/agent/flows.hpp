@@ -48,8 +48,8 @@ struct KnownFlow {
   std::optional<std::uint64_t> announced;  ///< bytes of the open elephant; none is open without
   unsigned timeouts = 0;                   ///< of its TCP, in a row: nobody answers
   bool seen = false;                       ///< the kernel has had its socket
-  Nanos begun = 0;
-  Nanos active_at = 0;  ///< when bytes moved last
+  Nanos begun = 0;                         ///< when it got its port, or while it waits for one, when it asked
+  Nanos active_at = 0;                     ///< when bytes moved last
 };
 
 struct NotPinned {

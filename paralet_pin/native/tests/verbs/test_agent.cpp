@@ -14,11 +14,15 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "agent.hpp"
+#include "agent_link.hpp"
 #include "agent_protocol.hpp"
+#include "base/clock.hpp"
 #include "base/file_descriptor.hpp"
 #include "fake_path_service.hpp"
 #include "linked_functions.hpp"
@@ -29,18 +33,20 @@ namespace {
 
 constexpr std::uint32_t kPeer = 0x7F000002;
 
+/// An agent that asks a path service.
+AgentOptions asks(const std::string& service) {
+  return {.addresses = {IpAddress(fake_verbs::kAddress)},
+          .path_service = {.service = service,
+                           .token = "t",
+                           .reconnect_least = kMillisecond,
+                           .reconnect_most = kMillisecond,
+                           .log = [](const std::string&) {}}};
+}
+
 /// An agent that runs in a thread. The library finds it by its variable, which is read once.
 class RunningAgent {
  public:
-  explicit RunningAgent(const std::string& service)
-      : socket_(folder() + "/agent"),
-        agent_({.socket_path = socket_,
-                .addresses = {IpAddress(fake_verbs::kAddress)},
-                .path_service = {.service = service,
-                                 .token = "t",
-                                 .reconnect_least = kMillisecond,
-                                 .reconnect_most = kMillisecond,
-                                 .log = [](const std::string&) {}}}) {
+  explicit RunningAgent(AgentOptions options) : socket_(folder() + "/agent"), agent_(at(socket_, std::move(options))) {
     ::setenv("PARALET_PIN_AGENT", socket_.c_str(), 1);
     ::setenv("PARALET_PIN_WAIT_US", "20000000", 1);
   }
@@ -53,6 +59,7 @@ class RunningAgent {
     std::filesystem::remove_all(std::filesystem::path(socket_).parent_path());
   }
 
+  [[nodiscard]] AgentLink link() const { return AgentLink(socket_); }
   /// What `paralet pin --check` gets.
   [[nodiscard]] nlohmann::json check() const {
     const FileDescriptor asking(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -76,6 +83,10 @@ class RunningAgent {
     REQUIRE(::mkdtemp(name.data()) != nullptr);
     return name;
   }
+  static AgentOptions at(const std::string& socket, AgentOptions options) {
+    options.socket_path = socket;
+    return options;
+  }
 
   std::string socket_;
   FileDescriptor stop_{::eventfd(0, EFD_CLOEXEC)};
@@ -98,11 +109,47 @@ bool eventually(Condition condition) {
   return true;
 }
 
+TEST_CASE("a flow whose answer took long is there until its program may have connected") {
+  constexpr Nanos kTimeToConnect = 20 * kMillisecond;  // of the agent
+  paralet::test::FakePathService service;
+  const RunningAgent agent(asks(service.address()));
+  bool welcomed = false;
+  Request request{.remote = IpAddress(kPeer), .wait = 20 * kSecond};
+  const auto listed = [&] {
+    std::optional<Reply> reply;
+    std::thread program([&] { reply = agent.link().ask(request); });
+    if (!std::exchange(welcomed, true)) service.welcome();
+    nlohmann::json announced = service.receive();
+    while (announced["type"] == "release") announced = service.receive();  // of an earlier flow
+    std::this_thread::sleep_for(std::chrono::nanoseconds(2 * kTimeToConnect));
+    const Nanos answered = now();
+    service.assign({IpAddress(kPeer), request.remote_port}, {61001},
+                   {{"id", announced["id"]}, {"peer_port", request.remote_port}});
+    program.join();
+    REQUIRE(reply);
+    CHECK(reply->port == 61001);
+    Request next = request;  // does not wait for its reply, and looks for flows that have ended
+    next.wait = 0;
+    agent.link().tell(next);
+    const nlohmann::json flows = agent.check()["pinned"];
+    const bool found = std::ranges::any_of(
+        flows, [&](const auto& flow) { return flow["remote_port"] == request.remote_port && flow["port"] == 61001; });
+    return now() - answered < kTimeToConnect / 2 ? std::optional(found) : std::nullopt;
+  };
+  std::optional<bool> found;  // nothing while a busy machine is slower than a program may be
+  CHECK(eventually([&] {
+    ++request.remote_port;
+    found = listed();
+    return found.has_value();
+  }));
+  CHECK(found == true);
+}
+
 TEST_CASE("a queue pair gets the path service's port as an elephant, follows the plan, and is released at its end") {
   fake_verbs::reset();
   fake_verbs::nic().sport_error = 0;  // mlx5
   paralet::test::FakePathService service;
-  const RunningAgent agent(service.address());
+  const RunningAgent agent(asks(service.address()));
   const test::Opened device(test::kLinked);
   ibv_qp* qp = device.create();
   int result = -1;
