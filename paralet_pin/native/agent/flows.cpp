@@ -31,7 +31,10 @@ void Flows::leave_slot(const KnownFlow& flow, Nanos rests_until) {
 void Flows::forget_if_empty(const Course& course, Nanos now) {
   const auto found = courses_.find(course);
   if (found == courses_.end()) return;
-  const auto is_free = [&](const Place& place) { return place.flow == 0 && place.rests_until <= now; };
+  for (Place& place : found->second) {
+    if (place.rests_until <= now) place.rests_until = 0;  // for `end`, which knows no time
+  }
+  const auto is_free = [](const Place& place) { return place.flow == 0 && place.rests_until == 0; };
   if (std::ranges::all_of(found->second, is_free)) courses_.erase(found);
 }
 

@@ -80,6 +80,18 @@ TEST_CASE("a course whose slots have all been taken is forgotten when they have 
   CHECK(flows.courses() == 1);
 }
 
+TEST_CASE("a course is forgotten when its last flow ends after a slot has rested") {
+  Flows flows;
+  const std::uint64_t id = flows.begin(kCourse, 7, "", 0, 0)->id;
+  REQUIRE(flows.next_slot(id, 1));
+  Course other = kCourse;
+  other.remote_port = 6;
+  flows.begin(other, 7, "", 0, Flows::kTimeWait + 1);
+  CHECK(flows.courses() == 2);
+  flows.end(id);
+  CHECK(flows.courses() == 1);
+}
+
 TEST_CASE("flows are found by their course and slot") {
   Flows flows;
   const std::uint64_t first = flows.begin(kCourse, 7, "", 0, 0)->id;
