@@ -220,7 +220,8 @@ void Agent::ask(FileDescriptor program, const Request& request, pid_t pid, Nanos
   const auto is_own = [&](const IpAddress& address) { return std::find(own.begin(), own.end(), address) != own.end(); };
   // What leaves by other interfaces, or not at all, is none of the fabric's.
   if (!is_own(course.local) || is_own(course.remote)) return reply(program, nullptr, false);
-  process(pid);
+  // Nobody tells the end of a process that is gone already, so its flow would stay.
+  if (process(pid) == nullptr && ::kill(pid, 0) != 0 && errno == ESRCH) return;
   end_closed(course, now);
   KnownFlow* flow = flows_.begin(course, pid, what, request.bytes, now);
   if (flow == nullptr) {

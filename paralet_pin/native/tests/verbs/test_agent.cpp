@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -46,9 +48,14 @@ AgentOptions asks(const std::string& service) {
 /// An agent that runs in a thread. The library finds it by its variable, which is read once.
 class RunningAgent {
  public:
-  explicit RunningAgent(AgentOptions options) : socket_(folder() + "/agent"), agent_(at(socket_, std::move(options))) {
+  /// Calls `before` when the agent listens, but does not run yet.
+  explicit RunningAgent(
+      AgentOptions options, const std::function<void(const AgentLink&)>& before = [](const AgentLink&) {})
+      : socket_(folder() + "/agent"), agent_(at(socket_, std::move(options))) {
     ::setenv("PARALET_PIN_AGENT", socket_.c_str(), 1);
     ::setenv("PARALET_PIN_WAIT_US", "20000000", 1);
+    before(link());
+    thread_ = std::thread([this] { agent_.run(stop_.get()); });
   }
   RunningAgent(const RunningAgent&) = delete;
   RunningAgent& operator=(const RunningAgent&) = delete;
@@ -91,7 +98,7 @@ class RunningAgent {
   std::string socket_;
   FileDescriptor stop_{::eventfd(0, EFD_CLOEXEC)};
   Agent agent_;
-  std::thread thread_{[this] { agent_.run(stop_.get()); }};
+  std::thread thread_;
 };
 
 std::size_t calls_of(const std::string& call) {
@@ -143,6 +150,23 @@ TEST_CASE("a flow whose answer took long is there until its program may have con
     return found.has_value();
   }));
   CHECK(found == true);
+}
+
+TEST_CASE("a process that is gone when the agent reads its request has no flow") {
+  AgentOptions options{.addresses = {IpAddress(fake_verbs::kAddress)}};
+  options.ports[IpAddress(kPeer)] = {61002};
+  const RunningAgent agent(std::move(options), [](const AgentLink& link) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      link.tell({.tcp = 0, .remote_port = 4791, .remote = IpAddress(kPeer), .bytes = 1 << 30, .wait = kSecond});
+      ::_exit(0);
+    }
+    REQUIRE(::waitpid(child, nullptr, 0) == child);
+  });
+  REQUIRE(agent.check()["asked"] == 1);
+  const nlohmann::json said = agent.check();  // flows that were begun before the last one have their ports now
+  CHECK(said["given"] == 0);
+  CHECK(said["pinned"].empty());
 }
 
 TEST_CASE("a queue pair gets the path service's port as an elephant, follows the plan, and is released at its end") {
