@@ -175,6 +175,7 @@ class Pair:
         self._votes: dict[int, set[str]] = {}
         self._trials: dict[int, set[str]] = {}
         self._is_sure = False  # enough of these have been seen
+        self._has_asked = False  # while it leads and is followed: for votes, not as a trial
         self._asked = 0  # while it follows: the generation that it has asked votes for
 
     # -- what holds ----------------------------------------------------------------------------------------------------
@@ -298,6 +299,7 @@ class Pair:
             self._lease_s = now_s + self.times.lease_s
         self.followed_s, self.peer_last = None, 0
         self._follower = link
+        self._forget_trials()
         self._told = frozenset(self._hosts)
         number = self._next(now_s)
         self._elections.append(_Election(number, self.generation + 1, self._told))
@@ -337,9 +339,12 @@ class Pair:
             return self._wait("the other service does not answer, and most hosts have not voted for this one")
         if self._is_left_alone(now_s):
             return self._seek(tuple(sorted({election.generation for election in self._elections})))
-        self._trials.clear()
-        self._is_sure = False
-        return []
+        has_asked = self._has_asked
+        self._forget_trials()
+        if not has_asked or self._follower is None:
+            return []
+        # hosts may have voted, so that the other service could not win: it follows anew, in the next generation
+        return self._close(self._follower)
 
     def _is_left_alone(self, now_s: float) -> bool:
         return self._follower is None or now_s >= self._lease_s - self.times.lease_s / 2
@@ -361,8 +366,7 @@ class Pair:
             self.generation = self.data_generation = self._above = message.generation
             self.last, self._asked, self.alone = message.last, 0, False
             self._votes.clear()
-            self._trials.clear()
-            self._is_sure = False
+            self._forget_trials()
             self._witness(message.number, message.witnesses)
             self.heard_s = now_s
             return [*done, Adopt(message), Send(link, Ack(message.number, self.last))]
@@ -411,6 +415,7 @@ class Pair:
         if self._is_sure or not self._would_win():
             return []
         self._is_sure = True  # from now on `tick` asks those that have not voted: for each answer it would be too often
+        self._has_asked = self.role == "leading"
         return [Ask(tuple(sorted({each.generation for each in self._elections})), False)]
 
     def has_vote(self, host: str, generation: int, trial: bool) -> bool:
@@ -418,7 +423,11 @@ class Pair:
         return host in (self._trials if trial else self._votes).get(generation, ())
 
     def _seek(self, generations: tuple[int, ...]) -> list[Action]:
-        return self._won() or [Ask(generations, not self._would_win())]
+        if won := self._won():
+            return won
+        would_win = self._would_win()
+        self._has_asked |= would_win and self.role == "leading"
+        return [Ask(generations, not would_win)]
 
     def _would_win(self) -> bool:
         leads = self.role == "leading"
@@ -504,9 +513,12 @@ class Pair:
         self._elections, self._asked = [], 0
         self._sent.clear()
         self._votes.clear()
-        self._trials.clear()
-        self._is_sure = False
+        self._forget_trials()
         return closed
+
+    def _forget_trials(self) -> None:
+        self._trials.clear()
+        self._is_sure = self._has_asked = False
 
     def _close(self, link: int) -> list[Action]:
         self._links.discard(link)

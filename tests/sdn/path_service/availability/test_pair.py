@@ -11,7 +11,7 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdn.path_service.availability.messages import Claim, Follow, Ours, Snapshot
+from sdn.path_service.availability.messages import Ack, Claim, Follow, Ours, Snapshot
 from sdn.path_service.availability.pair import (
     Action,
     Adopt,
@@ -78,10 +78,11 @@ class Model:
         self.flying: list[tuple[float, int, int, int, Ours | None]] = []  # when, order, to, link, message or end
         self.arrival: dict[tuple[int, int], float] = {}
         self.order = count()
+        self.voting: list[tuple[float, int, Pair, Host, int, tuple[int, str], bool]] = []  # when, order, to, host, life
         self.services = [Service(0), Service(1)]
         self.hosts = [Host(f"h{number}") for number in range(hosts)]
         self.answered: set[int] = set()
-        self.is_slow = False  # between the services
+        self.is_slow = False  # between the services, and from hosts to them
         self.cut: set[int] = set()  # services that hear nothing from the other one
         self.out_of_reach: set[tuple[int, int]] = set()  # of a host, a service
         for service in self.services:
@@ -115,10 +116,12 @@ class Model:
         self.fly(1 - by, link, None)
 
     def fly(self, to: int, link: int, message: Ours | None) -> None:
-        late = self.random.choice((0.0, 0.01, 0.1, 1.5) if self.is_slow else (0.0, 0.01))
-        at_s = max(self.now_s + late, self.arrival.get((link, to), 0.0))  # in order, as TCP
+        at_s = max(self.now_s + self.late_s(), self.arrival.get((link, to), 0.0))  # in order, as TCP
         self.arrival[link, to] = at_s
         self.flying.append((at_s, next(self.order), to, link, message))
+
+    def late_s(self) -> float:
+        return self.random.choice((0.0, 0.01, 0.1, 1.5) if self.is_slow else (0.0, 0.01))
 
     def leave(self, host: Host) -> None:
         at, host.at = host.at, None
@@ -156,6 +159,7 @@ class Model:
                 service.waiting.append((link, message))
             elif service.pair is not None:
                 self.receive(service, link, message)
+        self.count_votes()
         for service in self.services:
             pair = service.pair
             if pair is None or service.is_stopped:
@@ -260,6 +264,21 @@ class Model:
                 host.voted = generation, pair.name
             said = (generation, pair.name) if trial else host.voted
             if is_heard and said[0]:
+                at_s = self.now_s + self.late_s()
+                self.voting.append((at_s, next(self.order), pair, host, host.life, said, trial))
+
+    def count_votes(self) -> None:
+        """What hosts have said arrives, where they are still connected."""
+        self.voting.sort(key=lambda entry: entry[:2])
+        waiting, self.voting = self.voting, []
+        for entry in waiting:
+            at_s, _, pair, host, life, said, trial = entry
+            service = None if host.at is None else self.services[host.at]
+            if service is None or service.pair is not pair or host.life != life:
+                continue
+            if at_s > self.now_s or service.is_stopped:
+                self.voting.append(entry)
+            else:
                 self.do(service, pair.voted(self.now_s, self.id_of(host), *said, trial))
 
     def move(self, host: Host) -> None:
@@ -382,6 +401,50 @@ def test_two_services_never_assign_at_once_and_one_does_when_all_is_well(
     first, other = (service.disk.changes for service in model.services)
     assert first == other
     assert model.answered <= {*first}, "what was answered is lost"
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 5), st.integers(0, 10_000), st.integers(10, 120))
+def test_after_links_were_slow_the_other_service_takes_over_from_one_that_is_killed(
+    hosts: int, seed: int, steps: int
+) -> None:
+    model = Model(hosts, seed)
+    model.run(4.0)
+    model.is_slow = True
+    model.run(steps * STEP_S)
+    model.heal()
+    model.run(LONG_S)
+    (leads,) = model.leading()
+    assert leads.is_followed()
+    model.kill(next(service for service in model.services if service.pair is leads))
+    model.run(LONG_S)
+    assert len(model.leading()) == 1, "hosts have voted in vain"
+    assert all(host.is_served for host in model.hosts)
+
+
+def test_a_service_that_has_asked_for_votes_and_is_acknowledged_has_the_other_one_follow_anew() -> None:
+    """Hosts that have voted for it do not vote again in this generation: the other one could not take over."""
+    pair = Pair("l", Position(0, 0), alone=True)
+    pair.start()
+    for host in ("h0", "h1", "h2"):
+        pair.joined(host)
+    pair.linked(1)
+    pair.heard(0.0, 1, Follow("token", "f", 0, 0, 0))
+    asked = pair.generation + 1
+    pair.heard(0.0, 1, Ack(1, 0))
+    pair.tick(0.2)
+    pair.tick(0.4)
+    assert Ask((asked,), True) in pair.tick(0.55)
+    assert pair.voted(0.55, "h0", asked, "l", trial=True) == []
+    assert pair.voted(0.55, "h1", asked, "l", trial=True) == [Ask((asked,), False)]
+    assert pair.voted(0.55, "h0", asked, "l") == []
+    pair.heard(0.6, 1, Ack(3, 0))
+    assert pair.tick(0.6) == [Close(1)]
+    pair.linked(2)
+    pair.heard(0.7, 2, Follow("token", "f", 2, 0, 2))
+    assert pair.generation == asked, "votes are asked for in the next one"
+    pair.heard(0.7, 2, Ack(4, 0))
+    assert pair.tick(0.75) == [], "nothing was asked since"
 
 
 def test_a_service_that_hears_and_is_not_heard_has_no_newer_data_than_the_one_that_took_over() -> None:
