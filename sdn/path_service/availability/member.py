@@ -325,6 +325,8 @@ class Member:
             case Keep():
                 await writer.keep(action.generation, action.alone)
                 self._unkept = None
+                if action.alone:
+                    self._server.tell(f"leading alone in generation {action.generation}: the other one cannot lead")
             case Adopt():
                 if isinstance(action.message, Snapshot):
                     await writer.replace(action.message.generation, _data_of(action.message))

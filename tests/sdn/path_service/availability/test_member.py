@@ -232,6 +232,31 @@ def test_changes_wait_until_the_disk_says_who_leads(tmp_path: Path, monkeypatch:
     run(body)
 
 
+def test_a_service_tells_once_that_it_goes_on_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """From then on the other one cannot take over, which an operator has to know."""
+    caplog.set_level("INFO")
+
+    async def body() -> None:
+        first, other = One(tmp_path / "one"), One(tmp_path / "other")
+        await other.start(first, standby=True)
+        await first.start(other)
+        await first.until(role="leading", followed=True)
+        caplog.clear()
+        await other.close()
+        async with asyncio.timeout(TIMEOUT_S):
+            while not first.member.pair.alone:
+                await asyncio.sleep(0.01)
+        while not first.member._actions.empty():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)  # it might be told again
+        generation = first.member.state().generation
+        await first.close()
+        assert caplog.text.count(f"leading alone in generation {generation}: the other one cannot lead") == 1
+        assert caplog.text.count("leading alone") == 1
+
+    run(body)
+
+
 def test_only_links_with_the_token_take_room(tmp_path: Path) -> None:
     async def body() -> None:
         async with two(tmp_path) as (first, _):
