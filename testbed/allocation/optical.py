@@ -46,16 +46,19 @@ class Setting:
         return path_along(topology, self.circuits, self.plan.ways[source, destination])
 
 
-def healed(topology: Topology, setting: Setting, dead: frozenset[Link], ports: Sequence[PortRef]) -> Setting:
-    """The setting of a run in which these cables have died and the panels have swapped these ports, in this order.
+def healed(
+    topology: Topology, setting: Setting, dead: frozenset[Link], swaps: Sequence[tuple[PortRef, frozenset[Link]]]
+) -> Setting:
+    """The setting of a run in which these cables are dead and the panels have swapped these ports, in this order.
 
-    Connections are as before. Their packets take the ways that are left; those of NICs without one are missing. A swap
-    leaves circuits as they are where no other NIC can take the place. Raises KeyError for a port without a NIC.
+    Connections are as before. Their packets take the ways that are left; those of NICs without one are missing. Each
+    swap comes with the cables that were dead when it was made: later cuts and mends do not change its circuits. It
+    leaves circuits as they are where no other NIC could take the place. Raises KeyError for a port without a NIC.
     """
     circuits, loads = setting.circuits, loads_of(setting.plan.ways, setting.sent)
-    for port in ports:
+    for port, dead_then in swaps:
         with suppress(ValueError):
-            circuits = swapped(topology, circuits, nic_at(topology, port), dead, loads)
+            circuits = swapped(topology, circuits, nic_at(topology, port), dead_then, loads)
     ways = around(setting.plan.ways, arrivals(topology, circuits, dead), setting.sent)
     return replace(setting, circuits=circuits, plan=RelayPlan(setting.plan.connections, ways))
 

@@ -76,8 +76,11 @@ class FibreState:
 
     dead: frozenset[Link] = frozenset()
     """The cables that are dead."""
-    swapped: tuple[PortRef, ...] = ()
-    """The ports of optical switches whose host has been given circuits of another NIC, in order."""
+    swapped: tuple[tuple[PortRef, frozenset[Link]], ...] = ()
+    """The ports of optical switches whose host has been given circuits of another NIC, in order.
+
+    Each with the cables that were dead at that time: they decided which NIC it is.
+    """
 
 
 class Arranger:

@@ -39,7 +39,7 @@ def faults_of(links: Mapping[str, LinkSettings]) -> dict[PortRef, LinkFault]:
 def after(state: FibreState, event: Event, cable: Callable[[str], Link]) -> FibreState:
     """The state of cables after a cut, a mend or a swap. `cable` gives the cable at a port that a spec names."""
     if event.swap is not None:
-        return replace(state, swapped=(*state.swapped, PortRef.parse(event.swap)))
+        return replace(state, swapped=(*state.swapped, (PortRef.parse(event.swap), state.dead)))
     if event.cut is not None:
         return replace(state, dead=state.dead | {cable(event.cut)})
     return state if event.mend is None else replace(state, dead=state.dead - {cable(event.mend)})

@@ -76,7 +76,7 @@ class _Model:
         self._capacity = links.rate_bps.copy()
         self._dead: set[PortRef] = set()
         self._killed: list[str] = []
-        self._swapped: list[PortRef] = []
+        self._swapped: list[tuple[PortRef, frozenset[Link]]] = []
         rates_bps = [links.rate_bps]
         if policy.paced:  # one more link per lane, which limits its rate
             first = self._lanes.rows[:, 0, 0]
@@ -342,7 +342,7 @@ class _Model:
     def _swap(self, port: PortRef, samples: list[tuple[float, _Floats]]) -> None:
         """Let another NIC take the place of the one at this port. Circuits that change are dark until hosts know."""
         before = self._repair()
-        self._swapped.append(port)
+        self._swapped.append((port, self._dead_cables()))
         after = self._repair()
         assert before is not None
         assert after is not None  # circuits only

@@ -128,7 +128,8 @@ def test_a_run_tells_it_which_cables_are_dead(tmp_path: Path, monkeypatch: pytes
     first, second = (made.cable(port) for port in ("leaf1:3", "leaf1:4"))
     told = [set(entry[1]) for entry in fabric.link_changes if entry[0] == "fibres"]
     assert told == [{first}, {first, second}, {second}, {second}]
-    assert [entry[2] for entry in fabric.link_changes if entry[0] == "fibres"][2:] == [(), (PortRef("ocs1", 3),)]
+    swaps = [entry[2] for entry in fabric.link_changes if entry[0] == "fibres"]
+    assert swaps[2:] == [(), ((PortRef("ocs1", 3), frozenset({second})),)]
     assert "leaf1:2" in record.events[0].concerned
     assert record.events[3].what == "swap ocs1:3"
 

@@ -81,6 +81,12 @@ def test_a_mended_fibre_has_the_ring_again(tmp_path: Path) -> None:
     assert 0 < sent(mended, "ocs2:3") < 0.1 * sent(whole, "ocs1:3")
 
 
+def test_a_mend_leaves_swapped_circuits_alone(tmp_path: Path) -> None:
+    _, run = ring(tmp_path, CUT, {"at_s": 3.0, "cut": "ocs3:3"}, SWAP, {"at_s": 7.0, "mend": "ocs3:3"}, **THREE)
+    assert sent(run, "ocs2:3") > 0
+    assert sent(run, "ocs3:3") == 0
+
+
 def test_a_ring_without_another_link_waits_for_the_mend(tmp_path: Path) -> None:
     one = {
         "topology": {"direct_connect": {"hosts": 8, "degree": 1, "rate": "10 Mbit/s"}},
