@@ -32,7 +32,8 @@ def substituted(topology: Topology, gpus: Sequence[str], failed: str, dead: Coll
     """The GPUs of a job, by rank, with an idle one in the place of `failed`: one of the same HB domain.
 
     Where the domain has none, its tasks move to the GPUs of an idle domain ("we migrate the tasks on the entire HB
-    domain with the failed GPU to a new one"). `dead` GPUs are never taken. Raises ValueError where there is neither.
+    domain with the failed GPU to a new one"). Without optical switches each takes the GPU on its own rail, since no
+    path leads from rail to rail. `dead` GPUs are never taken. Raises ValueError where there is neither.
     """
     domains: dict[str, list[str]] = {}
     for host in topology.hosts:
@@ -40,15 +41,18 @@ def substituted(topology: Topology, gpus: Sequence[str], failed: str, dead: Coll
     out = {failed, *dead}
     own = domains[_domain(topology, failed)]
     idle = [gpu for gpu in own if gpu not in gpus and gpu not in out]
-    if idle and topology.switch(topology.peer(PortRef(failed, 1)).node).role == "ocs":
+    any_rail = topology.switch(topology.peer(PortRef(failed, 1)).node).role == "ocs"
+    if idle and any_rail:
         return tuple(idle[0] if gpu == failed else gpu for gpu in gpus)
     moved = [gpu for gpu in gpus if gpu in own]
     for members in domains.values():
-        healthy = [gpu for gpu in members if gpu not in out]
+        places = members if any_rail else [members[own.index(gpu)] for gpu in moved]
+        healthy = [gpu for gpu in places if gpu not in out]
         if not set(members) & set(gpus) and len(healthy) >= len(moved):
             onto = dict(zip(moved, healthy, strict=False))
             return tuple(onto.get(gpu, gpu) for gpu in gpus)
-    raise ValueError(f"no GPU of the HB domain of {failed} is idle, and no other domain has {len(moved)} idle GPUs")
+    lack = f"{len(moved)} idle GPUs{'' if any_rail else ' on the same rails'}"
+    raise ValueError(f"no GPU of the HB domain of {failed} can take its place, and no other domain has {lack}")
 
 
 def _domain(topology: Topology, gpu: str) -> str:

@@ -54,8 +54,18 @@ def test_a_full_domain_moves_to_an_idle_one() -> None:
     assert substituted(rail_only(2, 2, RAIL, HB), ("d1g1",), "d1g1") == ("d2g1",)
 
 
+def test_without_optical_switches_tasks_stay_on_their_rails() -> None:
+    plain, job = rail_only(3, 2, RAIL, HB), ("d1g2", "d2g2")
+    then = substituted(plain, job, "d1g2")
+    assert then == ("d3g2", "d2g2")
+    assert [rail_of(plain, gpu) for gpu in then] == ["rail2", "rail2"]
+    assert substituted(plain, ("d1g2", "d1g1"), "d1g1", dead=["d2g2"]) == ("d3g2", "d3g1")
+    with pytest.raises(ValueError, match="no other domain has 1 idle GPUs on the same rails"):
+        substituted(plain, job, "d1g2", dead=["d3g2"])
+
+
 def test_a_job_without_a_substitute_is_refused() -> None:
-    with pytest.raises(ValueError, match="HB domain of d1g1 is idle, and no other domain has 2 idle GPUs"):
+    with pytest.raises(ValueError, match="HB domain of d1g1 can take its place, and no other domain has 2 idle GPUs"):
         substituted(rail_only(2, 2, RAIL, HB), ("d1g1", "d1g2", "d2g1", "d2g2"), "d1g1")
     with pytest.raises(ValueError, match="domain of d1g3 has more GPUs than rails"):
         circuits_of(fabric(), ["d1g1", "d1g2", "d1g3"])
