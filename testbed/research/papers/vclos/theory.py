@@ -12,6 +12,7 @@ import numpy as np
 from sdn.isolation import ocs_vclos, vclos
 from sdn.isolation.cluster import Cluster
 from sdn.isolation.ocs_cluster import OcsCluster
+from sdn.planners.rates import max_min_rates
 from sdn.topoopt import double_binary_tree
 
 Pair = tuple[int, int]
@@ -66,6 +67,12 @@ def at_most(flows: int, ports: int, most: int) -> float:
 def exactly(flows: int, ports: int, most: int) -> float:
     """The probability that the fullest port has `most` flows."""
     return at_most(flows, ports, most) - at_most(flows, ports, most - 1)
+
+
+def lost_part(flows: int) -> float:
+    """The part of its throughput that a flow loses where so many share a link fairly, over having it alone."""
+    alone, shared = (max_min_rates(np.ones(1), np.zeros((n, 1), np.int32), np.ones(n))[0] for n in (1, flows))
+    return float(1 - shared / alone)
 
 
 def placement_s(optical: bool, arrivals: int = 40) -> float:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import operator
 import re
@@ -214,3 +215,31 @@ def test_a_page_from_a_csv_file_needs_a_page_and_nothing_else(arguments: list[st
 )
 def test_a_bound_holds_or_fails(relation: Relation, ours: float, verdict: Verdict) -> None:
     assert Claim("here", "it", "%", ours, 75.0, 0, relation).verdict == verdict
+
+
+@pytest.mark.parametrize("number", NAMES)
+def test_every_number_that_is_compared_is_computed(number: str) -> None:
+    """A literal beside the paper's number agrees whatever our code does."""
+    calls = [
+        call
+        for file in sorted((ROOT / "testbed" / "research" / "papers" / NAMES[number].replace("-", "_")).glob("*.py"))
+        for call in ast.walk(ast.parse(file.read_text()))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Claim"
+    ]
+    compared = {
+        ast.unparse(call): ours
+        for call in calls
+        if (ours := argument(call, 3, "ours")) and argument(call, 4, "printed") and not argument(call, 9, "given")
+    }
+    assert compared
+    literal = [
+        call for call, ours in compared.items() if not any(isinstance(part, ast.Name) for part in ast.walk(ours))
+    ]
+    assert literal == []
+
+
+def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
+    """An argument of a call, given by place or by name; None where it is left out or is the word None."""
+    named = {keyword.arg: keyword.value for keyword in call.keywords}
+    found = call.args[place] if place < len(call.args) else named.get(name)
+    return None if isinstance(found, ast.Constant) and found.value is None else found
