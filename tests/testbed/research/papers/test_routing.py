@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from testbed.cli import main
 from testbed.research.papers import PAPERS, Claim, Findings
 from testbed.research.papers.page import markdown, write
 from testbed.research.papers.routing import circuits, find, theory
+from testbed.research.papers.routing.claims import of_oversubscribed
 from testbed.research.papers.routing.evaluation import (
     BLOOM,
     GPT3,
@@ -26,6 +28,8 @@ from testbed.research.papers.routing.evaluation import (
     Case,
     cases,
     measure,
+    oversubscribed_cases,
+    together,
 )
 
 ROOT = Path(__file__).parents[4]
@@ -161,3 +165,13 @@ def test_greedy_stays_within_twice_the_optimum_where_uplinks_are_few(quick: Find
     assert all(claim.ours is not None and 1 - 1e-9 <= claim.ours <= 2 for claim in greedy)
     idle = [claim.ours for claim in asked if "whole ToRs" in claim.what and "idle fabric" in claim.what]
     assert idle == pytest.approx([2, 4])  # 32 flows that leave a ToR side by side share 16 and 8 uplinks
+
+
+def test_a_planner_no_better_than_ecmp_differs_with_both_placements_where_uplinks_are_few() -> None:
+    points = []
+    for case in oversubscribed_cases(quick=True):
+        measured = together(measure(case, ("ecmp", "optimal"), 1, 1, lambda _: None)[0])
+        hashed = [point for point in measured if point.planner == "ecmp"]
+        points += [*measured, *(replace(point, planner=name) for name in ("annealing", "greedy") for point in hashed)]
+    greedy = [claim for claim in of_oversubscribed(points) if "greedy" in claim.what]
+    assert [claim.verdict for claim in greedy] == ["differs"] * 4
