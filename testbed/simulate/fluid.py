@@ -81,8 +81,10 @@ class _Model:
         if policy.paced:  # one more link per lane, which limits its rate
             first = self._lanes.rows[:, 0, 0]
             rates_bps.append(np.repeat(links.rate_bps[first] / policy.m, policy.m))
-        self._simulation = Simulation(np.concatenate(rates_bps))
+        self._nowhere = sum(map(len, rates_bps))  # a link of rate 0, the path of pairs that are `_dark`
+        self._simulation = Simulation(np.concatenate([*rates_bps, [0.0]]))
         self._cut_off = np.zeros(len(self._pairs), dtype=np.bool_)  # by pair: no way, so that it waits for a mend
+        self._dark = self._cut_off.copy()  # by pair: cut off, and its last path is not there even if no cable is dead
         self._simulation.add_channels(self._paths(self._lanes.rows, np.arange(len(self._pairs))))
         self._planner = TalkPlanner.of(instance, policy, self._traffic)
         self._left_bits = np.zeros(self._flows)  # by flow: bits sent on paths that it has left
@@ -99,6 +101,10 @@ class _Model:
     @property
     def _flows(self) -> int:
         return len(self._pairs) if self._policy.kind.division in _SPREAD else self._lanes.ports.size
+
+    def _flows_of(self, pairs: _Numbers) -> _Numbers:
+        """The numbers of the flows of these pairs, by pair."""
+        return pairs if self._policy.kind.division in _SPREAD else self._lanes_of(pairs).ravel()
 
     def _lanes_of(self, pairs: _Numbers) -> _Numbers:
         """The numbers of the lanes of these pairs, by pair."""
@@ -193,6 +199,8 @@ class _Model:
 
     def _why_stuck(self, pair: Pair) -> str:
         said = f"a link on the path from rank {pair[0]} to rank {pair[1]} is dead"
+        if self._swapped:
+            said += ", or a swap has taken away a circuit of it"
         ports = self._lanes.ports[[self._pairs.index(pair)]]
         try:
             paths_of_ports(self._instance, [pair], ports, self._links, self._routes)
@@ -371,8 +379,10 @@ class _Model:
         rows = self._rows_around(dead)
         there = np.flatnonzero(~self._cut_off)
         if there.size:
-            flows = there if self._policy.kind.division in _SPREAD else self._lanes_of(there).ravel()
-            self._move(flows, self._paths(rows[there], there))
+            self._move(self._flows_of(there), self._paths(rows[there], there))
+        dark = self._flows_of(np.flatnonzero(self._dark))
+        if dark.size:
+            self._move(dark, Paths.of(np.full((dark.size, 1, 1), self._nowhere, dtype=np.int32)))
         self._lanes = Lanes(self._lanes.ports, rows)
         if self._planner is not None:
             self._take(self._planner.refit(dead))
@@ -384,7 +394,7 @@ class _Model:
         names = [(hosts[src], hosts[dst]) for src, dst in self._pairs]
         around = [place for place, ends in enumerate(names) if ends in plan.ways]
         left = sorted({*range(len(names))} - {*around})
-        self._cut_off[:] = False
+        self._cut_off[:] = self._dark[:] = False
         if (repair := self._repair()) is not None:
             return self._rows_repaired(repair.paths)
         if dead:
@@ -407,18 +417,28 @@ class _Model:
     def _rows_repaired(self, paths: DecidedPaths) -> npt.NDArray[np.int32]:
         """The links of all lanes by these paths. Notes pairs without one."""
         lanes, found = self._lanes.rows.shape[1], []
+        whole = self._instance.repaired(FibreState(swapped=tuple(self._swapped)))
+        assert whole is not None  # circuits, as those of `paths`
         for number, (pair, route) in enumerate(zip(self._pairs, self._traffic.routes, strict=True)):
             nics = self._instance.nics_between(*pair, route)
-            ends = (PortRef(self._instance.hosts[rank], nic + 1) for rank, nic in zip(pair, nics, strict=True))
-            try:
-                found.append(self._links.row(paths.path(*ends)))
-            except KeyError:
+            ends = tuple(PortRef(self._instance.hosts[rank], nic + 1) for rank, nic in zip(pair, nics, strict=True))
+            row = self._row(paths, *ends)
+            if row is None:
+                row = [link for link in self._lanes.rows[number, 0].tolist() if link >= 0]
                 self._cut_off[number] = True
-                found.append([link for link in self._lanes.rows[number, 0].tolist() if link >= 0])
+                self._dark[number] = row != self._row(whole.paths, *ends)
+            found.append(row)
         rows = np.full((len(found), lanes, max(map(len, found))), -1, dtype=np.int32)
         for number, row in enumerate(found):
             rows[number, :, : len(row)] = row
         return rows
+
+    def _row(self, paths: DecidedPaths, source: PortRef, target: PortRef) -> list[int] | None:
+        """The links from one NIC to another; None where no path leads there."""
+        try:
+            return self._links.row(paths.path(source, target))
+        except KeyError:
+            return None
 
     def _concerned(self, link: int) -> list[str]:
         """The switch ports of the hosts that receive data over a link, in either direction."""

@@ -97,3 +97,19 @@ def test_a_ring_without_another_link_waits_for_the_mend(tmp_path: Path) -> None:
     _, whole = ring(tmp_path, **one)
     _, mended = ring(tmp_path, CUT, {"at_s": 4.0, "mend": "ocs1:3"}, **one)
     assert mended.completion_s == pytest.approx(whole.completion_s + 1.0, abs=0.1)  # its hosts had no other way
+
+
+def test_data_do_not_flow_over_circuits_that_a_swap_has_taken_away(tmp_path: Path) -> None:
+    """All cables of the circuit h4 to h3 live, but after the swap it is gone, and no light arrives at h3."""
+    four = {
+        "topology": {"direct_connect": {"hosts": 4, "degree": 2, "rate": "10 Mbit/s"}},
+        "workload": {"kind": "ring_allreduce", "strides": [3], "bytes": 8 * BYTES},  # first transfers take 13 s
+    }
+    events = (CUT, {"at_s": 3.0, "cut": "ocs2:2"}, SWAP)
+    with pytest.raises(TestbedError, match="rank 0 to rank 3 is dead, or a swap has taken away a circuit of it"):
+        ring(tmp_path, *events, **four)
+    _, run = ring(tmp_path, *events, {"at_s": 12.0, "mend": "ocs2:2"}, **four)
+    arrived = {sample.at_s: sample.tx_bytes["ocs2:3"] for sample in run.samples}
+    cut_off = [count for at_s, count in arrived.items() if 6.0 < at_s < 12.0]
+    assert len(cut_off) > 2
+    assert 0 < min(cut_off) == max(cut_off) < max(arrived.values())
