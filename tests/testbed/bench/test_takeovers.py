@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from hostlib import Device
 from netmodel import dump_topology, leaf_spine
 from sdn.path_service.token import make_token, read_token
-from testbed.bench.takeovers import FAILURES, Service, Takeover, measure, table
+from testbed.bench.takeovers import FAILURES, Scene, Service, Takeover, measure, table
 from tests.hostlib.conftest import A, B, join
 from tests.hostlib.path_service import eventually
 
@@ -90,13 +91,48 @@ def _devices_meet(services: str, token: str, leads: Service, follows: Service, l
         eventually(lambda: is_assigned(before), lambda: f"no ports after the takeover: {client(near)}")
 
 
+def test_a_leader_that_goes_on_alone_while_hosts_are_looked_at_is_not_settled(tmp_path: Path) -> None:
+    """The other one could not take over from it. Neither is one settled that was not acknowledged for long."""
+    follows = {"role": "following", "followed": False, "generation": 2, "lag_s": 0.1}
+    leads = {"role": "leading", "followed": True, "generation": 2, "lag_s": 0.1}
+    alone = {"role": "leading", "followed": False, "generation": 3, "lag_s": None}
+    anew = {**leads, "generation": 4}
+    looks = [(leads, follows), (alone, follows), ({**anew, "lag_s": 0.6}, follows), (anew, follows), (anew, follows)]
+    scene = Scene(tmp_path, 2, print)
+
+    def says(index: int) -> Callable[[], Awaitable[dict[str, Any]]]:
+        states = iter([look[index] for look in looks])
+
+        async def availability() -> dict[str, Any]:
+            return dict(next(states))
+
+        return availability
+
+    for index, service in enumerate(scene.services):
+        service.availability = says(index)  # type: ignore[method-assign]
+    assert asyncio.run(scene.settled()) == (scene.services[0], 4)
+
+
+def test_a_leader_that_had_gone_on_alone_is_known_by_its_log(tmp_path: Path) -> None:
+    leads = Scene(tmp_path, 2, print).services[0]
+    (leads.folder / "log").write_text(
+        "following in generation 9: generation 9 leads\nleading alone in generation 3: the other one cannot lead\n"
+    )
+    assert leads.went_on_alone_after(2)
+    assert not leads.went_on_alone_after(3)
+
+
 def test_the_table_has_a_row_for_each_kind_of_failure() -> None:
     found = [
         Takeover("kill", True, 1.0, 2.0, 1, 2),
         Takeover("stop", True, 1.5, 1.5, 2, 3),
         Takeover("kill", False, 1.5, 1.75, 3, 4),
     ]
-    assert table(found)[2:] == [
+    rows = [
         "| kill | 2 | 1 | 1.25 s | 1.50 s | 2.00 s |",
         "| stop | 1 | 1 | 1.50 s | 1.50 s | 1.50 s |",
     ]
+    assert table(found)[2:] == rows
+    alone = Takeover("stop", False, 9.0, 9.0, 4, 6, was_alone=True)
+    said = "Left out: 1 failure of a leader that had just gone on alone, which the other one cannot take over from."
+    assert table([*found, alone])[2:] == [*rows, "", said]
