@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from math import inf
+from typing import NamedTuple
 
 from netmodel import PortRef
 from testbed.analysis.observations import HappenedEvent, RunRecord, Sample
@@ -18,7 +19,15 @@ _SOON_S = 0.06  # a later stall has another cause; senders need a few packets un
 _QUIET = 0.25  # part of the usual rate; two flows that share one link after the event still have half each
 
 
-def fused_ports(experiment: Experiment) -> list[tuple[str, ...]]:
+class FusedPorts(NamedTuple):
+    """The switch ports of a host's NICs whose rates are added up."""
+
+    ports: tuple[str, ...]
+    shared: bool
+    """All of them carry the same data, as fused NICs do. Otherwise each has its own, until another NIC takes over."""
+
+
+def fused_ports(experiment: Experiment) -> list[FusedPorts]:
     """For each host whose NICs act as one, or whose data may come in by any of them: the switch ports of these NICs.
 
     Empty where there are no such NICs.
@@ -28,19 +37,20 @@ def fused_ports(experiment: Experiment) -> list[tuple[str, ...]]:
     any_nic = any(arrangement.ANY_NIC for arrangement in arrangements)
     nics = [[nic for nic in range(len(host.nics)) if any_nic or nic in members] for host in topology.hosts]
     return [
-        tuple(str(topology.peer(PortRef(host.name, nic + 1))) for nic in own)
+        FusedPorts(tuple(str(topology.peer(PortRef(host.name, nic + 1))) for nic in own), shared=not any_nic)
         for host, own in zip(topology.hosts, nics, strict=True)
         if own
     ]
 
 
 def stalls_s(
-    run: RunRecord, event: HappenedEvent, fused: Iterable[tuple[str, ...]] = ()
-) -> dict[tuple[str, ...], float]:
+    run: RunRecord, event: HappenedEvent, fused: Iterable[FusedPorts] = ()
+) -> dict[tuple[str, ...], float | None]:
     """Seconds from an event until data arrived again, for each host port that it concerned.
 
     Ports of NICs that act as one (`fused`, as by `fused_ports`) have one rate, their sum, because data that one of them
-    does not get goes to another. They are one entry, if the event concerned any of them.
+    does not get goes to another. They are one entry, if the event concerned any of them. It is None where each has data
+    of its own, and those beside the fullest had more than a quarter of the rate: they would hide that it stalls.
 
     A port is quiet while its rate over `WINDOW_S` is less than a quarter of its usual rate. A port that falls quiet at
     the event or within 60 ms of it has recovered at the start of the first window that is not quiet. Other ports have
@@ -59,10 +69,14 @@ def stalls_s(
         moved = sum(samples[last].tx_bytes[port] - samples[first].tx_bytes[port] for port in ports)
         return moved / (times[last] - times[first])
 
-    together = {port: ports for ports in fused for port in ports}
-    found = {}
-    for ports in dict.fromkeys(together.get(port, (port,)) for port in event.concerned):
+    together = {port: entry for entry in fused for port in entry.ports}
+    found: dict[tuple[str, ...], float | None] = {}
+    for ports, shared in dict.fromkeys(together.get(port, FusedPorts((port,), True)) for port in event.concerned):
         usual_bps = rate_bps(ports, start, here)
+        fullest_bps = max(rate_bps([port], start, here) for port in ports)
+        if not shared and usual_bps - fullest_bps > _QUIET * usual_bps:
+            found[ports] = None
+            continue
         stalled = False
         for index in range(here, len(samples)):
             later = bisect_left(times, times[index] + WINDOW_S)
@@ -79,14 +93,20 @@ def stalls_s(
     return found
 
 
-def recovery_s(run: RunRecord, fused: Collection[tuple[str, ...]] = ()) -> list[float]:
+def recovery_s(run: RunRecord, fused: Collection[FusedPorts] = ()) -> list[float | None]:
     """For every cut of the run, every switch that died and every silent loss that concerned a host: seconds until the
-    last such host received data again. `fused` is that of `stalls_s`."""
+    last such host received data again. None where that cannot be measured. `fused` is that of `stalls_s`."""
     return [
-        max(stalls_s(run, event, fused).values(), default=0.0)
+        _last(stalls_s(run, event, fused).values())
         for event in run.events
         if event.concerned or event.what.startswith(("cut ", "kill "))
     ]
+
+
+def _last(stalls_s: Collection[float | None]) -> float | None:
+    """The longest of several stalls, 0 of none; None if one of them is not known."""
+    known = [stall_s for stall_s in stalls_s if stall_s is not None]
+    return max(known, default=0.0) if len(known) == len(stalls_s) else None
 
 
 def repinned_s(run: RunRecord) -> list[float | None]:

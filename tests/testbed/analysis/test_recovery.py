@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from testbed.analysis.observations import HappenedEvent, JobRecord, Repinned, RunRecord, Sample
 from testbed.analysis.probing_cost import probing_cost
-from testbed.analysis.recovery import WINDOW_S, fused_ports, paces_bps, recovery_s, repinned_s, stalls_s
+from testbed.analysis.recovery import WINDOW_S, FusedPorts, fused_ports, paces_bps, recovery_s, repinned_s, stalls_s
 from testbed.run.run_record import found_by_service
 from testbed.spec import load
 from tests.testbed.experiments import experiment
@@ -38,7 +38,7 @@ def sampled(run: RunRecord, *sent: Callable[[float], float]) -> RunRecord:
 
 
 def stalls_of(run: RunRecord) -> dict[str, float]:
-    return {port: stall_s for (port,), stall_s in stalls_s(run, run.events[0]).items()}
+    return {port: stall_s for (port,), stall_s in stalls_s(run, run.events[0]).items() if stall_s is not None}
 
 
 def halting(stall_s: float, after: float = 1.0) -> Callable[[float], float]:
@@ -103,6 +103,19 @@ def test_a_host_with_fused_nics_goes_on_by_the_one_that_is_left(some_run: RunRec
     assert list(stalls_s(run, event, fused).values()) == [0.0, pytest.approx(0.52, abs=0.01)]
     assert recovery_s(run, fused) == [pytest.approx(0.52, abs=0.01)]
     assert fused_ports(load(ROOT / "experiments" / "routed.yaml")) == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "recovered"), [((0.0,), 0.3), ((0.2,), 0.3), ((0.4,), None), ((1.0,), None), ((0.2, 0.2), None)]
+)
+def test_nics_with_data_of_their_own_hide_a_stall(
+    some_run: RunRecord, parts: tuple[float, ...], recovered: float | None
+) -> None:
+    """The other NICs of the host go on with these parts of the first one's rate."""
+    others = [lambda t, part=part: part * 1e6 * t for part in parts]
+    run = sampled(some_run, halting(0.3), *others)
+    host = FusedPorts(tuple(f"p{n}" for n in range(1 + len(parts))), shared=False)
+    assert recovery_s(run, [host]) == [recovered and pytest.approx(recovered, abs=WINDOW_S + STEP_S)]
 
 
 def test_paces_are_means_between_events(some_run: RunRecord) -> None:

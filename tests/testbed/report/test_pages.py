@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,23 @@ def test_a_report_has_no_plot_and_no_part_that_could_only_be_empty(tmp_path: Pat
     drawn = {path.stem for path in folder.glob("*.png")}
     assert {"topology", "completion", "uplinks"} <= drawn
     assert drawn.isdisjoint({"retransmits", "predictions", "losses", "steps"})
+
+
+def test_a_recovery_that_cannot_be_measured_is_null_and_a_dash(tmp_path: Path) -> None:
+    folder = ran(
+        tmp_path,
+        topology={"direct_connect": {"hosts": 4, "degree": 2, "rate": "10 Mbit/s"}},
+        optical={"strides": [1, 3]},
+        workload={"kind": "ring_allreduce", "strides": [1, 3], "bytes": 4_000_000},
+        placement={"rule": "in_order"},
+        policies=[{"name": "direct", "policy": "ecmp"}],
+        seeds=1,
+        events=[{"at_s": 1.0, "cut": "ocs1:3"}],
+    )
+    (policy,) = json.loads((folder / "summary.json").read_text())["policies"]
+    assert policy["recovery_s"] == [[None]]
+    page = (folder / "report.html").read_text()
+    assert re.search(r"<td>direct</td>(?:\s*<td>[^<]*</td>){3}\s*<td>-</td>", page)
 
 
 def test_plots_for_papers_have_text_as_text(tmp_path: Path) -> None:

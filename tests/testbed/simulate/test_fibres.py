@@ -75,6 +75,13 @@ def test_the_times_of_the_page(tmp_path: Path, changes: dict[str, Any], times_s:
     assert found == pytest.approx(times_s, abs=0.05)
 
 
+def test_with_two_rings_per_host_a_recovery_is_not_measured(tmp_path: Path) -> None:
+    """The hosts of the dead fibre go on at half their rate, over the other ring, while the first one stands still."""
+    made, run = ring(tmp_path, CUT, **BOTH)
+    assert run.events[0].concerned
+    assert recovery_s(run, fused_ports(made)) == [None]
+
+
 def test_a_mended_fibre_has_the_ring_again(tmp_path: Path) -> None:
     _, whole = ring(tmp_path)
     _, mended = ring(tmp_path, CUT, {"at_s": 4.0, "mend": "ocs1:3"})
