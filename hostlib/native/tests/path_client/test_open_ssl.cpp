@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <future>
+#include <thread>
 #include <type_traits>
 
 #include "path_client/open_ssl.hpp"
@@ -80,15 +82,21 @@ TEST_CASE("the library that is loaded has all functions that the headers declare
 
 TEST_CASE("a child that is forked during calls of OpenSSL does not wait for them at its exit") {
   OpenSsl::load();
-  pid_t child = -1;
-  {
-    const UntilExit calls;  // the child has the lock as it is, but no thread that will give it back
-    child = ::fork();
-    if (child == 0) {
-      ::alarm(30);  // ends it if it waits
-      std::exit(0);
-    }
+  std::promise<void> begun;
+  std::promise<void> may_end;
+  std::thread calls([&] {
+    const UntilExit until_exit;
+    begun.set_value();
+    may_end.get_future().wait();
+  });
+  begun.get_future().wait();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(30);  // ends it if it waits
+    std::exit(0);
   }
+  may_end.set_value();
+  calls.join();
   REQUIRE(child > 0);
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);
