@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.certificates import Authority
+
 # No deadline, because the time of an example depends on the machine. The examples are the same in every run, so that no
 # unrelated change fails; `--hypothesis-profile=search` tries other examples.
 settings.register_profile("search", deadline=None)
@@ -20,6 +22,18 @@ settings.register_profile("paralet", deadline=None, derandomize=True)
 settings.load_profile("paralet")
 
 INTEGRATION = Path(__file__).parent / "integration"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A CA, for tests with certificates."""
+    return Authority(tmp_path_factory.mktemp("tls") / "ca")
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Another CA."""
+    return Authority(tmp_path_factory.mktemp("tls") / "foreign")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -101,6 +101,11 @@ class MeasuredFabric:
         """The links of all ways of two NICs, whether ports take them or not."""
         return self._ways(src, dst).links.values()
 
+    def whole(self, src: int, dst: int, paths: Iterable[Links]) -> list[Path]:
+        """Paths between the switches of two NICs with the links of both hosts."""
+        first, last = self.nics[src], self.topology.peer(self.nics[dst])
+        return [(first, *path, last) for path in paths]
+
     def unmeasurable(self) -> str | None:
         """Why no pair at all can be measured, in one sentence; None where some can.
 

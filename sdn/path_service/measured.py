@@ -261,7 +261,7 @@ class Measured:
         prospects, *own = self._planned.preview(constraints)
         loads = [load.copy() for load in own]
         for key, both in planned.items():
-            now, then = (self._whole(key, [share.path for share in shares]) for shares in both)
+            now, then = (self._fabric.whole(key.src, key.dst, [share.path for share in shares]) for shares in both)
             for shares, load in zip(both, loads, strict=True):
                 for share in shares:
                     self._add(load, share.path, share.part)
@@ -487,7 +487,7 @@ class Measured:
         key = self._keys.get(pair)
         if key is None or not self.ports(pair):
             return []
-        return self._whole(key, self._pinning.paths(key))[: pair.client.lanes]
+        return self._fabric.whole(key.src, key.dst, self._pinning.paths(key))[: pair.client.lanes]
 
     def loads(self) -> Floats:
         loads = self._planned.loads()
@@ -532,11 +532,7 @@ class Measured:
                 "lossy": list(self._blamed),
                 "avoided": [f"{link} {self._cables.topology.peer(link)}" for link in pinning.avoided],
                 "repinned": [asdict(each) for each in self._repinning.past],
-                "first_ports": {
-                    "pairs": self._first.count,
-                    "mean_s": self._first.total_s / max(1, self._first.count),
-                    "longest_s": self._first.longest_s,
-                },
+                "first_ports": self._first.status(),
             },
         }
 
@@ -550,11 +546,6 @@ class Measured:
         return Polarised(begin, end, reached, ways, switches).statement
 
     # -- internal ------------------------------------------------------------------------------------------------------
-
-    def _whole(self, key: PairKey, paths: Iterable[Links]) -> list[Path]:
-        """Paths between switches with the links of both hosts."""
-        first, last = self._fabric.nics[key.src], self._fabric.topology.peer(self._fabric.nics[key.dst])
-        return [(first, *path, last) for path in paths]
 
     def _add(self, loads: Floats, path: Links, part: float) -> None:
         """Adds part of a commodity to the loads of its links."""

@@ -52,9 +52,9 @@ class FirstPorts:
     """Follows how long announced pairs wait for their first ports."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.total_s = 0.0
-        self.longest_s = 0.0
+        self._count = 0
+        self._total_s = 0.0
+        self._longest_s = 0.0
         self._since_s: dict[PairKey, float] = {}
 
     def wait(self, now_s: float, pair: PairKey) -> None:
@@ -70,6 +70,11 @@ class FirstPorts:
         for pair in pairs:
             if pair in self._since_s and has_ports(pair):
                 waited_s = now_s - self._since_s.pop(pair)
-                self.count += 1
-                self.total_s += waited_s
-                self.longest_s = max(self.longest_s, waited_s)
+                self._count += 1
+                self._total_s += waited_s
+                self._longest_s = max(self._longest_s, waited_s)
+
+    def status(self) -> dict[str, float]:
+        """The pairs that have got their first ports, and how long they waited for them."""
+        mean_s = self._total_s / max(1, self._count)
+        return {"pairs": self._count, "mean_s": mean_s, "longest_s": self._longest_s}

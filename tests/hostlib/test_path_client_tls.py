@@ -33,17 +33,6 @@ OTHER = "127.0.0.9"
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("tls") / "ca")
-
-
-@pytest.fixture(scope="module")
-def foreign(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Another CA."""
-    return Authority(tmp_path_factory.mktemp("tls") / "foreign")
-
-
-@pytest.fixture(scope="module")
 def service(authority: Authority) -> Issued:
     return authority.issue("service", "127.0.0.1", dns=("localhost",))
 

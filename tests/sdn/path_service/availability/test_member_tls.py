@@ -26,11 +26,6 @@ def channels(issued: Issued) -> Channels:
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("tls") / "ca")
-
-
-@pytest.fixture(scope="module")
 def service(authority: Authority) -> Issued:
     """Of both services, which listen on one address here."""
     return authority.issue("service", "127.0.0.1")
