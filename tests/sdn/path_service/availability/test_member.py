@@ -12,19 +12,18 @@ from typing import Any
 
 import pytest
 
-from sdn.path_service import admin, admin_server
 from sdn.path_service.admin import AdminError
 from sdn.path_service.availability.member import Beside, Member
 from sdn.path_service.availability.pair import Times
 from sdn.path_service.availability.shared import Shared
 from sdn.path_service.channels import Channels
-from sdn.path_service.control.client import Operator
 from sdn.path_service.control.control import Control
 from sdn.path_service.control.store import Store, StoreError
 from sdn.path_service.control.writer import Writer
 from sdn.path_service.messages import Announce, Error, Hello, Vote, Voted, Welcome, to_line
 from sdn.path_service.server import Server, bind
 from sdn.path_service.service import PathService
+from tests.sdn.path_service.operated import Operated
 from tests.sdn.path_service.sample import LANES, address
 from tests.sdn.path_service.test_server import TIMEOUT_S, TOPOLOGY, Host, run
 
@@ -33,16 +32,11 @@ TIMES = Times(lease_s=20.0, beat_s=0.05)
 """A lease that no load of this machine outlasts."""
 
 
-class One:
+class One(Operated):
     """One of two services, and its operator."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
-        token = folder / "token"
-        token.write_text(TOKEN)
-        token.chmod(0o600)
-        self.folder = folder
-        self.operator = Operator(token)
+        super().__init__(folder, TOKEN)
         self.listener = bind("127.0.0.1", 0)
         self.at: tuple[str, int] = self.listener.getsockname()
 
@@ -55,24 +49,11 @@ class One:
         shared = Shared(self.writer)
         control = Control(self.server, shared)
         self.member = Member(self.server, control, shared, Beside(*other.at, standby, times), str(self.at[1]))
-        self.stays = asyncio.create_task(self.member.run())
-        bound = admin_server.bind(admin.admin_socket(self.folder / "token"))
-        self.close_admin = await admin_server.listen(self.server, None, bound, control, self.member)
+        await self.take_part(control)
 
     async def close(self) -> None:
-        self.stays.cancel()
-        await asyncio.gather(self.stays, return_exceptions=True)
-        self.close_admin()
-        await self.server.close()
+        await super().close()
         self.writer.close()
-
-    async def ask(self, method: str, *arguments: Any) -> Any:
-        return await asyncio.to_thread(getattr(self.operator, method), *arguments)
-
-    async def until(self, **holds: Any) -> None:
-        async with asyncio.timeout(TIMEOUT_S):
-            while any(getattr(self.member.state(), name) != value for name, value in holds.items()):
-                await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -11,18 +11,17 @@ from typing import Any
 
 import pytest
 
-from sdn.path_service import admin, admin_server
 from sdn.path_service.admin import AdminError
 from sdn.path_service.consensus.etcd import Endpoint, UnansweredError, endpoints_of
 from sdn.path_service.consensus.etcd_store import EtcdStore
 from sdn.path_service.consensus.member import Elected, Shared
-from sdn.path_service.control.client import Operator
 from sdn.path_service.control.control import Control
 from sdn.path_service.messages import Announce, Hello, Wait, Welcome, to_line
 from sdn.path_service.server import Server, bind
 from sdn.path_service.service import PathService
 from testbed.bench.takeover_hosts import Proxy
 from tests.sdn.path_service.consensus.etcd_process import Member, etcd, needs_etcd
+from tests.sdn.path_service.operated import Operated
 from tests.sdn.path_service.sample import LANES, address
 from tests.sdn.path_service.test_server import TIMEOUT_S, TOPOLOGY, Host, run
 
@@ -34,16 +33,11 @@ SHORT_LEASE_S = 4.0
 pytestmark = needs_etcd
 
 
-class One:
+class One(Operated):
     """A path service that reaches each member of etcd by a proxy of its own."""
 
     def __init__(self, folder: Path, members: list[Member], lease_s: float = LEASE_S) -> None:
-        folder.mkdir()
-        self._folder = folder
-        token = folder / "token"
-        token.write_text(TOKEN)
-        token.chmod(0o600)
-        self.operator = Operator(token)
+        super().__init__(folder, TOKEN)
         self.proxies = [Proxy(member.at) for member in members]
         self._lease_s = lease_s
 
@@ -57,9 +51,7 @@ class One:
         shared = Shared(self.store)
         control = Control(self.server, shared)
         self.member = Elected(self.server, control, shared, self.store)
-        self.stays = asyncio.create_task(self.member.run())
-        bound = admin_server.bind(admin.admin_socket(self._folder / "token"))
-        self.close_admin = await admin_server.listen(self.server, None, bound, control, self.member)
+        await self.take_part(control)
 
     def cut(self, *, back_only: bool = False) -> None:
         for proxy in self.proxies:
@@ -70,20 +62,9 @@ class One:
             proxy.forth = proxy.back = True
 
     async def close(self) -> None:
-        self.stays.cancel()
-        await asyncio.gather(self.stays, return_exceptions=True)
-        self.close_admin()
-        await self.server.close()
+        await super().close()
         for proxy in self.proxies:
             await proxy.close()
-
-    async def ask(self, method: str, *arguments: Any) -> Any:
-        return await asyncio.to_thread(getattr(self.operator, method), *arguments)
-
-    async def until(self, **holds: Any) -> None:
-        async with asyncio.timeout(TIMEOUT_S):
-            while any(getattr(self.member.state(), name) != value for name, value in holds.items()):
-                await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
