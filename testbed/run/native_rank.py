@@ -24,7 +24,7 @@ from testbed.errors import PeerLostError, TestbedError
 from testbed.run import agent_messages as messages
 from testbed.workloads.nccl import STEPS, NcclAllreduce
 
-_COUNTERS_TIMEOUT_S = 2.0
+_COUNTERS_TIMEOUT_S = 30.0
 _COUNTERS_PAUSE_S = 0.02
 _PUBLISHED_S = 0.25
 """Counters are published every 0.1 s: after this time they include all that came before."""
@@ -169,13 +169,13 @@ class _Driver:
 
     def connected(self) -> None:
         """Wait until all connections are there and warm."""
-        snapshot = self._snapshot(self._receive("connected")["messages_sent"])
+        snapshot = _counters_at_rest(self._process.pid, self._receive("connected")["messages_sent"])
         self._before = {(lane.peer, lane.lane): lane for lane in lane_counters(snapshot)}
 
     def finished(self) -> messages.Finished:
         """The report of the driver's part, with the ranks of the run."""
         report = self._receive("finished")
-        snapshot = self._snapshot(report["messages_sent"])
+        snapshot = _counters_at_rest(self._process.pid, report["messages_sent"])
         lanes = [lane.since(self._before.get((lane.peer, lane.lane))) for lane in lane_counters(snapshot)]
         return messages.Finished(
             finished_s=report["finished_s"],
@@ -225,35 +225,32 @@ class _Driver:
             raise TestbedError(f"paralet-nccl-driver reported '{report['event']}' when '{event}' was expected")
         return report
 
-    def _snapshot(self, messages_sent: int) -> DeviceSnapshot:
-        """The device's counters, once they include that many sent messages. They are published every 0.1 s.
-
-        Raises TestbedError after 2 s.
-        """
-        deadline = time.monotonic() + _COUNTERS_TIMEOUT_S
-        while True:
-            for process in survey([self._process.pid]).processes:
-                (device,) = process.devices
-                if device.messages.sends >= messages_sent:
-                    return device
-            if time.monotonic() > deadline:
-                raise TestbedError("the plugin has not published the counters of this run")
-            time.sleep(_COUNTERS_PAUSE_S)
-
 
 def settled_counters(pid: int) -> DeviceSnapshot:
     """The counters of the device of another process, including all that was sent before the call.
 
-    Raises TestbedError when the process has published none within 2 s.
+    Raises TestbedError when the process has published none within 30 s, or has not sent all by then.
+    """
+    time.sleep(_PUBLISHED_S)
+    return _counters_at_rest(pid)
+
+
+def _counters_at_rest(pid: int, messages_sent: int = 0) -> DeviceSnapshot:
+    """The counters of the device of a process, once they include that many sent messages and no message is under way.
+
+    A short message counts as sent when the device has copied it, which may be before its packets leave. Counters are
+    published every 0.1 s. Raises TestbedError after 30 s.
     """
     deadline = time.monotonic() + _COUNTERS_TIMEOUT_S
     while True:
-        time.sleep(_PUBLISHED_S)
         for process in survey([pid]).processes:
             (device,) = process.devices
-            return device
+            under_way = any(connection.sends + connection.in_flight for connection in device.under_way)
+            if device.messages.sends >= messages_sent and not under_way:
+                return device
         if time.monotonic() > deadline:
             raise TestbedError("the rank's device has not published the counters of this run")
+        time.sleep(_COUNTERS_PAUSE_S)
 
 
 def path_client_counters(snapshot: DeviceSnapshot) -> dict[str, int]:

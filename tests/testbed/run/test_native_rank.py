@@ -9,14 +9,17 @@ from typing import get_args
 import pytest
 
 import nccl_net_plugin
+from hostlib.stats import Messages, Survey
 from testbed.errors import TestbedError
 from testbed.process_group import ProcessError
 from testbed.progress import Steps
 from testbed.run import agent_messages as messages
+from testbed.run import native_rank
 from testbed.run.native_rank import NativeRun, driver_arguments, plugin_environment
 from testbed.spec.policies import CongestionControl
 from testbed.workloads.nccl import NcclRingAllreduce
 from tests.testbed.experiments import experiment, on_loopback
+from tests.testbed.live import snapshots
 from tests.testbed.run.fake_fabric import HOSTLIB_AGENT, runner_on
 
 WORKLOAD = NcclRingAllreduce(bytes=4000, slices=3)
@@ -87,6 +90,17 @@ def test_the_driver_gets_the_message_size() -> None:
     assert options["--slice-bytes"] == str(4 * 84)  # 1000 floats, 4 chunks, 3 messages each, rounded up
     assert options["--warm-up-bytes"] == "2048"
     assert (options["--rank"], options["--ranks"], options["--transport"]) == ("1", "4", "plugin.so")
+
+
+def test_counters_are_those_after_the_last_packet_of_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short message counts as sent once the device has copied it."""
+    sent = {"messages": Messages(3, 0, 0, 0, 0, 0, 0, 0)}
+    copied = snapshots.device(under_way=(snapshots.connection("10.0.0.2", in_flight=1),), **sent)
+    waiting = snapshots.device(under_way=(snapshots.connection("10.0.0.2", sends=1),), **sent)
+    receiving = snapshots.device(under_way=(snapshots.connection("10.0.0.2", receives=1),), **sent)
+    found = iter([Survey((), (), (), ()), *map(snapshots.survey, (copied, waiting, receiving))])
+    monkeypatch.setattr(native_rank, "survey", lambda _: next(found))
+    assert native_rank.settled_counters(42) is receiving
 
 
 def test_a_driver_that_cannot_start_reports_the_reason() -> None:
