@@ -98,7 +98,7 @@ def test_ctrl_c_reaches_the_program(tmp_path: Path) -> None:
 
     pressing = threading.Thread(target=press)
     pressing.start()
-    status = run(tmp_path, "exec", "h1", "sh", "-c", f"trap 'exit 9' INT; touch {began}; sleep 1000 & wait")[0]
+    status = run(tmp_path, "exec", "h1", "sh", "-c", f"trap 'exit 9' INT; touch {began}; sleep 1000")[0]
     pressing.join()
     assert status == 9
 
