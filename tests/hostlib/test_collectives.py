@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from functools import reduce
+from collections.abc import Iterator
+from functools import lru_cache, reduce
 from typing import Any, get_args
 
 import numpy as np
@@ -49,6 +49,7 @@ def defined(dtype: DataType, op: ReduceOp) -> bool:
     return not (op == "avg" and dtype == "bool")
 
 
+@lru_cache(2 * max(SIZES))  # every rank asks for those of all
 def values_of(rank: int, count: int, dtype: DataType, op: ReduceOp) -> Array:
     """Integers whose sums and products every type holds."""
     generator = np.random.default_rng([rank, count, len(op)])
@@ -59,8 +60,10 @@ def values_of(rank: int, count: int, dtype: DataType, op: ReduceOp) -> Array:
     return generator.integers(0, 13, count)
 
 
-def reduced(values: Sequence[Array], dtype: DataType, op: ReduceOp) -> Array:
-    """The reduction of small integers, computed by numpy."""
+@lru_cache(2)
+def reduced(size: int, count: int, dtype: DataType, op: ReduceOp) -> Array:
+    """The reduction of the small integers of all ranks, computed by numpy."""
+    values = [values_of(rank, count, dtype, op) for rank in range(size)]
     if dtype == "bool":
         op = {"sum": "bor", "max": "bor", "product": "band", "min": "band"}.get(op, op)  # type: ignore[assignment]
     functions: dict[str, Any] = {
@@ -124,12 +127,11 @@ def cases() -> Iterator[tuple[DataType, ReduceOp, int]]:
 def test_all_reduce(ranks: World, in_place: bool) -> None:
     def main(group: Group) -> None:
         for dtype, op, count in cases():
-            values = [values_of(rank, count, dtype, op) for rank in range(group.size)]
-            own = encode(values[group.rank], dtype)
+            own = encode(values_of(group.rank, count, dtype, op), dtype)
             source = Guarded(count, own.dtype, own)
             target = source if in_place else Guarded(count, own.dtype)
             group.all_reduce(source.address, target.address, count, dtype, op, awaited=in_place).wait(DEADLINE_S)
-            target.check(reduced(values, dtype, op))
+            target.check(reduced(group.size, count, dtype, op))
             if not in_place:
                 source.check(own)
 
@@ -140,14 +142,13 @@ def test_reduce(ranks: World) -> None:
     def main(group: Group) -> None:
         for number, (dtype, op, count) in enumerate(cases()):
             root = number % group.size
-            values = [values_of(rank, count, dtype, op) for rank in range(group.size)]
-            own = encode(values[group.rank], dtype)
+            own = encode(values_of(group.rank, count, dtype, op), dtype)
             source = Guarded(count, own.dtype, own)
             target = Guarded(count, own.dtype)
             address = target.address if group.rank == root else 0
             group.reduce(source.address, address, count, dtype, op, root=root).wait(DEADLINE_S)
             if group.rank == root:
-                target.check(reduced(values, dtype, op))
+                target.check(reduced(group.size, count, dtype, op))
             source.check(own)
 
     ranks.run(main)
@@ -160,13 +161,13 @@ def test_reduce_scatter(ranks: World) -> None:
             count = min(most, 400_000 // group.size)
             counts = [count] * group.size if number % 2 else [max(0, count - 7 * rank) for rank in range(group.size)]
             starts = np.concatenate(([0], np.cumsum(counts)))
-            values = [values_of(rank, int(starts[-1]), dtype, op) for rank in range(group.size)]
-            own = encode(values[group.rank], dtype)
+            whole = int(starts[-1])
+            own = encode(values_of(group.rank, whole, dtype, op), dtype)
             source = Guarded(len(own), own.dtype, own)
             target = Guarded(counts[group.rank], own.dtype)
             given = counts if number % 2 == 0 else count
             group.reduce_scatter(source.address, target.address, given, dtype, op).wait(DEADLINE_S)
-            result = reduced(values, dtype, op)
+            result = reduced(group.size, whole, dtype, op)
             target.check(result[starts[group.rank] : starts[group.rank + 1]])
             source.check(own)
 
