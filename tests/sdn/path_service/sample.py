@@ -17,10 +17,9 @@ from netmodel import (
     equal_cost_paths,
     forwarding,
     leaf_spine,
-    path_of,
+    paths_of_ports,
     pods,
 )
-from netmodel.flow import Flow
 from sdn.path_service.messages import Announce, Assign, Error, Hello, Release
 from sdn.path_service.pinning import Sends
 from sdn.path_service.service import PathService
@@ -61,6 +60,7 @@ class Hosts:
         self.open: dict[tuple[int, int], str] = {}  # peer of each open elephant
         self.answered: dict[tuple[int, int], Assign] = {}
         self.dead: set[Link] = set()
+        self._followed: dict[tuple[object, ...], set[tuple[object, ...]]] = {}
 
     def connect(self, host: int, instance: int = 0, lanes: int = LANES, fixed: bool = False) -> int:
         self.connections += 1
@@ -122,13 +122,19 @@ class Hosts:
 
     def path(self, conn: int, peer: str) -> set[tuple[object, ...]]:
         """The paths of this host's traffic to a peer with its assigned ports."""
-        src, routes = self.device[conn], forwarding(self.topology, frozenset(self.dead))
-        flows = [Flow(IPv4Address(src), IPv4Address(peer), port) for port in self.ports[conn, peer]]
-        return {path_of(self.topology, flow, self.hash, routes=routes) for flow in flows}
+        dead, ports = frozenset(self.dead), tuple(self.ports[conn, peer])
+        key = (dead, self.device[conn], peer, ports)
+        if key not in self._followed:  # else it was followed by an earlier check
+            names = [self.topology.host_of(IPv4Address(at)).name for at in (self.device[conn], peer)]
+            routes = forwarding(self.topology, dead)
+            paths, index = paths_of_ports(self.topology, *names, self.hash, ports, routes=routes)
+            self._followed[key] = {paths[place] for place in index}
+        return self._followed[key]
 
     def check(self) -> None:
         """Every open elephant is on one live path, by as many ports as there are lanes; and so is the way back."""
         routes = forwarding(self.topology, frozenset(self.dead))
+        open_ = {(self.device[conn], peer) for (conn, _), peer in self.open.items()}
         for (conn, _), peer in self.open.items():
             names = [self.topology.host_of(IPv4Address(at)).name for at in (self.device[conn], peer)]
             try:
@@ -143,8 +149,7 @@ class Hosts:
             assert ports == sorted(ports)
             (path,) = self.path(conn, peer)
             for other, device in self.device.items():
-                own = {(self.device[c], to) for (c, _), to in self.open.items()}
-                if device == peer and (device, self.device[conn]) not in own:
+                if device == peer and (device, self.device[conn]) not in open_:
                     (back,) = self.path(other, self.device[conn])
                     switches = [{end.node for end in way[1:]} for way in (path, back)]  # type: ignore[attr-defined]
                     assert switches[0] == switches[1], "acknowledgements return over the links of their data"
