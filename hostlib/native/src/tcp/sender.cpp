@@ -13,7 +13,7 @@
 namespace paralet::tcp {
 namespace {
 
-// A connection that is not welcomed is tried again after a time that doubles.
+// A connection that is of no use is tried again after a time that doubles.
 constexpr Nanos kFirstTry = 250 * kMillisecond;
 constexpr Nanos kFirstPause = 5 * kMillisecond;
 constexpr unsigned kMostDoublings = 3;
@@ -80,8 +80,9 @@ PortChange Sender::set_port(std::uint16_t source_port, Nanos now) {
 
 void Sender::path_changed(Nanos now) {
   if (ended_ || next_ || !current_ || queue_.empty()) return;
+  listen(now);
   look(now);
-  if (!queue_.empty()) lost_current(now);
+  if (current_ && !queue_.empty()) lost_current(now);
 }
 
 void Sender::post(const WorkRequest& request, Nanos now) {
@@ -104,6 +105,7 @@ bool Sender::on_event(std::uint64_t watched, std::uint32_t events, Nanos now) {
       const auto notice = hear(next_, ended);
       if (notice && notice->kind == Notice::Kind::kWelcome) {
         welcomed(*notice, now);
+        listen(now);
       } else if (notice || ended) {
         lost_next(now);
       }
@@ -118,7 +120,7 @@ bool Sender::on_event(std::uint64_t watched, std::uint32_t events, Nanos now) {
 
 /// Takes all that the peer has said on its connection: no further event tells of it.
 void Sender::listen(Nanos now) {
-  for (;;) {
+  while (current_) {
     bool ended = false;
     const auto notice = hear(current_, ended);
     if (!notice && !ended) return;
@@ -140,16 +142,19 @@ bool Sender::answered(std::uint64_t frames, Nanos now) {
   return true;
 }
 
-/// Reads what the peer says. `ended`: the connection has ended, or the peer speaks another language.
+/// Reads what the peer says. `ended`: the connection has ended, or the peer speaks another language. If it returns
+/// neither, the socket is empty.
 std::optional<Notice> Sender::hear(std::optional<Connection>& connection, bool& ended) {
-  const ssize_t got = ::recv(connection->socket.get(), connection->notice.data() + connection->received,
-                             kNoticeBytes - connection->received, 0);
-  if (got <= 0) {
-    ended = got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-    return std::nullopt;
+  while (connection->received < kNoticeBytes) {
+    const ssize_t got = ::recv(connection->socket.get(), connection->notice.data() + connection->received,
+                               kNoticeBytes - connection->received, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      ended = got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+      return std::nullopt;
+    }
+    connection->received = static_cast<std::uint8_t>(connection->received + got);
   }
-  connection->received = static_cast<std::uint8_t>(connection->received + got);
-  if (connection->received < kNoticeBytes) return std::nullopt;
   connection->received = 0;
   const auto notice = decode_notice(connection->notice);
   ended = !notice;
@@ -168,6 +173,8 @@ void Sender::connected(Nanos now) {
 /// Says hello. The peer then takes what has come over the connection before, and closes it: from here on only its
 /// welcome tells what has arrived.
 void Sender::greet(Nanos now) {
+  if (current_) listen(now);  // what it said before its connection ends would be lost
+  if (!next_) return;
   if (current_) {
     look(now);
     leave_current();
@@ -193,10 +200,10 @@ void Sender::welcomed(const Notice& notice, Nanos now) {
   }
   current_ = std::exchange(next_, std::nullopt);
   current_->give_up_at = kNever;
+  current_->welcomed_at = now;
   measured_at_ = 0;
   acknowledged_now_ = 0;
   writable_ = true;
-  failures_ = 0;
   if (queue_.first_frame() != before || queue_.empty()) progress_at_ = now;
   look_at_ = now;
 }
@@ -211,14 +218,22 @@ void Sender::lost_next(Nanos now) {
         {.kind = Completion::Kind::kPortChanged, .status = Status::kRetryExceeded, .qpn = own_.qpn, .imm = port});
     return;
   }
-  retry_at_ = now + (kFirstPause << std::min(2 * failures_, 2 * kMostDoublings + 1));
-  ++failures_;
+  pause(now);
 }
 
+/// A connection that was of use is followed by another one at once. A peer that ends each as soon as it has welcomed it
+/// gets no faster than one that welcomes none.
 void Sender::lost_current(Nanos now) {
   ++timeouts_;
+  const bool of_use = acknowledged_now_ > 0 || now - current_->welcomed_at >= kFirstTry;
   leave_current();
-  if (!next_) retry(now);
+  if (of_use) failures_ = 0;
+  if (next_) return;
+  if (of_use) {
+    retry(now);
+  } else {
+    pause(now);
+  }
 }
 
 /// Closes the connection. If its port is being changed, the QP has the new one from now on.
@@ -233,7 +248,10 @@ void Sender::leave_current() {
 }
 
 void Sender::retry(Nanos now) {
-  if (open(port_, now) == 0) return;
+  if (open(port_, now) != 0) pause(now);
+}
+
+void Sender::pause(Nanos now) {
   retry_at_ = now + (kFirstPause << std::min(2 * failures_, 2 * kMostDoublings + 1));
   ++failures_;
 }

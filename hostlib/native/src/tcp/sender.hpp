@@ -84,6 +84,7 @@ class Sender {
     std::uint16_t port = 0;
     bool greeted = false;       ///< the hello has been sent
     Nanos give_up_at = kNever;  ///< unless the peer has welcomed it
+    Nanos welcomed_at = 0;
     std::uint8_t received = 0;
     std::array<std::byte, kNoticeBytes> notice{};
   };
@@ -102,6 +103,7 @@ class Sender {
   bool look(Nanos now);
   void progressed(Nanos now);
   void retry(Nanos now);
+  void pause(Nanos now);
   void watch_silence(Nanos now);
   void measure(Nanos now) const;
   void end(Status status);
@@ -120,7 +122,7 @@ class Sender {
   bool failed_ = false;
   bool ended_ = false;          ///< failed or stopped
   std::uint32_t attempts_ = 0;  ///< connections so far
-  unsigned failures_ = 0;       ///< connections in a row that the peer did not welcome
+  unsigned failures_ = 0;       ///< connections in a row that were of no use
   unsigned silences_ = 0;       ///< timeouts since the last progress
   Nanos retry_at_ = kNever;
   Nanos progress_at_ = 0;  ///< the peer acknowledged or answered, or a request came when there was none
