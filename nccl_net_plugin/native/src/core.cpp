@@ -374,7 +374,7 @@ std::unique_ptr<DataComm> Core::connect(void* context, int device, HandleBytes h
       }
     }
     pending.connection = pending.device->connect(target, lanes);
-    random_bytes(std::as_writable_bytes(std::span(&name, 1)));
+    while (name == 0) random_bytes(std::as_writable_bytes(std::span(&name, 1)));
     const std::lock_guard lock(mutex_);
     pending_.emplace(name, pending);
     set_pending_connect(handle, name);

@@ -11,17 +11,9 @@ namespace {
 
 static_assert(handshake::kHandleBytes == NCCL_NET_HANDLE_MAXSIZE);
 
-/// Uses the end of the engine's handle, which is padding (docs/protocol.md).
-struct State {
-  std::uint64_t mark = 0;
-  std::uint64_t name = 0;
-};
-constexpr std::size_t kStateOffset = NCCL_NET_HANDLE_MAXSIZE - sizeof(State);
-constexpr std::uint64_t kMark = 0x434E4E4F434C5250;  // "PRLCONNC"
-
-void write(HandleBytes handle, const State& state) {
-  std::memcpy(handle.subspan<kStateOffset>().data(), &state, sizeof state);
-}
+/// At the end of the engine's handle, which is padding (docs/protocol.md).
+using Name = std::uint64_t;
+constexpr std::size_t kOffset = NCCL_NET_HANDLE_MAXSIZE - sizeof(Name);
 
 }  // namespace
 
@@ -33,13 +25,15 @@ Handle listener_handle(HandleBytes handle) {
 }
 
 std::optional<std::uint64_t> pending_connect(HandleBytes handle) {
-  State state;
-  std::memcpy(&state, handle.subspan<kStateOffset>().data(), sizeof state);
-  return state.mark == kMark ? std::optional(state.name) : std::nullopt;
+  Name name = 0;
+  std::memcpy(&name, handle.subspan<kOffset>().data(), sizeof name);
+  return name != 0 ? std::optional(name) : std::nullopt;
 }
 
-void set_pending_connect(HandleBytes handle, std::uint64_t name) { write(handle, {.mark = kMark, .name = name}); }
+void set_pending_connect(HandleBytes handle, std::uint64_t name) {
+  std::memcpy(handle.subspan<kOffset>().data(), &name, sizeof name);
+}
 
-void clear_pending_connect(HandleBytes handle) { write(handle, {}); }
+void clear_pending_connect(HandleBytes handle) { set_pending_connect(handle, 0); }
 
 }  // namespace paralet::plugin

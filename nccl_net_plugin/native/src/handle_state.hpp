@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The 128-byte handle that NCCL carries from listen to connect and passes to every call of connect. The engine's handle
-// is at the front; the last 16 bytes hold the name of the connect in progress.
+// is at the front; the last 8 bytes hold the name of the connect in progress, 0 without one.
 #pragma once
 
 #include <array>

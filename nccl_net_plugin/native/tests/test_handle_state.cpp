@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 
-#include <algorithm>
+#include <string>
 
 #include "engine/handshake.hpp"
 #include "handle_state.hpp"
@@ -38,9 +38,18 @@ TEST_CASE("the state of a connect stays in the handle, which the engine can stil
   CHECK(handle == before);
 }
 
-TEST_CASE("the engine's handle leaves room for the state when all its fields have their largest values") {
-  const Handle handle = engine_handle();
-  CHECK(std::all_of(handle.end() - 16, handle.end(), [](std::byte b) { return b == std::byte{0}; }));
+TEST_CASE("the longest handle keeps all that it says beside the state of a connect") {
+  handshake::Handle four{.address = *parse_address("fd00::1"), .tcp_port = 1, .device = {}, .token = {}, .further = {}};
+  for (std::uint16_t i = 2; i <= kMaxMembers; ++i) {
+    four.further.push_back({.address = *parse_address("fd00::ffff:ffff:ffff:ff0" + std::to_string(i)), .tcp_port = i});
+  }
+  const Handle before = handshake::encode(four);
+  Handle handle = before;
+  set_pending_connect(handle, UINT64_MAX);
+  CHECK(listener_handle(handle) == before);
+  const auto decoded = handshake::decode_handle(handle);
+  REQUIRE(decoded.has_value());
+  CHECK(decoded->further.back().address == four.further.back().address);
 }
 
 }  // namespace
