@@ -22,7 +22,8 @@ def lane_ports(
 
     `planned` has one way for each lane, None for one that is not known yet. `known` has the way of each port, and
     `doubted` that of ports which may have moved: lanes keep these until they are probed again. Where no port is known
-    along a planned way, a lane takes any other, along one that is alive if possible.
+    along a planned way, a lane takes any other, along one that is alive if possible. Asked again with the ports that it
+    gave, it gives the same.
     """
     missing = Counter(way for way in planned if way is not None)
     ports = [port if port in doubted else 0 for port in before]
@@ -38,9 +39,14 @@ def lane_ports(
         if port and 0 in ports:
             ports[ports.index(0)] = port
             del free[port]
-    for lane, port in enumerate(before):
-        if not ports[lane] and free:
-            others = [other for other in free if is_alive(known[other])] or list(free)
-            ports[lane] = port if port in others else others[0]
-            del free[ports[lane]]
+    for alive in (True, False):
+        for lane, port in enumerate(before):  # no lane takes the port of another one that may keep it
+            if not ports[lane] and port in free and is_alive(known[port]) == alive:
+                ports[lane] = port
+                del free[port]
+        for lane, port in enumerate(ports):
+            other = next((other for other in free if is_alive(known[other]) == alive), 0)
+            if not port and other:
+                ports[lane] = other
+                del free[other]
     return ports

@@ -34,6 +34,24 @@ def test_lanes_keep_ports_that_may_have_moved() -> None:
     assert lane_ports([1, 2], ["a", "c"], {3: "c", 4: "a"}, {1: "a"}, alive) == [1, 3]
 
 
+def test_a_lane_that_leaves_a_dead_way_takes_no_port_that_another_lane_can_keep() -> None:
+    known = {5: "a", 6: "b", 7: "dead"}
+    assert lane_ports([7, 5], ["c", "d"], known, {}, alive) == [6, 5]
+    assert lane_ports([5, 7], [None, None], {5: "a", 7: "dead"}, {}, alive) == [5, 7]
+
+
+def test_asked_again_nothing_changes() -> None:
+    draw, ways = Random(1), ["a", "b", "c", "dead"]
+    for _ in range(5_000):
+        lanes = draw.randint(1, 4)
+        known = {port: draw.choice(ways) for port in range(1, 9) if draw.random() < 0.5}
+        doubted = {port: draw.choice(ways) for port in range(1, 9) if port not in known and draw.random() < 0.5}
+        planned = [draw.choice([*ways, None]) for _ in range(lanes)]
+        first = lane_ports(draw.sample(range(1, 9), lanes), planned, known, doubted, alive)
+        if all(first):
+            assert lane_ports(first, planned, known, doubted, alive) == first
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_new_plan_moves_as_few_lanes_as_ways_are_new(seed: int) -> None:
     """Where every way has ports enough."""
