@@ -110,6 +110,8 @@ class KnownPaths(Generic[Name, Link]):
 
     def _replaced(self, names: Sequence[Name], most_moves: int) -> list[Name]:
         """Lists the paths of these commodities anew, and lets them move where that is better."""
+        if not names:
+            return []
         moved: dict[Name, None] = {}
         for name in names:
             before = self.path(name)

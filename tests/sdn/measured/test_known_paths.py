@@ -12,6 +12,7 @@ from netmodel import PortRef, Topology, clos, equal_cost_paths, leaf_spine
 from sdn.measured.known_paths import KnownPaths
 
 RATE = 10**9
+TWO_TIERS = leaf_spine(4, 4, 4, RATE)
 
 
 def inner(topology: Topology, source: str, destination: str) -> list[tuple[PortRef, ...]]:
@@ -30,6 +31,18 @@ def worst(plan: KnownPaths[int, PortRef], names: range) -> int:
         for link in plan.path(name) or ():
             load[link] = load.get(link, 0) + 1
     return max(load.values())
+
+
+def test_links_that_concern_nobody_move_nobody() -> None:
+    """Callers who name no link do not look at who has moved."""
+    plan, names = plan_of(leaf_spine(2, 2, 3, RATE)), range(2)
+    paths = inner(leaf_spine(2, 2, 3, RATE), "h1", "h4")
+    plan.arrive(0, 1.0, paths, 0)
+    plan.arrive(1, 1.0, [path for path in paths if path == plan.path(0)], 0)
+    assert plan.mend([], 16) == plan.cut([], 16) == []
+    assert worst(plan, names) == 2
+    assert plan.mend(paths[0], 16)
+    assert worst(plan, names) == 1
 
 
 @pytest.mark.parametrize("topology", [leaf_spine(4, 4, 4, RATE), clos(2, 2, 2, 2, 2, RATE)], ids=["two", "three"])
