@@ -74,6 +74,10 @@ class MeasuredFabric:
             return None
         return Sight(ways.hops, count, (self._leaf[src], ways.hops[0].ttl, count))
 
+    def router(self, address: Address) -> str:
+        """The router at an address; empty for an address that none has."""
+        return self._routers.get(address, "")
+
     def way(self, src: int, dst: int, answered: Sequence[Address]) -> Way | None:
         """The way of which these routers have `answered`, at the hops of the `sight` of two NICs; None for no way."""
         return self._ways(src, dst).entered.get(tuple(map(self._entered, answered)))

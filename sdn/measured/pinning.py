@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from netmodel import IPPROTO_TCP, PortRef
 from netmodel.flow import Address
-from sdn.measured.discovery import ENOUGH, Ask, Discovery, PairKey
+from sdn.measured.discovery import ENOUGH, Ask, Discovery, Hop, PairKey
 from sdn.measured.fabric import Links, MeasuredFabric, Way
 from sdn.measured.hops import settled
 from sdn.measured.known_paths import KnownPaths
@@ -24,9 +24,6 @@ MOST_MOVES = 16
 """Shares of pairs that move, at most, when a plan gets better."""
 TRUST_S = 10.0
 """Seconds after which a host may again say that routes have changed for others too."""
-
-CHECK_S = 10.0
-"""Seconds until one more port of a pair is probed at all hops, where several tell its way: a watch tells of one hop."""
 
 _CONTRADICTIONS = 8  # of a pair, before its answers are not believed
 _CONTRADICT = (
@@ -95,14 +92,12 @@ class _Pinned:
     """The ports of the lanes, as `ports` has returned them last."""
     taken: dict[int, Way] = field(default_factory=dict)
     """The way of each of them, as it was known last."""
-    answered: dict[Way, Address] = field(default_factory=dict)
-    """The address that answered for each way, at the hop of the topmost router."""
+    answered: dict[Way, tuple[Address, ...]] = field(default_factory=dict)
+    """The addresses that answered for each way, at the hops of its `Sight`."""
     fits: int = 0
     """Ports whose answers, since it was announced, told a way."""
     contradictions: int = 0
     """Ports whose answers cannot be of one way."""
-    checked: int = 0
-    """Ports that were probed again because nobody watches them at all hops."""
 
     @property
     def contradictory(self) -> bool:
@@ -135,7 +130,6 @@ class MeasuredPinning:
         )
         self._pairs: dict[PairKey, _Pinned] = {}
         self._steering = _Steering()
-        self._checks: dict[PairKey, float] = {}  # when a port of pairs with several hops is probed again
         self._trusted_s: dict[int, float] = {}  # by source: since when its news count for others
         self._cut: set[PortRef] = set()
         self._lossy: LossyLinks[PortRef] = LossyLinks()
@@ -168,8 +162,6 @@ class MeasuredPinning:
         else:
             pinned.fits = pinned.contradictions = 0
         self._discovery.announce(now_s, pair, sight, only_aims=not shares)
-        if len(sight.hops) > 1 and shares:
-            self._checks.setdefault(pair, now_s + CHECK_S)
         return _distinct((*self._aim(now_s, moved), *self._update(now_s, pair)))
 
     def seek(self, now_s: float, pair: PairKey, paths: Mapping[Links, int], used: Iterable[int], urgent: bool) -> None:
@@ -198,13 +190,6 @@ class MeasuredPinning:
 
     def due(self, now_s: float) -> list[Ask]:
         """What to probe now. `probed` has to follow for each, also where no answer came."""
-        while self._checks and self._checks[pair := next(iter(self._checks))] <= now_s:
-            del self._checks[pair]
-            if (pinned := self._pairs.get(pair)) is not None:
-                self._checks[pair] = now_s + CHECK_S
-                if pinned.given and pair.protocol != IPPROTO_TCP:
-                    pinned.checked += 1
-                    self._discovery.check(now_s, pair, pinned.given[pinned.checked % len(pinned.given)])
         return self._discovery.due(now_s)
 
     def probed(self, now_s: float, ask: Ask, answers: Mapping[int, Address]) -> list[PairKey]:
@@ -236,7 +221,7 @@ class MeasuredPinning:
         news = self._discovery.answered(now_s, replace(ask, ports=tuple(told)), ways, trusted=trusted)
         if pinned is None:
             return []
-        pinned.answered |= {way: told[port][0] for port, way in ways.items()}
+        pinned.answered |= {way: told[port] for port, way in ways.items()}
         others: list[PairKey] = []
         if news and trusted:
             self._trusted_s[src] = now_s + TRUST_S
@@ -248,7 +233,7 @@ class MeasuredPinning:
         return _distinct((ask.pair, *others, *self._update(now_s, ask.pair, most_moves)))
 
     def moved(self, now_s: float, pair: PairKey, answers: Mapping[int, Address]) -> list[PairKey]:
-        """Other addresses than before have answered for `watched` ports of an announced pair.
+        """Other addresses than before have answered for `watched` ports of an announced pair, at any hop.
 
         Where one hop tells the way this is as `probed`; else the ports are probed at all hops, before anything else.
         Returns the pairs whose ports may have changed.
@@ -384,8 +369,8 @@ class MeasuredPinning:
         pinned.taken = taken
         return pinned.given
 
-    def watched(self, pair: PairKey) -> tuple[int, list[tuple[int, Address]]]:
-        """What to watch of a pair that has ports: the time to live, and ports with their routers.
+    def watched(self, pair: PairKey) -> list[tuple[Hop, list[tuple[int, Address]]]]:
+        """What to watch of a pair that has ports: ports with the routers that answer for them, at each hop.
 
         These are a port of each path, which tells when the path dies, and ports that have moved: they tell when their
         former path is back. A host cannot probe the port of a connection, so of lanes over TCP it is a port that no
@@ -405,7 +390,10 @@ class MeasuredPinning:
                 found[port] = way
         sight = self._fabric.sight(pair.src, pair.dst)
         assert sight is not None  # it is announced
-        return sight.hops[0].ttl, [(port, pinned.answered[way]) for port, way in found.items()]
+        return [
+            (hop, [(port, pinned.answered[way][place]) for port, way in found.items()])
+            for place, hop in enumerate(sight.hops)
+        ]
 
     def measuring(self, pair: PairKey) -> bool:
         """Whether probes of an announced pair are under way, or wait."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pinning by measured paths: hosts probe which of their ports take which path. No I/O.
 
-`sdn.measured` decides what to probe and plans paths. Here pairs of hosts become its pairs, its asks become messages to
-hosts, and what hosts watch tells when routes have changed. Pairs of hosts that do not probe are served by a prediction
-where the hash is known, and otherwise have random ports. Connections that cannot move get paths as with predictions,
-and the ports that take them by `port_search`.
+`sdn.measured` decides what to probe and plans paths. Here pairs of hosts become its pairs, and its asks become messages
+to hosts. What hosts watch (`watches`) tells when routes have changed. Pairs of hosts that do not probe are served by a
+prediction where the hash is known, and otherwise have random ports. Connections that cannot move get paths as with
+predictions, and the ports that take them by `port_search`.
 """
 
 from collections import Counter, deque
@@ -14,8 +14,6 @@ from ipaddress import ip_address
 from itertools import chain
 from typing import Any
 
-import msgspec
-
 from netmodel import Link, Path, PortRef, tiers
 from netmodel.flow import address_at
 from sdn.measured.discovery import ENOUGH, Ask, PairKey
@@ -24,7 +22,7 @@ from sdn.measured.pace import Pace
 from sdn.measured.pinning import MeasuredPinning, Via
 from sdn.measured.rates import fair_rates
 from sdn.path_service.constraints import Constraints
-from sdn.path_service.messages import CanProbe, Moved, Probe, Probed, Report, Watch
+from sdn.path_service.messages import CanProbe, Moved, Probe, Probed, Report
 from sdn.path_service.next_hops import NextHops
 from sdn.path_service.parties import Client, Pair
 from sdn.path_service.pinning import HostProbes, Preview, Prospect, Rerouted, Sends, distinct
@@ -33,19 +31,15 @@ from sdn.path_service.predicted import Predicted
 from sdn.path_service.probing_host import ProbingHost, answered, parts
 from sdn.path_service.reach import Polarised
 from sdn.path_service.repinning import FirstPorts, Repinning
+from sdn.path_service.watches import Watches
 from sdn.planners import Cabling
 from sdn.planners.model import Floats
 from sdn.planners.planner import AnyCabling
 
 _ANSWER_S = 10.0  # after which an ask counts as unanswered; hosts answer within 5
 _MOST_ASKS = 64  # open on one connection
-_MOST_WATCHED = 4096  # ports of one host
-_LEAST_PERIOD_S = 1.0
-_SAME_PERIOD = 1.25  # a period that differs by less is not sent again
 _EVENTS = 20  # that `status` shows
-_WATCH_S = 0.05  # between two looks at what is to be watched
 _NO_PORTS: list[int] = []
-_NOTHING = Watch("", 1, 0.0, [])
 
 
 class Measured:
@@ -74,7 +68,6 @@ class Measured:
         self._is_predicted = is_predicted
         self._search = PortSearch(pinning, planned)
         self._counts = counts
-        self._pace = pace or Pace()
         self._tier = tiers(cables.topology)
         number = {port: nic for nic, port in enumerate(fabric.nics)}
         self._nic = [number[port] for port in cables.nics]
@@ -85,18 +78,13 @@ class Measured:
         self._users: dict[PairKey, dict[Pair, None]] = {}  # several devices of a host may send to one peer
         self._asked: dict[tuple[int, int], float] = {}  # by connection and ask: when it counts as unanswered
         self._held: dict[Pair, float] = {}  # until when its announcement may wait
-        self._rewatch: dict[PairKey, None] = {}  # whose ports may not be those that are watched
         self._constraints = Constraints()
         self._count = 0  # of commodities and asks
-        self._watching = 0  # ports, of all hosts
-        self._watch_per_s = self._watch_probes = 0.0  # probes of these
-        self._due_s = 0.0  # when `due` was called last
-        self._watched_s = 0.0  # when `_rewatch` was worked off last
         self._ready: dict[int, None] = {}  # connections that may be asked something
-        self._ended: Sends = []  # watches to end
         self._now_s = 0.0
         self._events: deque[dict[str, Any]] = deque(maxlen=_EVENTS)
         self._blamed: deque[dict[str, Any]] = deque(maxlen=_EVENTS)
+        self._watches = Watches(fabric, pinning, pace or Pace(), self._conn_of, self._peer)
         self._repinning = Repinning()
         self._first = FirstPorts()
 
@@ -149,7 +137,7 @@ class Measured:
         if not self._pinning.ports(key):
             self._held[pair] = now_s + HOLD_S
             self._first.wait(now_s, key)
-        self._rewatch[key] = None
+        self._watches.look_at([key])
         return [other for other in self._of(changed) if other is not pair]
 
     def depart(self, now_s: float, number: int) -> list[Pair]:
@@ -169,9 +157,9 @@ class Measured:
         key = self._keys.pop(pair, None)
         if key is None:
             return []
-        self._rewatch[key] = None
-        if (host := self._hosts.get(pair.client.conn)) is not None:
-            self._end_watch(host, key)
+        self._watches.look_at([key])
+        if pair.client.conn in self._hosts:
+            self._watches.end(now_s, pair.client.conn, key)
         return self._unused(now_s, key, pair)
 
     def _unused(self, now_s: float, key: PairKey, pair: Pair) -> list[Pair]:
@@ -219,10 +207,8 @@ class Measured:
             changed += self._of(self._pinning.probed(now_s, ask, {}))
         for ask in host.waiting:
             changed += self._of(self._pinning.probed(now_s, ask, {}))
-        self._watching -= host.routers.total()
-        self._watch_per_s -= host.watch_per_s
         self._ready.pop(client.conn, None)
-        self._rewatch |= dict.fromkeys(host.watched)  # another connection of the host may go on
+        self._watches.leave(now_s, client.conn)
         return distinct(changed)
 
     # -- links ---------------------------------------------------------------------------------------------------------
@@ -285,6 +271,7 @@ class Measured:
         if isinstance(message, CanProbe):
             if host is None:  # pairs that have commodities already are measured from their next ones on
                 self._hosts[client.conn] = self._probing.setdefault(client.nic, {})[client.conn] = ProbingHost(client)
+                self._watches.begin(client.conn, every_hop=message.hops)
             return []
         if host is None:
             return []
@@ -324,8 +311,7 @@ class Measured:
             peer = ""
         pair = host.client.pairs.get((peer, message.peer_port, host.client.endpoint.at[2]))
         key = None if pair is None else self._keys.get(pair)
-        watch = _NOTHING if key is None else self._unwatched(host, key)
-        watched = dict(watch.ports)
+        watched = {} if key is None else self._watches.watched(host.client.conn, key, message.ttl)
         answers = [answer for answer in message.answers if answer.port in watched]
         if key is None or not answers:
             self._counts["changes of ports that nobody watches"] += 1
@@ -342,7 +328,7 @@ class Measured:
             })  # fmt: skip
         self._counts["watched ports that moved"] += len(moved)
         self._counts["watched ports that fell silent"] += len(answers) - len(moved)
-        self._rewatch[key] = None
+        self._watches.moved(now_s, host.client.conn, key)
         self._repinning.doubt(now_s, [key], self._pinning.moves)
         changed = self._pinning.moved(now_s, key, moved) if moved else []
         if len(moved) < len(answers):
@@ -350,8 +336,7 @@ class Measured:
         return self._changed(changed)
 
     def due(self, now_s: float) -> tuple[Sends, list[Pair]]:
-        self._watch_probes += (now_s - self._due_s) * self._watch_per_s
-        self._now_s = self._due_s = now_s
+        self._now_s = now_s
         changed = [*self._expire(now_s), *self._search.expire(now_s), *self._blame(now_s)]
         self._repinning.settle(now_s, self._in_doubt, lambda: self._pinning.moves)
         for ask in self._pinning.due(now_s):
@@ -361,7 +346,7 @@ class Measured:
             else:
                 host.waiting.extend(parts(ask))
                 self._ready[host.client.conn] = None
-        sends, self._ended = self._ended, []
+        sends: Sends = []
         for conn in self._ready:
             host = self._hosts[conn]
             while host.waiting and len(host.open) < _MOST_ASKS:
@@ -371,11 +356,7 @@ class Measured:
                 else:  # it has ended meanwhile
                     changed += self._changed(self._pinning.probed(now_s, ask, {}))
         self._ready.clear()
-        if self._rewatch and now_s >= self._watched_s + _WATCH_S:
-            self._watched_s = now_s
-            for key in list(self._rewatch):
-                self._watch(key, sends)
-        return sends, changed
+        return [*sends, *self._watches.due(now_s, self._users)], changed
 
     def _blame(self, now_s: float) -> list[Pair]:
         """Names links that lose packets. Returns the pairs whose ports may have changed."""
@@ -417,60 +398,6 @@ class Measured:
             del self._held[pair]
             changed.append(pair)
         return changed
-
-    def _watch(self, key: PairKey, sends: Sends) -> None:
-        """Has a host watch the ports of a pair that it uses now, unless they are being measured."""
-        host = self._host_of(key)
-        if host is None:
-            del self._rewatch[key]
-            return
-        if self._pinning.measuring(key) or self._pinning.is_doubtful(key):
-            return
-        del self._rewatch[key]
-        ttl, ports = self._pinning.watched(key)
-        wanted, known = [(port, str(router)) for port, router in ports], host.watched.get(key, _NOTHING).ports
-        if wanted == known or host.routers.total() - len(known) + len(wanted) > _MOST_WATCHED:
-            return
-        peer, port = self._peer(key)
-        self._unwatched(host, key)
-        self._watching += len(wanted)
-        host.routers.update(router for _, router in wanted)
-        host.watched[key] = Watch(peer, ttl, host.period_s, wanted, port)
-        period_s = self._period_s(host, key)
-        if host.period_s / _SAME_PERIOD <= period_s <= host.period_s * _SAME_PERIOD:
-            self._count_watches(host)
-            sends.append((host.client.conn, host.watched[key]))
-            return
-        host.period_s = period_s
-        self._count_watches(host)
-        for each, watch in host.watched.items():
-            watch = host.watched[each] = msgspec.structs.replace(watch, period_s=period_s)
-            sends.append((host.client.conn, watch))
-
-    def _period_s(self, host: ProbingHost, key: PairKey) -> float:
-        """How often each port may be probed, so that routers answer this host, and all hosts: see `Pace`."""
-        sight = self._fabric.sight(key.src, key.dst)
-        assert sight is not None  # the pair is pinned
-        own_s = max(host.routers.values(), default=0) / self._pace.host_router_per_s
-        all_s = self._watching / (sight.hops[0].router_count * self._pace.router_per_s / 2)
-        return max(_LEAST_PERIOD_S, own_s, all_s)
-
-    def _unwatched(self, host: ProbingHost, key: PairKey) -> Watch:
-        """What a host was told to watch of a pair, and is not any more."""
-        watch = host.watched.pop(key, _NOTHING)
-        self._watching -= len(watch.ports)
-        host.routers.subtract(router for _, router in watch.ports)
-        self._count_watches(host)
-        return watch
-
-    def _count_watches(self, host: ProbingHost) -> None:
-        before, host.watch_per_s = host.watch_per_s, host.routers.total() / max(_LEAST_PERIOD_S, host.period_s)
-        self._watch_per_s += host.watch_per_s - before
-
-    def _end_watch(self, host: ProbingHost, key: PairKey) -> None:
-        watch = self._unwatched(host, key)
-        if watch.ports:
-            self._ended.append((host.client.conn, msgspec.structs.replace(watch, ports=[])))
 
     # -- for operators -------------------------------------------------------------------------------------------------
 
@@ -525,8 +452,8 @@ class Measured:
                 "random": sum(pair.client.conn not in self._hosts for pair in unkeyed),
                 "no_choice": sum(pair.client.conn in self._hosts for pair in unkeyed)
                 + (0 if self._is_predicted else others),
-                "watched_ports": self._watching,
-                "watch_probes": self._watch_probes,
+                "watched_ports": self._watches.ports,
+                "watch_probes": self._watches.probes(self._now_s),
                 "oldest_s": max(ages, default=None),
                 "events": list(self._events),
                 "lossy": list(self._blamed),
@@ -568,6 +495,10 @@ class Measured:
         others = (host for pair in pairs for host in self._probing.get(pair.client.nic, {}).values())
         return next((host for host in chain(hosts, others) if host is not None), None)
 
+    def _conn_of(self, key: PairKey) -> int | None:
+        host = self._host_of(key)
+        return None if host is None else host.client.conn
+
     def _peer(self, key: PairKey) -> tuple[str, int]:
         return next(iter(self._users[key])).peer.at[:2]
 
@@ -578,7 +509,7 @@ class Measured:
         """The pairs of hosts whose ports may have changed, which are to be watched anew."""
         used = [key for key in keys if key in self._users]
         self._search.learned(self._now_s, used)
-        self._rewatch |= dict.fromkeys(used)
+        self._watches.look_at(used)
         self._first.look(self._now_s, used, lambda key: bool(self._pinning.ports(key)))
         self._repinning.doubt(self._now_s, filter(self._in_doubt, used), self._pinning.moves)
         return self._of(keys)

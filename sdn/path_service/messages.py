@@ -114,6 +114,8 @@ class CanProbe(Struct, tag="probe", tag_field="type", frozen=True, gc=False):
     """This host can probe, at this rate in probes a second at most."""
 
     rate: PerSecond
+    hops: bool = False
+    """It watches a port at several hops, and says at which one it has moved. Else it watches what it was told last."""
 
 
 class Answer(Struct, array_like=True, frozen=True, gc=False):
@@ -152,6 +154,8 @@ class Moved(Struct, tag="moved", tag_field="type", frozen=True, gc=False):
     peer: Address
     answers: Answers
     peer_port: Port = ROCE_PORT
+    ttl: Annotated[int, Meta(ge=0, le=255)] = 0
+    """Of the `Watch`; 0 where the host watches at one hop only."""
 
 
 class Voted(Struct, tag="voted", tag_field="type", frozen=True, gc=False, omit_defaults=True):
@@ -221,7 +225,8 @@ class Probe(Struct, tag="probe", tag_field="type", frozen=True, gc=False, omit_d
 class Watch(Struct, tag="watch", tag_field="type", frozen=True, gc=False, omit_defaults=True):
     """Asks a host to probe ports in use once a period, and to tell by `Moved` when another router answers, or nobody.
 
-    It replaces the earlier one for the same peer and port. Without ports it ends that.
+    It replaces the earlier one for the same peer and port, and the same `ttl` where the host watches at several hops.
+    Without ports it ends that.
     """
 
     peer: str

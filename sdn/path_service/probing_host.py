@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host that probes: what it is asked and watches, and what its answers say. Pure."""
+"""A host that probes: what it is asked, and what its answers say. Pure."""
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 
 from netmodel.flow import Address
-from sdn.measured.discovery import Ask, PairKey
-from sdn.path_service.messages import Answer, Watch
+from sdn.measured.discovery import Ask
+from sdn.path_service.messages import Answer
 from sdn.path_service.parties import Client
 
 
@@ -20,13 +20,6 @@ class ProbingHost:
     """Its asks by number."""
     waiting: deque[Ask] = field(default_factory=deque)
     """Asks that wait until fewer are open."""
-    watched: dict[PairKey, Watch] = field(default_factory=dict)
-    """What it was told to watch."""
-    routers: Counter[str] = field(default_factory=Counter)
-    """By router: the watched ports for which it answers."""
-    period_s: float = 0.0
-    watch_per_s: float = 0.0
-    """Probes of its watched ports."""
 
 
 def parts(ask: Ask) -> list[Ask]:

@@ -188,7 +188,7 @@ def test_answers_that_contradict_each_other_pin_nothing() -> None:
 
 @pytest.mark.parametrize("far", [False, True])
 def test_parallel_links_that_die_are_left(far: bool) -> None:
-    """A watched port tells that one on the way up has died, lanes that lose packets that one on the way down has."""
+    """A watch of the topmost router tells that one on the way up has died, one of the far leaf that another has."""
     routers = Routers(PARALLEL, LinuxL4Hash())
     pinning = MeasuredPinning(routers.measured(), pace=FAST)
     pair = PairKey(0, 8, 4791)
@@ -198,16 +198,14 @@ def test_parallel_links_that_die_are_left(far: bool) -> None:
     link = PARALLEL.link_at(pinning.paths(pair)[0][1 if far else 0])
     routers.change(forwarding(PARALLEL, frozenset([link])))
     moved = [port for port, path in before.items() if routers.path(pair, port)[1:-1] != path]
-    ttl, watched = pinning.watched(pair)
-    seen = {port: answer for port, was in watched if (answer := routers.answer(pair, port, ttl)) != was}
-    if far:
-        assert not seen
-        for port in moved:
-            pinning.lost(1.0, pair, port)
-    else:
-        assert seen
-        assert pinning.moved(1.0, pair, seen) == []
-        assert pinning.measuring(pair)
+    seen = [
+        {port: answer for port, was in watched if (answer := routers.answer(pair, port, hop.ttl)) != was}
+        for hop, watched in pinning.watched(pair)
+    ]
+    assert [bool(each) for each in seen] == [not far, True]
+    assert seen[-1].keys() <= set(moved)
+    assert pinning.moved(1.0, pair, seen[far]) == []
+    assert pinning.measuring(pair)
     settle(pinning, routers, 1.0)
     assert_pinned(pinning, routers, [pair], 4)
     assert all({link.a, link.b}.isdisjoint(path) for path in pinning.paths(pair))
@@ -297,13 +295,13 @@ def test_a_path_that_comes_back_is_seen_at_a_port_that_left_it(lanes: int) -> No
     settle(pinning, routers, 1.0)
     assert len(set(pinning.paths(pair))) == min(lanes, 3)
     routers.change(None)
-    ttl, watched = pinning.watched(pair)
-    moved = {port: answer for port, was in watched if (answer := routers.answer(pair, port, ttl)) != was}
+    ((hop, watched),) = pinning.watched(pair)
+    moved = {port: answer for port, was in watched if (answer := routers.answer(pair, port, hop.ttl)) != was}
     assert moved
-    pinning.probed(2.0, Ask(pair, ttl, tuple(moved)), moved)
+    pinning.moved(2.0, pair, moved)
     settle(pinning, routers, 2.0)
     assert len(set(pinning.paths(pair))) == lanes
-    assert len(pinning.watched(pair)[1]) == lanes
+    assert [len(watched) for _, watched in pinning.watched(pair)] == [lanes]
 
 
 def test_an_inferred_topology_will_do() -> None:
@@ -385,8 +383,8 @@ def test_lanes_keep_their_ports_until_others_are_known() -> None:
     pair = PairKey(0, 8, 4791)
     pinning.announce(0.0, pair, 8)
     settle(pinning, routers)
-    ports, (ttl, watched) = pinning.ports(pair), pinning.watched(pair)
-    assert {routers.answer(pair, port, ttl) for port, _ in watched} == {router for _, router in watched}
+    ports, ((hop, watched),) = pinning.ports(pair), pinning.watched(pair)
+    assert {routers.answer(pair, port, hop.ttl) for port, _ in watched} == {router for _, router in watched}
     assert len(watched) == 4
     pinning.doubt(1.0, pair)
     assert pinning.ports(pair) is ports

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from typing import Literal
 
@@ -50,6 +51,8 @@ LANES = 4
 STEP_S = 0.01
 TWO_TIERS = leaf_spine(4, 4, 4, RATE)
 THREE_TIERS = clos(4, 2, 2, 2, 2, RATE)
+PARALLEL_LEAVES = leaf_spine(4, 2, 4, RATE, parallel_links=2)
+PARALLEL_PODS = clos(4, 2, 2, 1, 2, RATE, core_parallel_links=2)
 HOSTS = 16
 
 
@@ -64,15 +67,17 @@ class Probers:
         self.routes: Forwarding | None = None
         self.ports: dict[tuple[int, str], list[int]] = {}
         self.answers: list[tuple[float, int, Assign]] = []
-        self.watches: dict[tuple[int, str], Watch] = {}
+        self.watches: dict[tuple[int, str, int], Watch] = {}  # by connection, peer and time to live
         self.asked: Counter[int] = Counter()  # probes by connection
+        self.of_router: Counter[tuple[str, int]] = Counter()  # by router and connection
         self._lanes: dict[int, int] = {}
         self._index = {address(self.topology, host): host for host in range(len(self.topology.hosts))}
         self._due: list[tuple[float, int, Probe | Watch]] = []
         self._left: dict[tuple[str, int], tuple[float, float]] = {}  # tokens of a router for a host, and when
         self._paths: dict[tuple[int, int, int], tuple[tuple[Path, ...], list[int]]] = {}
         self._over_tcp: set[int] = set()
-        self._told: set[tuple[int, str, int, str]] = set()
+        self._at_hops: set[int] = set()
+        self._told: set[tuple[int, str, int, int, str]] = set()
 
     def connect(
         self,
@@ -80,14 +85,17 @@ class Probers:
         probes: bool = True,
         lanes: int = LANES,
         protocol: Literal["udp", "tcp"] = "udp",
+        hops: bool = True,
     ) -> None:
-        """The number of the connection is that of the host."""
+        """The number of the connection is that of the host. Without `hops` it watches a port at one hop only."""
+        if hops:
+            self._at_hops.add(host)
         hello = Hello(2, TOKEN, address(self.topology, host), "0" * 16, lanes, protocol=protocol)
         if protocol == "tcp":
             self._over_tcp.add(host)
         self.hear(self.service.connect(self.now_s, host, hello)[0])
         if probes:
-            self.say(host, CanProbe(100.0))
+            self.say(host, CanProbe(100.0, hops))
 
     def say(self, host: int, *messages: Announce | Release | CanProbe | Probed | Moved | Report) -> None:
         self.hear(self.service.handle(self.now_s, host, messages))
@@ -106,10 +114,13 @@ class Probers:
                     self._due.append((self.now_s + 0.001, conn, message))
                 case Watch():
                     assert len(message.ports) <= 64
-                    self.watches[conn, message.peer] = message
-                    self._told -= {told for told in self._told if told[:2] == (conn, message.peer)}
+                    watch = conn, message.peer, message.ttl
+                    if conn not in self._at_hops:
+                        assert {ttl for *pair, ttl in self.watches if pair == [*watch[:2]]} <= {message.ttl}
+                    self.watches[watch] = message
+                    self._told -= {told for told in self._told if told[:3] == watch}
                     self._due = [each for each in self._due if not (
-                        isinstance(each[2], Watch) and (each[1], each[2].peer) == (conn, message.peer)
+                        isinstance(each[2], Watch) and (each[1], each[2].peer, each[2].ttl) == watch
                     )]  # fmt: skip
                     for place, port in enumerate(message.ports, start=1):
                         at_s = self.now_s + message.period_s * place / len(message.ports)
@@ -140,24 +151,27 @@ class Probers:
         moved = []
         for port, router in watch.ports:
             answer = self.answer(conn, watch.peer, port, watch.ttl, watch.peer_port)
-            told = conn, watch.peer, port, str(answer.router)
+            told = conn, watch.peer, watch.ttl, port, str(answer.router)
             if answer.answer == "hop" and answer.router != router and told not in self._told:
                 self._told.add(told)
                 moved.append(answer)
         if moved:
-            self.say(conn, Moved(watch.peer, tuple(moved), watch.peer_port))
+            ttl = watch.ttl if conn in self._at_hops else 0
+            self.say(conn, Moved(watch.peer, tuple(moved), watch.peer_port, ttl))
 
     def answer(self, host: int, peer: str, port: int, ttl: int, peer_port: int = 4791) -> Answer:
         if host in self._over_tcp and port in self.ports.get((host, peer), ()):
             return Answer(port, "failed")  # the kernel allows one connection of a port
         self.asked[host] += 1
         router = Fabric(self.topology, self.hash).routers(self.path(host, peer, port, peer_port))[ttl - 1]
-        left, at_s = self._left.get((router, host), (6.0, 0.0))
+        at = names_of(self.topology)[router].partition(":")[0], host
+        self.of_router[at] += 1
+        left, at_s = self._left.get(at, (6.0, 0.0))
         left = min(6.0, left + self.now_s - at_s)
         if left < 1:
-            self._left[router, host] = left, self.now_s
+            self._left[at] = left, self.now_s
             return Answer(port, "none")
-        self._left[router, host] = left - 1, self.now_s
+        self._left[at] = left - 1, self.now_s
         return Answer(port, "hop", router, 0.001)
 
     def path(self, host: int, peer: str, port: int, peer_port: int = 4791) -> Path:
@@ -334,7 +348,7 @@ def test_lanes_over_tcp_leave_a_cut_path_although_their_ports_cannot_be_probed()
         probers.announce(host, (host + HOSTS // 2) % HOSTS)
     probers.run(20.0)
     assert len(probers.watches) == HOSTS
-    for (host, peer), watch in probers.watches.items():
+    for (host, peer, _), watch in probers.watches.items():
         lanes = probers.ports[host, peer]
         watched = [port for port, _ in watch.ports]
         assert not set(watched) & set(lanes)
@@ -378,7 +392,7 @@ def test_a_host_that_goes_is_neither_asked_nor_awaited() -> None:
     assert len(probers.ports[0, address(TWO_TIERS, 8)]) == LANES
     probers.say(0, Release(1))
     probers.run(0.2)
-    assert probers.watches[0, address(TWO_TIERS, 8)].ports == []
+    assert probers.watches[0, address(TWO_TIERS, 8), 2].ports == []
 
 
 def test_hosts_that_do_not_probe_are_predicted_where_the_hash_is_known() -> None:
@@ -406,13 +420,14 @@ def test_answers_that_nobody_asked_for_change_nothing() -> None:
         probers.announce(host, host + 8)
     probers.run(4.0)
     before, peers = dict(probers.ports), [address(TWO_TIERS, host) for host in (8, 9)]
-    (port, router), (_, other), *_ = probers.watches[0, peers[0]].ports
+    (port, router), (_, other), *_ = probers.watches[0, peers[0], 2].ports
     lies = (
         Probed(10**9, (Answer(port, "hop", other),)),
         Moved(peers[1], (Answer(port, "hop", other),)),  # another host's pair
         Moved("nowhere", (Answer(port, "none"),)),
         Moved(peers[0], (Answer(port, "hop", other),), 5000),
         Moved(peers[0], (Answer(1, "hop", other), Answer(2, "none"))),  # ports that are not watched
+        Moved(peers[0], (Answer(port, "hop", other),), ttl=3),  # a hop at which nothing is watched
     )
     for _ in range(20):
         probers.say(0, *lies)
@@ -426,13 +441,13 @@ def test_more_answers_than_asked_are_left_out() -> None:
     probers = measured(TWO_TIERS, LinuxL4Hash())
     probers.connect(0)
     probers.announce(0, 8)
-    ((_, _, ask),) = probers._due
-    assert isinstance(ask, Probe)
+    asks = [message for _, _, message in probers._due if isinstance(message, Probe)]
     probers._due.clear()
-    right = tuple(probers.answer(0, ask.peer, port, ask.ttl) for port in ask.ports)
-    more = tuple(Answer(port, "hop", right[0].router) for port in range(1, 50))
-    probers.say(0, Probed(ask.ask, (*right, *more)))
-    assert set(probers.ports[0, ask.peer]) <= set(ask.ports)
+    for ask in asks:
+        right = tuple(probers.answer(0, ask.peer, port, ask.ttl) for port in ask.ports)
+        more = tuple(Answer(port, "hop", right[0].router) for port in range(1, 50))
+        probers.say(0, Probed(ask.ask, (*right, *more)))
+    assert set(probers.ports[0, asks[0].peer]) <= {port for ask in asks for port in ask.ports}
 
 
 @pytest.mark.parametrize("ipv6", [False, True])
@@ -471,12 +486,12 @@ def test_parallel_links_are_refused_where_routers_answer_by_loopbacks() -> None:
 
 
 def test_parallel_links_are_pinned_under_the_limits_of_routers() -> None:
-    """The far leaf answers for all ports of a pair, once a second."""
-    topology = leaf_spine(4, 2, 4, RATE, parallel_links=2)
+    """The far leaf answers for all ports of a pair, once a second. So better ports come slowly."""
+    topology = PARALLEL_LEAVES
     probers = measured(topology, LinuxL4Hash())
     permuted(probers)
     probers.run(20.0)
-    assert max(probers.load().values()) <= 1.5
+    assert max(probers.load().values()) <= 2
     status = probers.service.status()["measured"]
     assert status["pinned"] == HOSTS
     assert status["first_ports"]["longest_s"] < HOLD_S
@@ -486,6 +501,44 @@ def test_parallel_links_are_pinned_under_the_limits_of_routers() -> None:
     probers.run(40.0)
     assert probers.misplaced() == set()
     assert not probers.load().keys() & {link.a, link.b}
+
+
+@pytest.mark.parametrize("topology", [PARALLEL_LEAVES, PARALLEL_PODS], ids=["two", "three"])
+def test_a_move_behind_the_topmost_router_is_found_by_watching(topology: Topology) -> None:
+    """Topmost routers divide the hash anew, so ports arrive there as before and leave by another link."""
+    probers = measured(topology, LinuxL4Hash())
+    for host in range(4):
+        probers.connect(host)
+        probers.announce(host, host + HOSTS // 2)
+    probers.run(90.0)
+    assert probers.misplaced() == set()
+    routes = forwarding(topology)
+    groups = {
+        switch: {to: ports[::-1] for to, ports in own.items()} if switch.startswith(("spine1", "core1")) else own
+        for switch, own in routes.groups.items()
+    }
+    probers.change(replace(routes, groups=groups, by_address=True))
+    assert len(probers.misplaced()) >= 3
+    # The far leaf answers for all ports of a host, and is asked for one in two seconds.
+    probers.run(2.0 * LANES)
+    assert probers.service.status()["measured"]["events"]
+    probers.run(30.0)
+    assert probers.misplaced() == set()
+
+
+def test_further_hops_are_watched_within_what_routers_answer() -> None:
+    """By hosts that say that they can; others watch the topmost router only."""
+    probers = measured(PARALLEL_LEAVES, LinuxL4Hash())
+    for host in range(2):
+        probers.connect(host, hops=host == 0)
+        for number, step in enumerate((4, 8, 12)):
+            probers.announce(host, host + step, number)
+    probers.run(30.0)
+    assert probers.service.status()["measured"]["measuring"] > 0  # ports are watched meanwhile, too
+    assert Counter((conn, ttl) for conn, _, ttl in probers.watches) == {(0, 2): 3, (0, 3): 3, (1, 2): 3}
+    before = probers.of_router.copy()
+    probers.run(30.0)
+    assert 0 < max((probers.of_router - before).values()) / 30.0 <= 1.1  # a second, of a router for a host
 
 
 def test_generations_grow_and_moves_are_few() -> None:

@@ -301,7 +301,7 @@ std::string encode(const Report& report) {
 
 std::string encode_ping(std::uint64_t nonce) { return line({{"type", "ping"}, {"nonce", nonce}}); }
 
-std::string encode_probe(double rate) { return line({{"type", "probe"}, {"rate", rate}}); }
+std::string encode_probe(double rate) { return line({{"type", "probe"}, {"rate", rate}, {"hops", true}}); }
 
 std::string encode(const Probed& probed) {
   return line({{"type", "probed"}, {"ask", probed.ask}, {"answers", rows_of(probed.answers)}});
@@ -314,7 +314,10 @@ std::string encode(const Vote& voted) {
 }
 
 std::string encode(const Moved& moved) {
-  json out{{"type", "moved"}, {"peer", format_address(moved.peer.address)}, {"answers", rows_of(moved.answers)}};
+  json out{{"type", "moved"},
+           {"peer", format_address(moved.peer.address)},
+           {"ttl", moved.ttl},
+           {"answers", rows_of(moved.answers)}};
   if (moved.peer.port != wire::kRocePort) out["peer_port"] = moved.peer.port;
   return line(out);
 }

@@ -87,6 +87,7 @@ struct Probed {
 /// Watched ports whose packets take another way now, or none.
 struct Moved {
   PeerName peer;
+  std::uint8_t ttl = 1;  ///< of the watch
   std::vector<ProbedPort> answers;
 };
 /// The service that this host voted for as the one of a generation.
@@ -107,7 +108,7 @@ std::string encode(const Release& release);
 std::string encode(std::span<const Measured> flows);
 std::string encode(const Report& report);
 std::string encode_ping(std::uint64_t nonce);
-/// Tells that this host probes, at most at this rate in packets per second.
+/// Tells that this host probes, at most at this rate in packets per second, and watches a port at several hops.
 std::string encode_probe(double rate);
 std::string encode(const Probed& probed);
 std::string encode(const Vote& voted);
@@ -144,7 +145,8 @@ struct ProbeAsk {
   std::vector<std::uint16_t> ports;  ///< 1 to kMaxProbedPorts, each once
   double rate = 0;                   ///< packets per second, 0: as this host likes
 };
-/// Asks for a probe from each of these source ports once a period, in place of what was watched of this peer before.
+/// Asks for a probe from each of these source ports once a period, in place of what was watched before of this peer
+/// with this time to live.
 struct Watch {
   struct Port {
     std::uint16_t port = 0;

@@ -17,7 +17,7 @@ namespace paralet::path_client {
 
 class Watches {
  public:
-  static constexpr std::size_t kMostPorts = 4096;
+  static constexpr std::size_t kMostPorts = 4096;  ///< a port counts once for each time to live
   static constexpr unsigned kSilent = 3;  ///< probes in a row that nobody answers, before a port counts as silent
 
   struct Due {
@@ -25,8 +25,9 @@ class Watches {
     std::uint8_t ttl = 1;
     std::uint16_t port = 0;
   };
-  /// Watches these ports in place of those of the same peer before. Returns the probes of the latter that the caller
-  /// still has, which concern nobody now. Nothing, and no change, when there would be more than kMostPorts.
+  /// Watches these ports in place of those of the same peer and time to live before. Returns the probes of the latter
+  /// that the caller still has, which concern nobody now. Nothing, and no change, when there would be more than
+  /// kMostPorts.
   std::optional<std::vector<Due>> set(const Watch& watch, Nanos now);
 
   /// A probe that is to leave now. It belongs to the caller until `settled`; the port has no other one meanwhile.
@@ -41,9 +42,9 @@ class Watches {
   std::vector<Moved> take_moved();
 
  private:
-  using Key = std::pair<PeerName, std::uint16_t>;
+  using Group = std::pair<PeerName, std::uint8_t>;  // the peer and the time to live of a watch
+  using Key = std::pair<Group, std::uint16_t>;
   struct Port {
-    std::uint8_t ttl = 1;
     Nanos period = 0;
     Nanos due_at = 0;
     bool out = false;                 ///< the caller has a probe of it
@@ -53,7 +54,7 @@ class Watches {
 
   std::map<Key, Port> ports_;
   std::multimap<Nanos, Key> due_;  ///< of ports without a probe out
-  std::vector<std::pair<PeerName, ProbedPort>> moved_;
+  std::vector<std::pair<Group, ProbedPort>> moved_;
 };
 
 }  // namespace paralet::path_client

@@ -179,20 +179,31 @@ TEST_CASE("probes of a watch that has ended are given back, and their answers te
   CHECK(scene.watches.deadline() == kNever);
 }
 
-TEST_CASE("a watch by another time to live begins anew, and late answers to the old one tell nothing") {
+TEST_CASE("watches of one peer at several hops do not replace each other, and changes are told of each") {
   Scenery scene;
+  const Watch farther{
+      .peer = kWatchedPeer, .ttl = 4, .period = 2 * kSecond, .ports = {{.port = 50000, .router = kOld}}};
   scene.watch({50000});
+  REQUIRE(scene.watches.set(farther, scene.now));
+  CHECK(scene.watches.size() == 2);
   const auto due = scene.leaving();
-  REQUIRE(due.size() == 1);
-  Watch nearer{.peer = kWatchedPeer, .ttl = 2, .period = kSecond, .ports = {{.port = 50000, .router = kNew}}};
-  const auto dropped = scene.watches.set(nearer, scene.now);
-  REQUIRE(dropped);
-  CHECK(dropped->size() == 1);
+  REQUIRE(due.size() == 2);
+  CHECK(due[0].ttl == 3);
+  CHECK(due[1].ttl == 4);
+  scene.watches.settled(due[1], Scenery::by(kNew));
   scene.watches.settled(due[0], Scenery::by(kOld));
+  const auto moved = scene.watches.take_moved();
+  REQUIRE(moved.size() == 1);
+  CHECK(moved[0].ttl == 4);
+  CHECK(moved[0].answers == std::vector<ProbedPort>{Scenery::by(kNew)});
+  scene.watch({});
+  scene.now += 2 * kSecond;
+  const auto left = scene.leaving();
+  REQUIRE(left.size() == 1);
+  CHECK(left[0].ttl == 4);
+  // A late answer at the hop that is not watched any more tells nothing.
+  scene.watches.settled({.peer = kWatchedPeer, .ttl = 3, .port = 50000}, Scenery::by(kNew));
   CHECK(scene.watches.take_moved().empty());
-  const auto fresh = scene.leaving();
-  REQUIRE(fresh.size() == 1);
-  CHECK(fresh[0].ttl == 2);
 }
 
 TEST_CASE("at most 4,096 ports are watched: what would be more changes nothing") {
