@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias, cast
 
 from sdn.path_service.messages import ErrorCode
+from sdn.path_service.turns import Worker
 
 TLS_HANDSHAKE = 0x16
 """The first byte of a side that speaks TLS (RFC 8446, section 5.1). A line of JSON begins with none below 0x20."""
@@ -16,6 +17,8 @@ Certified: TypeAlias = frozenset[str] | None
 """IP addresses in their usual form, which a certificate is for; None without a certificate."""
 Refuse: TypeAlias = Callable[[ErrorCode, str], None]
 """Ends a connection for a reason, which is one sentence."""
+Wait: TypeAlias = Callable[[str, Worker], None]
+"""Gives a worker turns, which the connections from one address share."""
 
 
 class Channels(Protocol):
@@ -24,8 +27,11 @@ class Channels(Protocol):
     `inner` gets a transport as soon as there is a connection, which may be before its lines can travel.
     """
 
-    def accept(self, inner: asyncio.Protocol, refuse: Refuse) -> asyncio.Protocol:
-        """For a connection that was accepted. `refuse` is called at most once."""
+    def accept(self, inner: asyncio.Protocol, refuse: Refuse, wait: Wait) -> asyncio.Protocol:
+        """For a connection that was accepted. `refuse` is called at most once.
+
+        What is much work before the other side is known is done in turns that `wait` gives.
+        """
         ...
 
     def dial(self, inner: asyncio.Protocol, refuse: Refuse, address: str) -> asyncio.Protocol:
@@ -36,7 +42,7 @@ class Channels(Protocol):
 class PlainChannels:
     """Lines in the clear."""
 
-    def accept(self, inner: asyncio.Protocol, refuse: Refuse) -> asyncio.Protocol:
+    def accept(self, inner: asyncio.Protocol, refuse: Refuse, wait: Wait) -> asyncio.Protocol:
         return _Plain(inner, refuse)
 
     def dial(self, inner: asyncio.Protocol, refuse: Refuse, address: str) -> asyncio.Protocol:

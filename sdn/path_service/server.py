@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
-from weakref import WeakValueDictionary
 
 from netmodel import dump_topology
 from netmodel.printable import printable
@@ -45,7 +44,7 @@ from sdn.path_service.next_hops import unlisted
 from sdn.path_service.pinning import Sends
 from sdn.path_service.service import PathService
 from sdn.path_service.succession import take_over
-from sdn.path_service.turns import Share, Turns
+from sdn.path_service.turns import Share, Turns, Worker
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +56,7 @@ _IDLE_SHARE = 0.25  # part of the time spent on failover plans while idle
 _BUSY_SHARE = 0.05  # and while busy
 _BACKLOG = 4096  # connections that wait to be accepted
 _PUMP_S = 0.001  # of work before the event loop reads what has come
+_HOSTS_WEIGHT = 3  # of the time of hosts, where strangers have 1: handshakes get a quarter when hosts take all
 _SPARE_FILES = 64  # descriptors reserved for other uses than connections
 _MOST_AHEAD = 1 << 32  # generations: a store that was repaired counts from the Unix time on
 
@@ -137,9 +137,8 @@ class Server:
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._hurry: asyncio.Handle | None = None
         self._turns = Turns()
-        self._shares: WeakValueDictionary[str, Share] = (
-            WeakValueDictionary()
-        )  # by the address that a host connects from
+        self._hosts = Turns(within=(self._turns, Share(_HOSTS_WEIGHT)))
+        self._strangers = Turns(within=(self._turns, Share()))
         self.is_busy = False
         """Whether connections wait for turns, or much has been handled since the event loop last went round."""
         self._used_s = 0.0  # by `handle_now` since the event loop went round
@@ -348,14 +347,11 @@ class Server:
 
     def share(self, host: str) -> Share:
         """What the connections from an address share."""
-        share = self._shares.get(host)
-        if share is None:
-            share = self._shares[host] = Share()
-        return share
+        return self._hosts.share(host)
 
     def wait(self, share: Share, connection: Connection) -> None:
         """Gives a connection turns, until nothing of its work is left."""
-        self._turns.wait(share, connection)
+        self._hosts.wait(share, connection)
         self._call_pump()
 
     def handle_now(self, now_s: float, number: int, share: Share, lines: list[bytes]) -> str:
@@ -381,7 +377,7 @@ class Server:
         self.deliver(sends)
         took_s = time.perf_counter() - begin_s
         self.latency.note(took_s, self.service.counts["announced"] - announced)
-        self._turns.charge(share, took_s)
+        self._hosts.charge(share, took_s)
         self._used_s += took_s
         if self._used_s > _PUMP_S:
             self._call_pump()
@@ -456,7 +452,11 @@ class Server:
 
     def _accept(self) -> asyncio.Protocol:
         connection = Connection(self)
-        return self.channels.accept(connection, connection.end)
+        return self.channels.accept(connection, connection.end, self._wait_as_stranger)
+
+    def _wait_as_stranger(self, host: str, worker: Worker) -> None:
+        self._strangers.wait(self._strangers.share(host), worker)
+        self._call_pump()
 
     def _call_pump(self) -> None:
         if not self.is_busy:

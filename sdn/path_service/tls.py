@@ -6,6 +6,8 @@ TLS can be told so: asyncio's own TLS tells a protocol nothing of a connection b
 """
 
 import asyncio
+import logging
+import math
 import os
 import ssl
 from collections.abc import Callable
@@ -15,11 +17,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from sdn.path_service.certificates import addresses, sentence
-from sdn.path_service.channels import CERTIFIED, TLS_HANDSHAKE, Certified, Refuse
+from sdn.path_service.channels import CERTIFIED, TLS_HANDSHAKE, Certified, Refuse, Wait
+from sdn.path_service.turns import Worker
 
 MOST_HANDSHAKES = 4096
 """Handshakes of hosts under way at the same time, each of which may hold some 50 KB; beyond this the oldest ends."""
 _CHUNK = 1 << 16
+_MOST_EARLY = 1 << 16  # bytes received before a handshake has ended: it is a few KB, and hello
+
+
+log = logging.getLogger(__name__)
 
 
 class TlsError(ValueError):
@@ -49,12 +56,12 @@ class TlsChannels:
         self._dials = _context(files, ssl.PROTOCOL_TLS_CLIENT)
         self._shaking: dict[_Tls, None] = {}
 
-    def accept(self, inner: asyncio.Protocol, refuse: Refuse) -> asyncio.Protocol:
-        return _Tls(inner, refuse, self._begin, self._done)
+    def accept(self, inner: asyncio.Protocol, refuse: Refuse, wait: Wait) -> asyncio.Protocol:
+        return _Tls(inner, refuse, self._begin, self._done, wait)
 
     def dial(self, inner: asyncio.Protocol, refuse: Refuse, address: str) -> asyncio.Protocol:
         session = _Session(self._dials, server_hostname=address)
-        return _Tls(inner, refuse, lambda connection: session, lambda connection: None, session)
+        return _Tls(inner, refuse, lambda connection: session, lambda connection: None, _at_once, session)
 
     def _begin(self, connection: "_Tls") -> "_Session":
         if len(self._shaking) >= MOST_HANDSHAKES:
@@ -64,6 +71,10 @@ class TlsChannels:
 
     def _done(self, connection: "_Tls") -> None:
         self._shaking.pop(connection, None)
+
+
+def _at_once(host: str, worker: Worker) -> None:
+    worker.turn(math.inf)
 
 
 class _Session:
@@ -102,6 +113,7 @@ class _Tls(asyncio.Transport, asyncio.Protocol):
         refuse: Refuse,
         begin: Callable[["_Tls"], _Session],
         done: Callable[["_Tls"], None],
+        wait: Wait,
         session: _Session | None = None,
     ) -> None:
         super().__init__()
@@ -109,6 +121,7 @@ class _Tls(asyncio.Transport, asyncio.Protocol):
         self._refuse = refuse
         self._begin = begin
         self._done = done
+        self._wait = wait
         self._session = session
         self._is_open = False
         self._is_over = False  # what comes is not read any more
@@ -122,6 +135,21 @@ class _Tls(asyncio.Transport, asyncio.Protocol):
         self._is_over = True
         self._done(self)
         self._refuse(code, text)
+
+    def turn(self, until_s: float) -> bool:
+        """Goes on with the handshake by what has come, in one step, however long that takes."""
+        if self._is_over or self._session is None:
+            return False
+        try:
+            has_ended = self._shake(self._session)
+            if not self._raw.is_closing():
+                self._raw.resume_reading()
+            if has_ended:
+                self._read(self._session)
+        except Exception:
+            log.exception("a connection was dropped: its handshake cannot be handled")
+            self.abort()
+        return False
 
     # -- the socket's protocol -----------------------------------------------------------------------------------------
 
@@ -140,10 +168,14 @@ class _Tls(asyncio.Transport, asyncio.Protocol):
                 self.fail("tls", "this path service speaks TLS: give the host certificates (PARALET_PATH_SERVICE_CA)")
                 return
             self._session = self._begin(self)
-        session = self._session
-        session.received.write(data)
-        if self._is_open or self._shake(session):
-            self._read(session)
+        self._session.received.write(data)
+        if self._is_open:
+            self._read(self._session)
+        elif self._session.received.pending > _MOST_EARLY:
+            self.fail("tls", f"its handshake has not ended within {_MOST_EARLY} bytes")
+        else:  # a handshake is much work, and anybody can ask for it
+            self._raw.pause_reading()
+            self._wait(str((self._raw.get_extra_info("peername") or ("?",))[0]), self)
 
     def eof_received(self) -> bool | None:
         self._end()

@@ -4,13 +4,19 @@
 Start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996): every host has a virtual
 time, which advances by the time that its turns take. The host that is least far goes next, so a host that asks for
 little never waits for more than the turn in progress. The connections of one host go round.
+
+Turns may be within other turns, as one worker there: so all that is done for strangers together has a part of the time,
+which they share fairly.
 """
+
+from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from time import perf_counter
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 TURN_S = 0.001
 """Seconds after which a turn ends, at the next line."""
@@ -25,30 +31,53 @@ class Worker(Protocol):
 
 
 class Share:
-    """One host's part of the time."""
+    """One host's part of the time, `weight` times as large as that of a share of weight 1."""
 
-    __slots__ = ("__weakref__", "end_s", "waiting")
+    __slots__ = ("__weakref__", "end_s", "waiting", "weight")
 
-    def __init__(self) -> None:
+    def __init__(self, weight: float = 1.0) -> None:
+        self.weight = weight
         self.end_s = 0.0
         """The virtual time at which its last turn ended."""
         self.waiting: deque[Worker] = deque()
 
 
 class Turns:
-    """Which worker works next. `clock` gives seconds and never goes back."""
+    """Which worker works next. `clock` gives seconds and never goes back.
 
-    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+    `within` has the turns in which these are one worker, and their share of the time there.
+    """
+
+    def __init__(self, clock: Callable[[], float] = perf_counter, within: tuple[Turns, Share] | None = None) -> None:
         self._clock = clock
+        self._within = within
+        self._is_waiting = False  # within these
         self._now_s = 0.0  # the virtual time: when the present turn has begun
         self._queue: list[tuple[float, float, int, Share]] = []  # shares with waiting workers, by virtual time
         self._count = 0
+        self._shares: WeakValueDictionary[str, Share] = WeakValueDictionary()
+
+    def share(self, host: str) -> Share:
+        """What the workers of a host share, by the address that it connects from."""
+        share = self._shares.get(host)
+        if share is None:
+            share = self._shares[host] = Share()
+        return share
 
     def wait(self, share: Share, worker: Worker) -> None:
         """A worker that does not wait yet asks for turns, until nothing of its work is left."""
         share.waiting.append(worker)
         if len(share.waiting) == 1:
             self._push(share)
+        if self._within is not None and not self._is_waiting:
+            self._is_waiting = True
+            outer, ours = self._within
+            outer.wait(ours, self)
+
+    def turn(self, until_s: float) -> bool:
+        """Gives turns until this time of the clock. Returns whether workers still wait."""
+        self._is_waiting = self.run(until_s - self._clock())
+        return self._is_waiting
 
     def charge(self, share: Share, took_s: float) -> None:
         """A host's work was done without a turn, while nobody waited, in this time."""
@@ -73,7 +102,7 @@ class Turns:
                 if left:
                     waiting.append(worker)
                 now_s = clock()
-            share.end_s = self._now_s + now_s - begin_s
+            share.end_s = self._now_s + (now_s - begin_s) / share.weight
             if waiting:
                 self._push(share)
         return bool(queue)
