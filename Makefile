@@ -116,7 +116,7 @@ deb: setup ## Build a Debian package of the plugin, the command, units and dashb
 	@$(PY) scripts/deb.py
 
 .PHONY: test-deb
-test-deb: deb ## Check the Debian package with lintian, and run what it has without a compiler (root)
+test-deb: deb ## Check the Debian package with lintian, install it in a minimal Debian and run it (root)
 	@scripts/test-deb.sh
 
 .PHONY: test-start

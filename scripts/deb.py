@@ -4,7 +4,8 @@
 Its files are a virtual environment in /usr/lib/paralet: paralet's wheel beside the Python packages that .venv has for
 the base and the path service, which are those of requirements.lock. Debian has too old versions of some of them, or
 none. With a virtual environment nothing is compiled or fetched where it is installed, child processes find their
-modules, and no other program does. The interpreter is Debian's.
+modules, and no other program does. The interpreter is Debian's. build/deb/extra lists what only the path
+service needs (scripts/image.sh).
 
 usage: python scripts/deb.py
 """
@@ -12,6 +13,7 @@ usage: python scripts/deb.py
 import gzip
 import hashlib
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -30,8 +32,6 @@ TREE = BUILD / "tree"
 GIT = ("git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT))
 HOME = Path("usr/lib/paralet")
 EXTRAS = ("service",)
-GLIBC = "2.36"
-"""Of Debian 12, the oldest that is served."""
 
 
 def main() -> None:
@@ -45,8 +45,13 @@ def main() -> None:
         *project["dependencies"],
         *(each for extra in EXTRAS for each in project["optional-dependencies"][extra]),
     ]
+    base = {each.name for each in with_their_own(project["dependencies"])}
+    extra: set[str] = set()
     for found in with_their_own(requirements):
-        copy_package(found, packages)
+        names = copy_package(found, packages)
+        if found.name not in base:
+            extra |= names
+    (BUILD / "extra").write_text("".join(f"/{packages.relative_to(TREE)}/{name}\n" for name in sorted(extra)))
     beside()
     version = debian_version(project["version"])
     changelog(version)
@@ -110,8 +115,12 @@ def with_their_own(requirements: list[str]) -> Iterator[Distribution]:
             left += [each for each in more if each.marker is None or each.marker.evaluate({"extra": extra})]
 
 
-def copy_package(package: Distribution, to: Path) -> None:
-    """Copy the files of an installed package, without its programs, its tests and what Python has compiled."""
+def copy_package(package: Distribution, to: Path) -> set[str]:
+    """Copy the files of an installed package, without its programs, its tests and what Python has compiled.
+
+    Returns the names of the files and folders that are new in the folder `to`.
+    """
+    names = set()
     for file in package.files or ():
         parts = file.parts
         if ".." in parts or "__pycache__" in parts or "tests" in parts:
@@ -119,6 +128,8 @@ def copy_package(package: Distribution, to: Path) -> None:
         target = to.joinpath(*parts)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(str(package.locate_file(file)), target)
+        names.add(parts[0])
+    return names
 
 
 def beside() -> None:
@@ -173,7 +184,7 @@ def control(version: str) -> None:
         "MAINTAINER": maintainer(),
         "ARCHITECTURE": architecture(),
         "SIZE": sum(file.stat().st_size for file in every) // 1024,
-        "GLIBC": GLIBC,
+        "GLIBC": str(os.confstr("CS_GNU_LIBC_VERSION")).removeprefix("glibc "),
         "PYTHON": f"{major}.{minor}~",
         "NEXT_PYTHON": f"{major}.{minor + 1}~",
     }
@@ -185,10 +196,14 @@ def control(version: str) -> None:
 
 
 def debian_version(version: str) -> str:
-    """That of the release, and beside its tag the commit's time and hash, so that later builds are newer."""
-    if f"v{version}" in output(*GIT, "tag", "--points-at", "HEAD").split():
-        return version
-    return f"{version}+git{output(*GIT, 'log', '-1', '--format=%cd.%h', '--date=format:%Y%m%d%H%M', '--abbrev=12')}"
+    """That of the release, and beside its tag the commit's time and hash, so that later builds are newer.
+
+    The end names the system, as Debian's backports do: that of the next Debian is newer, and an upgrade takes it.
+    """
+    if f"v{version}" not in output(*GIT, "tag", "--points-at", "HEAD").split():
+        version += output(*GIT, "log", "-1", "--format=+git%cd.%h", "--date=format:%Y%m%d%H%M", "--abbrev=12")
+    system = platform.freedesktop_os_release()
+    return f"{version}~{'deb' if system['ID'] == 'debian' else system['ID']}{system['VERSION_ID']}"
 
 
 def commit_time() -> str:
