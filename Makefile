@@ -119,6 +119,16 @@ deb: setup ## Build a Debian package of the plugin, the command, units and dashb
 test-deb: deb ## Check the Debian package with lintian, install it in a minimal Debian and run it (root)
 	@scripts/test-deb.sh
 
+.PHONY: image
+image: deb ## Build images of the plugin and the command, and of the path service, into dist/ (root; docs/packages.md)
+	@scripts/image.sh
+	scripts/image.sh --service
+
+.PHONY: test-image
+test-image: deb ## Build the images and run what they have (root)
+	@scripts/image.sh --test
+	scripts/image.sh --service --test
+
 .PHONY: test-start
 test-start: setup ## The README's start without root as written, in a copy of the checkout (minutes)
 	@mkdir -p build && mkdir -p -m 1777 build/pytest
