@@ -129,6 +129,14 @@ test-image: deb ## Build the images and run what they have (root)
 	@scripts/image.sh --test
 	scripts/image.sh --service --test
 
+.PHONY: rpm
+rpm: deb ## Build an RPM of the Debian package's files into dist/ (docs/packages.md)
+	@scripts/rpm.sh
+
+.PHONY: test-rpm
+test-rpm: deb ## Build the RPM, install it in a minimal Debian and run it (root)
+	@scripts/rpm.sh --test
+
 .PHONY: test-start
 test-start: setup ## The README's start without root as written, in a copy of the checkout (minutes)
 	@mkdir -p build && mkdir -p -m 1777 build/pytest
