@@ -148,12 +148,10 @@ class Lane:
 class HostilePeer(Attacker):
     """A peer with a listener's handle and one connection: it knows all numbers that a peer gets.
 
-    With `selective` it offers selective repeat.
+    `offers` ends the endpoint of its hello: the highest IPv4 identification, and the ECE.
     """
 
-    def __init__(
-        self, address: str, handle: bytes, victim_port: int, lanes: int = 1, *, selective: bool = False
-    ) -> None:
+    def __init__(self, address: str, handle: bytes, victim_port: int, lanes: int = 1, *, offers: bytes = b"") -> None:
         magic, version, tcp_port, target, _, self._listener, self._token = struct.unpack(">4sHH4s16sI16s", handle[:48])
         assert (magic, version) == (b"PLET", 1)
         super().__init__(address, socket.inet_ntoa(target), victim_port)
@@ -163,7 +161,7 @@ class HostilePeer(Attacker):
         hello = b"\1PLH1" + struct.pack(">HI16s", 1, self._listener, self._token) + secrets.token_bytes(16)
         hello += socket.inet_aton(address) + struct.pack(">HIH", self.port, PATH_MTU, lanes)
         hello += b"".join(struct.pack(">II", 0x700 + lane, psns[lane]) for lane in range(lanes))
-        self.send_frame(hello + (SELECTIVE_REPEAT if selective else b""))
+        self.send_frame(hello + offers)
         welcome = self.receive_frame()
         assert welcome[0] == 2, welcome
         qps, self.agreed = welcome[31 : 31 + 8 * lanes], welcome[31 + 8 * lanes :]
@@ -187,7 +185,11 @@ class HostilePeer(Attacker):
     # -- TCP ----------------------------------------------------------------------------------------------------
 
     def send_frame(self, frame: bytes) -> None:
-        self._tcp.sendall(struct.pack(">I", len(frame)) + frame)
+        self.send_frames([frame])
+
+    def send_frames(self, frames: list[bytes]) -> None:
+        """Send frames together."""
+        self._tcp.sendall(b"".join(struct.pack(">I", len(frame)) + frame for frame in frames))
 
     def receive_frame(self) -> bytes:
         """Receive one frame. Empty when the victim has closed the channel."""

@@ -121,12 +121,12 @@ class Scene:
         honest_traffic: HonestTraffic,
         lanes: int = 1,
         *,
-        selective: bool = False,
+        offers: bytes = b"",
     ) -> None:
         self.victim = victim
         self.honest = honest
         self.honest_traffic = honest_traffic
-        self.peer = HostilePeer(HOSTILE, listener.handle, victim.udp_port, lanes, selective=selective)
+        self.peer = HostilePeer(HOSTILE, listener.handle, victim.udp_port, lanes, offers=offers)
         self.connection: Connection = listener.accept(DEADLINE_S)
 
     def target(self, size: int = 1000) -> Target:

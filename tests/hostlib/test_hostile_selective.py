@@ -28,7 +28,7 @@ def devices() -> Iterator[tuple[Device, Device, Listener, HonestTraffic]]:
 
 @pytest.fixture
 def scene(devices: tuple[Device, Device, Listener, HonestTraffic]) -> Iterator[Scene]:
-    with Scene(*devices, selective=True) as scene:
+    with Scene(*devices, offers=SELECTIVE_REPEAT) as scene:
         yield scene
 
 
@@ -47,8 +47,9 @@ def test_selective_repeat_is_agreed_with_peers_that_offer_it_only(
     devices: tuple[Device, Device, Listener, HonestTraffic],
 ) -> None:
     for selective in (False, True):
-        with Scene(*devices, selective=selective) as scene:
-            assert scene.peer.agreed == (SELECTIVE_REPEAT if selective else b"")
+        offers = SELECTIVE_REPEAT if selective else b""
+        with Scene(*devices, offers=offers) as scene:
+            assert scene.peer.agreed == offers
             target = scene.target()
             scene.peer.send(scene.peer.bth(hp.SEND_ONLY, ahead=2))
             answer = scene.peer.acknowledgement()

@@ -18,6 +18,7 @@
 #include "engine/fusion.hpp"
 #include "engine/handshake.hpp"
 #include "engine/send_payloads.hpp"
+#include "engine/signs_of_life.hpp"
 #include "hosts.hpp"
 #include "script.hpp"
 #include "soft/soft_backend.hpp"
@@ -299,6 +300,7 @@ class Attacker {
         .device = guid_, .address = hostile(), .udp_port = nics_.front().udp.port(), .path_mtu = kPathMtu, .qps = {}};
     for (const Lane& lane : lanes_) out.qps.push_back({.qpn = lane.qpn, .first_psn = lane.psn});
     out.ece = soft_ece(offers_);
+    offer_signs(out.ece, (offers_ & kEagerMessages) == 0);  // with no other offer it looks like a NIC
     if (!fused_) return out;
     out.join = join_;
     for (unsigned i = 1; i < members_; ++i) {
@@ -506,8 +508,11 @@ class Attacker {
       case 11:
         if ((script.u8() & 1) != 0) return handshake::QpDrained{script.u8()};
         return handshake::QpStopped{.lane = script.u8(), .arrived = script.u8()};
-      case 12:
-        return handshake::Refuse{"because"};
+      case 12: {
+        const std::uint8_t how = script.u8();
+        if ((how & 3) == 0) return handshake::Refuse{"because"};
+        return handshake::SignOfLife{(how & 1) != 0};
+      }
       default: {
         const auto bytes = script.bytes(script.u8());
         return std::vector<std::byte>(bytes.begin(), bytes.end());

@@ -67,6 +67,8 @@ void Connections::start(const std::shared_ptr<Connection>& connection) {
     peer->eager = peer->credit_waits = eager() && takes_offers(hello.endpoint.ece);  // if the welcome says so too
     hello.endpoint.ece.options |= eager_options(*peer);
     if (takes_fewer(*peer)) hello.endpoint.ece.options |= kFewerLanes;
+    peer->signs.agreed = offers_signs() && target.signs_of_life;  // if the welcome says so too
+    offer_signs(hello.endpoint.ece, peer->signs.agreed);
     frames_.send(*peer, hello);
   });
 }
@@ -225,16 +227,19 @@ Peer* Connections::welcome(std::unique_ptr<Channel>& channel, const IpAddress& f
   if (!further.empty()) peer.fuse(shard_.backend().members(), start).token = hello.endpoint.join;
   const bool offered = eager() && offers_eager(hello.endpoint.ece);
   const bool waits = offered && offers_waits(hello.endpoint.ece);
+  handshake::Endpoint remote = hello.endpoint;
+  peer.signs.agree(offers_signs(), remote.ece);
   const auto welcomed = [this, &peer, offered, waits]() PARALET_REQUIRES(progress_lock) {
     handshake::Welcome welcome{endpoint(peer)};
     const bool takes = takes_offers(welcome.endpoint.ece);
     peer.eager = offered && takes;
     peer.credit_waits = waits && takes;
     welcome.endpoint.ece.options |= eager_options(peer);
+    offer_signs(welcome.endpoint.ece, peer.signs.agreed);
     frames_.send_on(peer.first_channel(), welcome);
     take_over(peer);
   };
-  set_up_.create_qps(peer, [this, &peer, remote = hello.endpoint, welcomed]()
+  set_up_.create_qps(peer, [this, &peer, remote = std::move(remote), welcomed]()
                                PARALET_REQUIRES(progress_lock) { set_up_.connect_qps(peer, remote, welcomed); });
   return &peer;
 }
@@ -265,6 +270,7 @@ void Connections::on(Peer& peer, const handshake::Welcome& frame) {
   peer.eager = peer.eager && offers_eager(frame.endpoint.ece);
   peer.credit_waits = peer.eager && offers_waits(frame.endpoint.ece);
   handshake::Endpoint remote = frame.endpoint;
+  peer.signs.agree(peer.signs.agreed, remote.ece);
   remote.address = peer.address;  // as the handle said: the frame's own claim is not trusted
   set_up_.connect_qps(peer, remote, [this, &peer]() PARALET_REQUIRES(progress_lock) {
     for (const auto& connection : std::exchange(peer.until_set_up().waiting, {})) {

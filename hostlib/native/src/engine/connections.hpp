@@ -63,6 +63,10 @@ class Connections {
   [[nodiscard]] bool one_lane_per_port() const PARALET_REQUIRES(progress_lock);
   [[nodiscard]] std::size_t lanes_for(const handshake::Endpoint& remote) const PARALET_REQUIRES(progress_lock);
   [[nodiscard]] bool takes_fewer(const Peer& peer) const PARALET_REQUIRES(progress_lock);
+  /// Over TCP, answers to pings do it.
+  [[nodiscard]] bool offers_signs() const PARALET_REQUIRES(progress_lock) {
+    return shard_.backend().transport() == Transport::kRoce;
+  }
   [[nodiscard]] std::uint32_t path_mtu_to(std::span<const IpAddress> members) const PARALET_REQUIRES(progress_lock);
   void take_over(Peer& peer) PARALET_REQUIRES(progress_lock);
 

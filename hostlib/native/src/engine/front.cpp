@@ -92,15 +92,16 @@ Nanos Front::next_deadline(Nanos t) const {
 
 // -- completions ---------------------------------------------------------------------------------------------------
 
-/// Whether a completion shows that the peer's engine runs. Over TCP its kernel acknowledges data, also for a process
-/// that is stopped, and the engine answers only pings, which alone have no cookie there.
-bool Front::from_engine(const Completion& completion) const {
+/// Whether a completion shows that the peer's engine runs. Its NIC acknowledges also for a process that is stopped. So
+/// does its kernel over TCP, where the engine answers only pings, which alone have no cookie there.
+bool Front::from_engine(const Peer& peer, const Completion& completion) const {
   switch (completion.kind) {
     case Completion::Kind::kReceivedSend:
     case Completion::Kind::kReceivedWriteImm:
     case Completion::Kind::kAcksMayBeLost:
       return true;
     case Completion::Kind::kSent:
+      if (peer.signs.acknowledges_alone) return false;
       return delivers(completion) && (completion.cookie == 0 || shard_.backend().transport() != Transport::kTcp);
     default:
       return false;
@@ -115,7 +116,7 @@ void Front::on_completion(const Completion& completion) {
   if (const Shard::QpOwner* const owner = shard_.owner(completion.qpn)) {
     Peer& peer = *owner->peer;
     const unsigned lane = owner->lane;
-    peer.heard = peer.heard || from_engine(completion);
+    peer.heard = peer.heard || from_engine(peer, completion);
     peer.delivered = peer.delivered || delivers(completion);
     if (peer.fusion) Members::note(peer, lane, completion);
     switch (completion.kind) {
@@ -319,6 +320,18 @@ void Front::on_frames(Peer& peer, const std::vector<handshake::Frame>& frames) {
     on_frame(peer, frame);
   }
   if (peer.fusion && !peer.dead()) parts_.frames.acknowledge(peer);
+  if (!std::exchange(peer.signs.owes_answer, false) || peer.dead()) return;
+  // A peer that does not read its answers gets no more of them: they would fill the memory.
+  const auto has_room = [](const auto& channel) { return channel && !channel->wants_write(); };
+  if (std::ranges::any_of(peer.channels(), has_room)) parts_.frames.send(peer, handshake::SignOfLife{});
+}
+
+void Front::on_sign(Peer& peer, const handshake::SignOfLife& sign) {
+  if (!peer.signs.agreed) {
+    fail_peer(peer, Failure::kTransport, "the peer sent a sign of life, which was not agreed on");
+    return;
+  }
+  peer.signs.owes_answer = peer.signs.owes_answer || sign.wants_answer;
 }
 
 void Front::on_frame(Peer& peer, const handshake::Frame& frame) {
@@ -338,6 +351,8 @@ void Front::on_frame(Peer& peer, const handshake::Frame& frame) {
           parts_.closes.on(peer, message);
         } else if constexpr (std::is_same_v<T, Overrun>) {
           parts_.receives.on(peer, message);
+        } else if constexpr (std::is_same_v<T, SignOfLife>) {
+          on_sign(peer, message);
         } else {
           parts_.connections.on(peer, message);
         }
@@ -394,7 +409,13 @@ bool Front::keep_peer(Peer& peer, Nanos t) {
   // Work in progress detects a dead peer by its own retransmissions. Otherwise ping.
   const bool heard = std::exchange(peer.heard, false);
   const bool delivered = std::exchange(peer.delivered, false);
-  if (heard) peer.heard_at = t;
+  if (heard) {
+    peer.heard_at = t;
+    peer.signs.heard(t);
+  } else if (peer.ready() && peer.signs.quiet(t, context_.options.retry_time)) {
+    ask_for_sign(peer, t);
+    if (peer.dead()) return busy;
+  }
   if (heard || delivered || working) {
     peer.quiet_since = t;
   } else if (t - peer.quiet_since >= context_.options.retry_time / kQuietShare) {
@@ -402,6 +423,22 @@ bool Front::keep_peer(Peer& peer, Nanos t) {
     if (peer.ready() && parts_.observation.awaits(peer)) shard_.ping(peer);
   }
   return busy;
+}
+
+/// A peer whose NIC acknowledges on its own has said nothing for a while.
+void Front::ask_for_sign(Peer& peer, Nanos t) {
+  switch (peer.signs.next(t, parts_.observation.awaits(peer))) {
+    case Signs::Due::kNothing:
+      break;
+    case Signs::Due::kAsk:
+      parts_.frames.send(peer, handshake::SignOfLife{.wants_answer = true});
+      break;
+    case Signs::Due::kGiveUp:
+      fail_peer(peer, Failure::kTransport,
+                format_address(peer.address) +
+                    " gave no sign of life within the retry time, while its NIC acknowledged: its process is stopped");
+      break;
+  }
 }
 
 /// Frees the memory of empty queues: of many peers few are busy at a time.

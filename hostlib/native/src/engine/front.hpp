@@ -71,7 +71,9 @@ class Front final : public PeerEvents {
 
  private:
   // What comes in.
-  [[nodiscard]] bool from_engine(const Completion& completion) const PARALET_REQUIRES(progress_lock);
+  [[nodiscard]] bool from_engine(const Peer& peer, const Completion& completion) const PARALET_REQUIRES(progress_lock);
+  void on_sign(Peer& peer, const handshake::SignOfLife& sign) PARALET_REQUIRES(progress_lock);
+  void ask_for_sign(Peer& peer, Nanos now) PARALET_REQUIRES(progress_lock);
   void on_completion(const Completion& completion) PARALET_REQUIRES(progress_lock);
   void on_received_send(Peer& peer, unsigned lane, std::span<const std::byte> bytes) PARALET_REQUIRES(progress_lock);
   void on_control_record(Peer& peer, std::span<const std::byte> bytes) PARALET_REQUIRES(progress_lock);

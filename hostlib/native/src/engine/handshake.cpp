@@ -32,7 +32,10 @@ enum class Type : std::uint8_t {
   kJoin,
   kMemberDown,
   kNumbered,
+  kSignOfLife,
 };
+/// What the listener of a handle understands.
+constexpr std::uint8_t kSignsOfLifeBit = 1;
 
 bool is_printable(char c) { return c >= ' ' && c <= '~'; }
 
@@ -348,6 +351,10 @@ struct BodyWriter {
     w.u32(f.acknowledged);
     w.bytes(f.body);
   }
+  void operator()(const SignOfLife& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kSignOfLife));
+    w.u8(f.wants_answer ? 1 : 0);
+  }
 };
 
 }  // namespace
@@ -370,6 +377,7 @@ std::array<std::byte, kHandleBytes> encode(const Handle& handle) {
     w.u16(member.tcp_port);
     write_address(w, member.address);
   }
+  w.u8(handle.signs_of_life ? kSignsOfLifeBit : 0);
   std::array<std::byte, kHandleBytes> padded{};
   std::copy(out.begin(), out.end(), padded.begin());
   return padded;
@@ -399,6 +407,7 @@ std::optional<Handle> decode_handle(std::span<const std::byte> bytes) {
     member.address = read_address(r);
     handle.further.push_back(member);
   }
+  handle.signs_of_life = (r.u8() & kSignsOfLifeBit) != 0;  // later releases may have more
   return r.ok() ? std::optional(handle) : std::nullopt;
 }
 
@@ -502,6 +511,12 @@ std::optional<Frame> decode(std::span<const std::byte> body) {
       const MemberDown f{r.u8()};
       if (f.member >= kMaxMembers) r.spoil();
       frame = f;
+      break;
+    }
+    case Type::kSignOfLife: {
+      const std::uint8_t wants_answer = r.u8();
+      if (wants_answer > 1) r.spoil();
+      frame = SignOfLife{wants_answer == 1};
       break;
     }
     case Type::kNumbered: {

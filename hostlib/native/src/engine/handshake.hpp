@@ -37,6 +37,7 @@ struct Handle {
   std::uint32_t listener = 0;
   Token token{};
   std::vector<Member> further;  ///< members 1, 2, .. of a fused device
+  bool signs_of_life = false;   ///< the listener understands the offer of SignOfLife in a hello
 };
 std::array<std::byte, kHandleBytes> encode(const Handle& handle);
 std::optional<Handle> decode_handle(std::span<const std::byte> bytes);
@@ -135,8 +136,12 @@ struct Numbered {
   std::uint32_t acknowledged = 0;  ///< frames taken from the receiver, modulo 2^32
   std::vector<std::byte> body;     ///< the frame without its length prefix; empty: none
 };
+/// The sender's engine runs. Only between devices that have agreed on it (signs_of_life.hpp).
+struct SignOfLife {
+  bool wants_answer = false;
+};
 using Frame = std::variant<Hello, Welcome, Refuse, Connect, Accept, Reject, Close, Closed, Overrun, NewQp, QpReady,
-                           QpDrained, QpStopped, Join, MemberDown, Numbered>;
+                           QpDrained, QpStopped, Join, MemberDown, Numbered, SignOfLife>;
 
 /// The frame with its length prefix.
 std::vector<std::byte> encode(const Frame& frame);

@@ -41,7 +41,8 @@ std::shared_ptr<Listener> Listeners::add(unsigned members) {
                            .device = context_.guid,
                            .listener = listener->id,
                            .token = token,
-                           .further = {}};
+                           .further = {},
+                           .signs_of_life = context_.nics.front().transport == Transport::kRoce};
   for (unsigned i = 1; i < listening_.size(); ++i) {
     handle.further.push_back({.address = context_.own_address(i), .tcp_port = listening_[i].port});
   }

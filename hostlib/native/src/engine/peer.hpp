@@ -22,6 +22,7 @@
 #include "engine/receive_slots.hpp"
 #include "engine/request.hpp"
 #include "engine/send_payloads.hpp"
+#include "engine/signs_of_life.hpp"
 #include "wire/peer_name.hpp"
 
 namespace paralet {
@@ -62,6 +63,7 @@ struct Peer {
   bool initiator = false;                     ///< we connected to it
   bool eager = false;                         ///< both sides send short messages eagerly
   bool credit_waits = false;                  ///< these wait for credits, and the receiver notices where none comes
+  Signs signs;                                ///< that its engine runs
   bool fewer_lanes = false;                   ///< its welcome had fewer lanes than our hello: it has no ports for more
   bool heard = false;                         ///< its engine has sent something since the last housekeeping
   bool delivered = false;                     ///< it, or its kernel, has acknowledged something since

@@ -67,7 +67,9 @@ std::vector<Frame> frames() {
           NewQp{.lane = 5, .qp = {.qpn = 0x123456, .first_psn = 0xABCDEF}, .ece = {1, 2, 3}, .path_mtu = {}},
           QpReady{6},
           QpDrained{0xFFFF},
-          QpStopped{.lane = 8, .arrived = 0x01020304}};
+          QpStopped{.lane = 8, .arrived = 0x01020304},
+          SignOfLife{true},
+          SignOfLife{false}};
 }
 
 Bytes body_of(const Frame& frame) {
@@ -120,6 +122,14 @@ TEST_CASE("frames have the bytes that docs/protocol.md describes") {
         "00000003"
         "0c"
         "0007");
+  CHECK(to_hex(encode(SignOfLife{.wants_answer = true})) ==
+        "00000002"
+        "11"
+        "01");
+  CHECK(to_hex(encode(SignOfLife{.wants_answer = false})) ==
+        "00000002"
+        "11"
+        "00");
   CHECK(to_hex(encode(Reject{.connection = 9, .reason = "gone"})) ==
         "0000000b"
         "06"
@@ -389,6 +399,32 @@ TEST_CASE("handles have 128 bytes and decode to the same handle") {
   CHECK(decoded->device == handle.device);
   CHECK(decoded->listener == handle.listener);
   CHECK(decoded->token == handle.token);
+}
+
+TEST_CASE("a sign of life asks for another one or does not") {
+  for (const unsigned wants_answer : {2U, 0x80U, 0xFFU}) {
+    CHECK_FALSE(decode(Bytes{std::byte{17}, static_cast<std::byte>(wants_answer)}));
+  }
+}
+
+TEST_CASE("the byte behind a handle's members says what its listener understands, and may say more") {
+  for (const std::size_t further : {0U, 3U}) {
+    for (const char* first : {"10.0.0.1", "fd00::1"}) {
+      Handle handle{.address = *parse_address(first), .device = {}, .token = {}, .further = {}};
+      handle.further.resize(further, {.address = *parse_address(first), .tcp_port = 1});
+      auto bytes = encode(handle);
+      CHECK_FALSE(decode_handle(bytes)->signs_of_life);
+      handle.signs_of_life = true;
+      const std::size_t at = (handle.address.is_ipv4() ? 49 : 65) + 18 * further;
+      bytes[at] = std::byte{1};
+      CHECK(encode(handle) == bytes);
+      CHECK(decode_handle(bytes)->signs_of_life);
+      bytes[at] = std::byte{0xFF};
+      CHECK(decode_handle(bytes)->signs_of_life);
+      bytes[at] = std::byte{0xFE};
+      CHECK_FALSE(decode_handle(bytes)->signs_of_life);
+    }
+  }
 }
 
 TEST_CASE("a handle of a fused device names its further members, at most three") {

@@ -79,6 +79,15 @@ void fail_nic(std::size_t context) {
   event.event_type = IBV_EVENT_DEVICE_FATAL;
   raise_event(world().contexts.at(context), event);
 }
+void stop(std::size_t context) {
+  const std::lock_guard lock(world().mutex);
+  world().stopped = world().contexts.at(context);
+}
+void resume() {
+  const std::lock_guard lock(world().mutex);
+  world().stopped = nullptr;
+  world().resumed.notify_all();
+}
 void hold_registrations(std::size_t bytes) {
   const std::lock_guard lock(world().mutex);
   world().held_bytes = bytes;

@@ -59,6 +59,7 @@ struct Record {
   std::size_t queue_pairs = 0;          ///< that exist now
   std::size_t lost = 0;                 ///< requests on bad paths now
   std::size_t receives = 0;             ///< in all shared receive queues now
+  std::size_t refused_ece = 0;          ///< calls of ibv_set_ece with a mask
   bool fork_safe = false;               ///< ibv_fork_init was the first call of the process
 };
 
@@ -100,6 +101,10 @@ FAKE_VERBS_API void happen_on(std::size_t context, int event, std::uint32_t numb
 /// The NIC of this context, numbered as in happen_on, fails for good: it raises IBV_EVENT_DEVICE_FATAL, sends, takes
 /// and returns nothing more, and calls that need it fail.
 FAKE_VERBS_API void fail_nic(std::size_t context);
+/// Nobody takes completions from the NIC of this context, numbered as in happen_on: polls of them do not return until
+/// `resume`, as in a process that is stopped. The NIC goes on.
+FAKE_VERBS_API void stop(std::size_t context);
+FAKE_VERBS_API void resume();
 /// Registrations of so many bytes do not return until the next call. 0: none is held.
 FAKE_VERBS_API void hold_registrations(std::size_t bytes);
 /// The same of deregistrations.

@@ -364,6 +364,10 @@ FAKE_VERBS_API int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
   const std::lock_guard lock(world().mutex);
   note("set_ece %u %#x", qp->qp_num, ece->options);
   if (world().nic.ece_error != 0) return world().nic.ece_error;
+  if (ece->comp_mask != 0) {  // bits that the library does not know
+    ++world().record.refused_ece;
+    return EOPNOTSUPP;
+  }
   world().qps.at(qp->qp_num)->ece = {ece->vendor_id, ece->options & fake_verbs::kEceAgreed, 0};
   return 0;
 }

@@ -226,7 +226,8 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* request, ibv_recv_wr** /*refused*/)
 }
 
 int poll_cq(ibv_cq* queue, int most, ibv_wc* out) {
-  const std::lock_guard lock(world().mutex);
+  std::unique_lock lock(world().mutex);
+  world().resumed.wait(lock, [queue] { return world().stopped == nullptr || world().stopped != queue->context; });
   if (world().nic.holds) return 0;
   auto& cq = static_cast<Cq&>(*queue);
   int count = 0;

@@ -82,6 +82,8 @@ struct World {
   std::uint32_t longest = 0;                                   ///< narrow_route
   std::vector<ibv_context*> contexts;                          ///< that are open, oldest first
   std::set<ibv_context*> failed;                               ///< of them: fail_nic
+  ibv_context* stopped = nullptr;                              ///< of them: stop
+  std::condition_variable resumed;
   std::map<ibv_srq*, Srq*> srqs;
   std::size_t received = 0;  ///< completions of receives that have not been polled
   std::uint32_t next_qpn = fake_verbs::kFirstQpn;
