@@ -29,6 +29,12 @@ void check_traffic_class(int traffic_class) {
                                              " is not allowed: it must be 0 to 255, the IPv4 TOS byte");
 }
 
+/// The line rate of a NIC, where the user has set one: the plugin sends no faster.
+std::optional<int> line_rate_mbps(const DeviceOptions& options) {
+  if (options.line_rate_bps <= 0) return std::nullopt;
+  return static_cast<int>(std::clamp(options.line_rate_bps / 1e6, 1.0, static_cast<double>(INT32_MAX)));
+}
+
 std::string speed_text(int mbps) {
   return mbps % 1000 == 0 ? std::to_string(mbps / 1000) + " Gbit/s" : std::to_string(mbps) + " Mbit/s";
 }
@@ -169,7 +175,7 @@ void Core::start(ncclDebugLogger_t logger) {
                                    .pci_path = facts.pci_path.empty() ? nullptr : forever(facts.pci_path),
                                    .guid = facts.guid,
                                    .pointers = pointer_support(interface, ports),
-                                   .speed_mbps = facts.speed_mbps,
+                                   .speed_mbps = line_rate_mbps(settings_.device).value_or(facts.speed_mbps),
                                    .port = facts.port,
                                    .place = {},
                                    .members = {}},

@@ -468,6 +468,27 @@ TEST_CASE("a connection that the peer closes before connect returns it is a comm
   CHECK(result == ncclRemoteError);
 }
 
+TEST_CASE("a device has the speed that is set as its line rate, else that of the interface") {
+  for (const char* backend : {"soft", "tcp"}) {
+    CAPTURE(backend);
+    const Variable chosen("PARALET_BACKEND", backend);
+    const auto properties = [] {
+      const Running running;
+      ncclNetProperties_v12_t out{};
+      CHECK(abi::properties(0, &out) == ncclSuccess);
+      CHECK(out.latency == 0);  // NCCL takes its own estimate
+      return out;
+    };
+    CHECK(properties().speed == kUnknownSpeed);  // the loopback interface has none
+    {
+      const Variable rate("PARALET_LINE_RATE", "25e9");
+      CHECK(properties().speed == 25'000);
+    }
+    const Variable slow("PARALET_LINE_RATE", "1000");
+    CHECK(properties().speed == 1);
+  }
+}
+
 TEST_CASE("foreign state in a handle is ignored") {
   const Running running;
   const auto listener = Core::instance().listen(nullptr, 0);
