@@ -110,6 +110,10 @@ class FlowFields:
             proto=np.array([protocol], dtype=np.uint8),
         )
 
+    def reversed(self) -> "FlowFields":
+        """The flows of the answers: addresses and ports change places."""
+        return FlowFields(src=self.dst, dst=self.src, sport=self.dport, dport=self.sport, proto=self.proto)
+
     def __len__(self) -> int:
         lengths = self._lengths()
         return lengths.pop() if lengths else 1

@@ -61,6 +61,12 @@ class NotPinned(Course, kw_only=True):
     why: str
 
 
+class Waiting(Course, kw_only=True):
+    """A flow whose program waits for its port, and has waited for so many seconds."""
+
+    waited_s: float
+
+
 class Report(msgspec.Struct, kw_only=True):
     """All flows of an agent's programs."""
 
@@ -73,6 +79,9 @@ class Report(msgspec.Struct, kw_only=True):
     given: int
     pinned: list[Pinned]
     not_pinned: list[NotPinned]
+    waiting: list[Waiting] = []
+    longest_wait_s: float = 0.0
+    """The longest time that a program has waited for a port, or for the answer that there is none."""
 
     def of(self, pids: set[int]) -> Report:
         """The flows of these processes."""
@@ -80,6 +89,7 @@ class Report(msgspec.Struct, kw_only=True):
             self,
             pinned=[flow for flow in self.pinned if flow.pid in pids],
             not_pinned=[flow for flow in self.not_pinned if flow.pid in pids],
+            waiting=[flow for flow in self.waiting if flow.pid in pids],
         )
 
 

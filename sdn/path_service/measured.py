@@ -107,7 +107,7 @@ class Measured:
         self._own[pair.commodity] = pair
         return self._enter(now_s, pair) if probes else []
 
-    def has_sent(self, now_s: float, pair: Pair, sent: int) -> list[Pair]:
+    def has_sent(self, now_s: float, pair: Pair, sent: int, port: int | None) -> list[Pair]:
         self._now_s = now_s
         if not self._is_planned(pair):
             return []
@@ -115,7 +115,10 @@ class Measured:
             self._search.is_stale = True
         elif self._search.is_vain(pair):  # another connection begins, as the one before it has ended
             self._begin(now_s, pair)
-        return self._planned.has_sent(now_s, pair, sent)
+        if port is not None and pair in self._search:
+            self._search.keep(now_s, pair, port)
+            port = None
+        return self._planned.has_sent(now_s, pair, sent, port)
 
     def _begin(self, now_s: float, pair: Pair) -> None:
         """A host that probes looks for a port of a connection along its path, where there is a choice."""

@@ -70,6 +70,8 @@ class Announce(Struct, tag="announce", tag_field="type", frozen=True, gc=False):
     repeat_s: Period | None = None
     """The time after which the host expects a similar elephant, from start to start."""
     peer_port: Port = ROCE_PORT
+    port: Port | None = None
+    """Of a host whose elephants cannot change their ports: the one that this elephant has already."""
 
 
 class Release(Struct, tag="release", tag_field="type", frozen=True, gc=False):

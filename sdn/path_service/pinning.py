@@ -64,10 +64,11 @@ class Pinning(Protocol):
         """Adds the commodity of a pair, which gets its number. Returns the other pairs whose ports may have changed."""
         ...
 
-    def has_sent(self, now_s: float, pair: Pair, sent: int) -> list[Pair]:
+    def has_sent(self, now_s: float, pair: Pair, sent: int, port: int | None) -> list[Pair]:
         """The elephant of a pair that cannot move has sent so many bytes; 0: it has just begun.
 
-        Returns the other pairs whose ports may have changed.
+        Where it has this port already, it counts where that leads, as far as that is known. Returns the other pairs
+        whose ports may have changed.
         """
         ...
 

@@ -78,6 +78,22 @@ class PortSearch:
         self._settle(now_s, pair)
         self._seek(now_s, key)
 
+    def keep(self, now_s: float, pair: Pair, port: int) -> None:
+        """A connection has this port, which may be none that it was given here: it counts where that is known to lead.
+
+        Its host cannot probe the port, so it counts on the path of the plan where that is not known.
+        """
+        connection = self._connections[pair]
+        if connection.port == port:
+            return
+        connection.port = port
+        self._waiting.pop(pair, None)
+        path, _ = self._planned.begins_on(pair)
+        links = self._pinning.known(connection.key).get(port)
+        if path is not None and links is not None:
+            self._planned.keep(pair, (path[0], *links, path[-1]))
+        self._seek(now_s, connection.key)
+
     def end(self, now_s: float, pair: Pair) -> None:
         """A connection has ended, whose port and place in the plan others may take."""
         self.is_stale = True

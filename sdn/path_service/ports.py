@@ -6,18 +6,19 @@ ports as suffice.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from netmodel import ENTROPY_PORTS, IPPROTO_UDP, ROCE_PORT, EcmpHash, FlowFields
-from netmodel.flow import Address, address_at
+from netmodel.flow import address_at
 from sdn.path_service.groups import Choices, Groups, PortOrder, every_way
 from sdn.planners import LOCAL, UNREACHABLE, Cabling
-from sdn.planners.links import AnyClos, Way
+from sdn.planners.links import AnyClos, Way, reversed_way
 from sdn.planners.planner import AnyCabling
 
 Peer: TypeAlias = tuple[str, int, int]
@@ -28,6 +29,7 @@ _LEAST_PORTS = 512  # hashed at a time
 _MOST_PORTS = len(ENTROPY_PORTS) // 2  # lanes times paths: a search for more would hash all ports, often in vain
 MOST_BYTES = 1 << 28
 """Memory of all tables; beyond this the ones that were used least recently are forgotten."""
+_MOST_BOTH_WAYS = 4096  # ports hashed for one that answers come back to over the same links: enough for 45 ways
 _TABLE_BYTES = 1_000  # of a table and its key, without hashed ports and answers
 _PORT_BYTES = 36  # of a port in an answer: an int, and the list's reference to it
 _WAY_BYTES = 100  # of a way in the list of those that ports take
@@ -37,14 +39,15 @@ _NOWHERE: list[int] = []
 class _Table:
     """For a pair of NICs: the uplink that each hashed port takes, and the answers given so far."""
 
-    __slots__ = ("_answers", "_groups", "_hash", "_key", "_uplink", "_ways", "bytes")
+    __slots__ = ("_answers", "_groups", "_hash", "_uplink", "_ways", "bytes", "fields")
 
-    def __init__(self, groups: Groups, ecmp_hash: EcmpHash, key: tuple[Address, Address, int, int]) -> None:
+    def __init__(self, groups: Groups, ecmp_hash: EcmpHash, fields: Callable[[_Ports], FlowFields]) -> None:
         self.bytes = _TABLE_BYTES
         """The memory that it takes, about."""
         self._groups = groups
         self._hash = ecmp_hash
-        self._key = key  # addresses, destination port, IP protocol
+        self.fields = fields
+        """What switches hash of the packets of these ports."""
         self._uplink = np.zeros(0, dtype=np.int16)  # of the first ports of ENTROPY_PORTS: index into groups.up
         self._answers: dict[tuple[Way, int], list[int]] = {}
         self._ways: list[Way] | None = None
@@ -64,12 +67,27 @@ class _Table:
             self.bytes += _PORT_BYTES * (len(answer) + 8)
         return answer
 
+    def ports_both_ways(self, way: Way, count: int, back: "_Table") -> list[int]:
+        """As `ports`, from which answers come back over the same links by `back`, where there are so many."""
+        tried = 2 * count * self._groups.ways  # of which as many as are wanted come back so, twice over
+        while tried * self._groups.ways <= _MOST_BOTH_WAYS and (there := self.ports(way, tried)):
+            both = back._narrowed(back._groups, reversed_way(way), np.array(there, dtype=np.uint16))
+            if both.size >= count:
+                found: list[int] = both[:count].tolist()
+                return found
+            tried *= 2
+        return self.ports(way, count)
+
     def ways(self, no_core: Way) -> list[Way]:
         """The ways that some port takes. Not to be changed. `no_core` ends those that need no core."""
         if self._ways is None:
             self._ways = list(self._taken(self._groups, _first_ports(len(ENTROPY_PORTS)), no_core))
             self.bytes += _WAY_BYTES * len(self._ways)
         return self._ways
+
+    def way(self, port: int, no_core: Way) -> Way | None:
+        """The way of a port; None where there is no way. `no_core` as for `ways`."""
+        return next(self._taken(self._groups, np.array([port], dtype=np.uint16), no_core), None)
 
     def _taken(self, groups: Groups, ports: _Ports, no_core: Way = ()) -> Iterator[Way]:
         """The ways that some of these ports take, which come to the first of the groups."""
@@ -116,8 +134,7 @@ class _Table:
     def _selected(self, ports: _Ports, seed: int, members: int) -> npt.NDArray[np.intp]:
         if members <= 1 or not ports.size:
             return np.zeros(ports.size, dtype=np.intp)
-        src, dst, dst_port, protocol = self._key
-        return self._hash.select(FlowFields.over_ports(src, dst, ports, dst_port, protocol), seed, members)
+        return self._hash.select(self.fields(ports), seed, members)
 
 
 def _first_ports(count: int) -> npt.NDArray[np.uint16]:
@@ -199,6 +216,21 @@ class PortTables:
             self._tables.grew(table.bytes - before)
         return answer
 
+    def ports_both_ways(self, src: int, dst: int, way: Way, count: int, dst_port: int, protocol: int) -> list[int]:
+        """As `ports`, and answers from `dst_port` come back over the same links.
+
+        With many ways hardly any port leads there and back over the same links. Then they are those of `ports`.
+        """
+        if way[0] < 0 or self._hash is None:
+            return self.ports(src, dst, way, count, dst_port, protocol)
+        table = self._table(src, dst, dst_port, protocol)
+        back = _Table(self._choices.between(dst, src), self._hash, lambda ports: table.fields(ports).reversed())
+        before = table.bytes
+        answer = table.ports_both_ways(way, count, back)
+        if table.bytes != before:
+            self._tables.grew(table.bytes - before)
+        return answer
+
     def ways(self, src: int, dst: int, dst_port: int = ROCE_PORT) -> list[Way]:
         """The ways between two NICs on different ToRs, over live links, that some port takes. Not to be changed."""
         if self._hash is None:
@@ -208,6 +240,12 @@ class PortTables:
         ways = table.ways(self._no_core)
         self._tables.grew(table.bytes - before)
         return ways
+
+    def way(self, src: int, dst: int, port: int, dst_port: int = ROCE_PORT, protocol: int = IPPROTO_UDP) -> Way | None:
+        """The way that a source port takes between two NICs on different ToRs; None where nobody knows."""
+        if self._hash is None:
+            return None
+        return self._table(src, dst, dst_port, protocol).way(port, self._no_core)
 
     def count(self, src: int, dst: int) -> int:
         """The number of ways between two NICs on different ToRs over live links, whether ports take them or not."""
@@ -221,6 +259,7 @@ class PortTables:
         if table is None:
             assert self._hash is not None
             begin, end = (address_at(self._addresses, nic) for nic in (src, dst))
-            table = _Table(groups, self._hash, (begin, end, dst_port, protocol))
+            packets = partial(FlowFields.over_ports, begin, end, dst_port=dst_port, protocol=protocol)
+            table = _Table(groups, self._hash, packets)
             self._tables.add(src, dst, dst_port, protocol, groups, table)
         return table

@@ -41,8 +41,8 @@ class Predicted:
         self._failover.note_arrival(pair)
         return self._moved(moved)
 
-    def has_sent(self, now_s: float, pair: Pair, sent: int) -> list[Pair]:
-        return self._moved(self._routing.has_sent(now_s, pair, sent))
+    def has_sent(self, now_s: float, pair: Pair, sent: int, port: int | None) -> list[Pair]:
+        return self._moved(self._routing.has_sent(now_s, pair, sent, port))
 
     def depart(self, now_s: float, number: int) -> list[Pair]:
         return self._moved(self._routing.depart(now_s, number))

@@ -55,6 +55,7 @@ class Routing:
         self._snapshot: AnyPlan | None = None
         self._counts = counts
         self._places = Places(cables.fabric)
+        self._had: dict[Pair, int] = {}  # the port of each connection that had another than it was given here
         self._shut: dict[Pair, Way] = {}  # the way of the port that a connection has, while links of it are avoided
         self._next_beside = BESIDE
         self._reroutes = REROUTES_PER_S  # allowed now; at most those of one second
@@ -82,9 +83,14 @@ class Routing:
 
     def ports(self, pair: Pair, way: Way) -> list[int]:
         """The ports of the pair's lanes along a way: the same list object as long as they do not change."""
+        if (had := self._had.get(pair)) is not None:
+            if pair.ports != [had] * pair.client.lanes:
+                pair.ports = [had] * pair.client.lanes
+            return pair.ports
         if (pair.ports_way is not way and pair.ports_way != way) or pair.ports_table is not self.tables:
             client, peer = pair.client, pair.peer
-            ports = self.tables.ports(client.nic, peer.nic, way, client.lanes, *peer.at[1:])
+            find = self.tables.ports_both_ways if client.fixed else self.tables.ports
+            ports = find(client.nic, peer.nic, way, client.lanes, *peer.at[1:])
             if ports != pair.ports:
                 pair.ports = ports
             pair.ports_way, pair.ports_table = way, self.tables
@@ -118,13 +124,17 @@ class Routing:
         self._snapshot = None
         return self._rerouted(moved) if moved and not self._undone(moved) else []
 
-    def has_sent(self, now_s: float, pair: Pair, sent: int) -> list[Pair]:
+    def has_sent(self, now_s: float, pair: Pair, sent: int, port: int | None = None) -> list[Pair]:
         """The connection of a pair that cannot move has lasted, and has sent so many bytes; 0: it has just begun.
 
-        Returns the pairs that were rerouted.
+        Where it has this port already, it counts where that leads. Returns the pairs that were rerouted.
         """
         place = self._places.of(pair)
         assert place is not None  # the pair has arrived
+        if port is not None:
+            self._keep_port(pair, port)
+        elif not sent:
+            self._had.pop(pair, None)
         if sent < SENT:
             place.sent.discard(pair)
         if not sent:
@@ -197,6 +207,7 @@ class Routing:
         copies = {pair: copy(pair) for pair in self.pairs.values()}
         made.pairs = {number: copies[pair] for number, pair in self.pairs.items()}
         made._places = self._places.copied(copies)
+        made._had = {copies[pair]: port for pair, port in self._had.items()}
         made._shut = {copies[pair]: way for pair, way in self._shut.items()}
         return made
 
@@ -297,6 +308,17 @@ class Routing:
             self._put_place(place, self._least_congested(pair, place.way))
         return [] if undone else self._rerouted(moved)
 
+    def _keep_port(self, pair: Pair, port: int) -> None:
+        """A connection has this port. It may be none that it was given here: it may have begun before this service."""
+        if self._had.get(pair) == port or port in self.ports(pair, pair.way):
+            return
+        way = self.tables.way(pair.client.nic, pair.peer.nic, port, *pair.peer.at[1:])
+        if way is None:
+            return
+        self._had[pair] = port
+        if way != pair.way and self._is_alive(pair, way):
+            self._put(pair, way)
+
     def _undone(self, routes: Iterable[AnyRoute]) -> bool:
         """Puts all back if one of these new routes is of a place that stays. Returns whether it did."""
         if not self._places:
@@ -324,6 +346,7 @@ class Routing:
     def _end(self, pair: Pair, number: int) -> bool:
         """A connection has ended. Returns whether the commodity of its place ends with it."""
         place = self._places.leave(pair)
+        self._had.pop(pair, None)
         self._shut.pop(pair, None)
         if place.holder is not pair:
             return False

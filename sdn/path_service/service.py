@@ -340,7 +340,7 @@ class PathService:
                 expected.discard(pair)
         elephants.open(pair, message, is_new)
         if client.fixed:
-            self._update(self._pinning.has_sent(now_s, pair, message.bytes), sends)
+            self._update(self._pinning.has_sent(now_s, pair, message.bytes, message.port), sends)
         if self._pinning.is_settled(pair):
             self._assignments.answer(pair, number, sends)
         else:

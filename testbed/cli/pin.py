@@ -14,6 +14,9 @@ from paralet_pin import check, launch, programs
 from testbed.cli.running_fabric import TAKES_WORDS
 from testbed.errors import InputError, TestbedError, sentence_of
 
+_SAID_S = 0.1
+"""The shortest longest wait that `--check` tells: answers of a path service that knows the port take a millisecond."""
+
 
 def _networks(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     if value is not None:
@@ -98,12 +101,14 @@ def _check(pid: int, as_json: bool) -> None:
 
 def _lines(report: check.Report) -> list[str]:
     source = f"a path service, {report.connected} of {report.clients} clients connected"
-    lines = [f"job {report.job or '-'}, ports from {source if report.path_service else 'PARALET_PORTS'}"]
+    waited = f", connections waited up to {report.longest_wait_s:.1f} s" if report.longest_wait_s >= _SAID_S else ""
+    lines = [f"job {report.job or '-'}, ports from {source if report.path_service else 'PARALET_PORTS'}{waited}"]
     for flow in report.pinned:
         moved = "" if flow.planned_port == flow.port else f", the plan now has port {flow.planned_port}"
         idle = "" if flow.elephant else ", idle"
         hangs = f", hangs: no answer to {flow.timeouts} retransmissions" if flow.hangs else ""
         lines.append(f"{_name(flow)} from port {flow.port}: planned, {flow.bytes} bytes{idle}{hangs}{moved}")
+    lines += [f"{_name(flow)}: waits for its port, {flow.waited_s:.1f} s so far" for flow in report.waiting]
     lines += [f"{_name(flow)}: not planned, {flow.why}" for flow in report.not_pinned]
     if len(lines) == 1:
         lines.append("no connection of this process asked for a port")

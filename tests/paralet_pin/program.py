@@ -134,6 +134,22 @@ def checked(where: Where) -> object:
     return {"ports": [own.getsockname()[1] for own in kept], "said": json.loads(said)}
 
 
+def waits(where: Where) -> object:
+    """What the agent says while a connection waits for its port, and after it."""
+    import msgspec
+
+    from paralet_pin import check
+
+    agent = check.agent_of(os.getpid())
+    waiting = threading.Thread(target=connected, args=(where,))
+    waiting.start()
+    said = check.ask(agent)
+    while waiting.is_alive() and not said.waiting:
+        said = check.ask(agent)
+    waiting.join()
+    return [msgspec.to_builtins(each) for each in (said, check.ask(agent))]
+
+
 def many(where: Where, count: str = "1024") -> object:
     """How many of so many connections at one time have ports of their own, and of these have planned ones."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
@@ -179,6 +195,7 @@ PROGRAMS: dict[str, Callable[..., object]] = {
         checked,
         many,
         hangs,
+        waits,
     )
 }
 

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -183,6 +184,45 @@ def test_without_a_path_service_one_sentence_and_the_kernels_ports(scene: Scene)
     assert (
         err == "paralet pin: the path service does not answer, so connections keep the ports that the kernel chooses\n"
     )
+
+
+def silent_service(listener: socket.socket) -> None:
+    """A path service that welcomes a host and gives it no port."""
+    with listener.accept()[0] as host, host.makefile("rw") as lines:
+        hello = json.loads(lines.readline())
+        lines.write(json.dumps({"type": "welcome", "version": hello["version"], "session": "0"}) + "\n")
+        lines.flush()
+        for line in lines:
+            if json.loads(line)["type"] == "ping":
+                lines.write(json.dumps({"type": "pong", "nonce": 0}) + "\n")
+                lines.flush()
+
+
+def test_the_agent_tells_connections_that_wait_for_their_ports_and_how_long_others_have_waited(scene: Scene) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=silent_service, args=(listener,))
+        serving.start()
+        token = Path(scene.environment["TMPDIR"]) / "token"
+        token.write_text("0123456789abcdef0123456789abcdef")
+        token.chmod(0o600)
+        service = {
+            "PARALET_PORTS": "",
+            "PARALET_PATH_SERVICE": f"127.0.0.1:{listener.getsockname()[1]}",
+            "PARALET_PATH_SERVICE_TOKEN_FILE": str(token),
+            "PARALET_PIN_WAIT_US": "3000000",
+        }
+        try:
+            said = scene.said("waits", **service)
+        finally:
+            token.unlink()
+        serving.join()
+    assert isinstance(said, list)
+    meanwhile, after = said
+    (waiting,), (none,) = meanwhile["waiting"], after["not_pinned"]
+    assert (waiting["remote"], waiting["remote_port"]) == (SERVER, scene.port)
+    assert 0 <= waiting["waited_s"] < 3.0 <= after["longest_wait_s"]
+    assert after["waiting"] == []
+    assert re.fullmatch(r"its port was not known within \d+\.\d s", none["why"])
 
 
 def test_files_of_tls_that_cannot_be_used_are_named_before_the_program_starts(scene: Scene, tmp_path: Path) -> None:

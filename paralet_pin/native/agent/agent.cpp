@@ -15,6 +15,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -50,6 +51,11 @@ FileDescriptor listen_at(const std::string& path) {
 
 Connection connection_of(const Course& course, std::uint16_t port) {
   return {.local = course.local, .port = port, .remote = course.remote, .remote_port = course.remote_port};
+}
+
+std::string seconds(Nanos time) {
+  const Nanos tenths = time / (100 * kMillisecond);
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
 }
 
 FileDescriptor open_process(pid_t pid) { return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
@@ -171,7 +177,7 @@ void Agent::serve(FileDescriptor program, const Request& request) {
     case RequestKind::kAskAgain:
       if (flow == nullptr || !flows_.next_slot(request.id, t)) return reply(program, nullptr, false);
       tell_service();
-      waiting_.push_back({.program = std::move(program), .flow = request.id, .until = t + request.wait});
+      waiting_.push_back({.program = std::move(program), .flow = request.id, .since = t, .until = t + request.wait});
       return;
     case RequestKind::kGiveBack:
       if (flow != nullptr) flows_.end(request.id);
@@ -232,7 +238,7 @@ void Agent::ask(FileDescriptor program, const Request& request, pid_t pid, Nanos
     return reply(program, nullptr, false);
   }
   tell_service();
-  waiting_.push_back({.program = std::move(program), .flow = flow->id, .until = now + request.wait});
+  waiting_.push_back({.program = std::move(program), .flow = flow->id, .since = now, .until = now + request.wait});
 }
 
 void Agent::end_closed(const Course& course, Nanos now) {
@@ -307,6 +313,7 @@ void Agent::settle(Nanos now) {
       still.push_back(std::move(waiting));
       continue;
     }
+    longest_wait_ = std::max(longest_wait_, now - waiting.since);
     if (port && *port != 0 && flow != nullptr) {
       flow->port = flow->planned_port = *port;
       flow->begun = now;  // its program connects from now on
@@ -320,7 +327,7 @@ void Agent::settle(Nanos now) {
                        .course = flow->course,
                        .what = flow->what,
                        .why = away    ? "the path service does not answer"
-                              : !port ? "its port was not known in time"
+                              : !port ? "its port was not known within " + seconds(now - waiting.since)
                                       : "no port is planned for this peer"});
     flows_.end(waiting.flow);
   }
@@ -391,8 +398,9 @@ std::string Agent::report() const {
                     .clients = service_ ? service_->clients() : 0,
                     .connected = service_ ? service_->connected() : 0,
                     .asked = asked_,
-                    .given = given_},
-                   flows_);
+                    .given = given_,
+                    .longest_wait = longest_wait_},
+                   flows_, now());
 }
 
 }  // namespace paralet::pin

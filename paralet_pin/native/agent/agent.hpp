@@ -49,6 +49,7 @@ class Agent {
   struct Waiting {
     FileDescriptor program;
     std::uint64_t flow = 0;
+    Nanos since = 0;
     Nanos until = 0;
   };
   struct Process {
@@ -95,6 +96,7 @@ class Agent {
   Nanos sampled_at_ = 0;
   std::uint64_t asked_ = 0;
   std::uint64_t given_ = 0;
+  Nanos longest_wait_ = 0;  ///< of a program for its answer
 };
 
 }  // namespace paralet::pin

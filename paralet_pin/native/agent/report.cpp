@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/clock.hpp"
 #include "base/ip_address.hpp"
 #include "base/printable.hpp"
 
@@ -18,14 +19,18 @@ nlohmann::json of_course(const Course& course) {
 
 }  // namespace
 
-std::string report_of(const AgentState& state, const Flows& flows) {
+std::string report_of(const AgentState& state, const Flows& flows, Nanos now) {
   nlohmann::json pinned = nlohmann::json::array();
+  nlohmann::json waiting = nlohmann::json::array();
   for (const auto& [id, flow] : flows.all()) {
-    if (flow.port == 0) continue;
     nlohmann::json entry = of_course(flow.course);
-    entry.update({{"pid", flow.pid},
-                  {"what", printable(flow.what)},
-                  {"port", flow.port},
+    entry.update({{"pid", flow.pid}, {"what", printable(flow.what)}});
+    if (flow.port == 0) {
+      entry["waited_s"] = to_seconds(now - flow.begun);
+      waiting.push_back(std::move(entry));
+      continue;
+    }
+    entry.update({{"port", flow.port},
                   {"planned_port", flow.planned_port},
                   {"bytes", flow.bytes},
                   {"timeouts", flow.timeouts},
@@ -38,10 +43,17 @@ std::string report_of(const AgentState& state, const Flows& flows) {
     entry.update({{"pid", flow.pid}, {"what", printable(flow.what)}, {"why", printable(flow.why)}});
     others.push_back(std::move(entry));
   }
-  return nlohmann::json{
-      {"format", "paralet-pin-1"}, {"job", printable(state.job)},  {"path_service", state.asks_service},
-      {"clients", state.clients},  {"connected", state.connected}, {"asked", state.asked},
-      {"given", state.given},      {"pinned", std::move(pinned)},  {"not_pinned", std::move(others)}}
+  return nlohmann::json{{"format", "paralet-pin-1"},
+                        {"job", printable(state.job)},
+                        {"path_service", state.asks_service},
+                        {"clients", state.clients},
+                        {"connected", state.connected},
+                        {"asked", state.asked},
+                        {"given", state.given},
+                        {"pinned", std::move(pinned)},
+                        {"not_pinned", std::move(others)},
+                        {"waiting", std::move(waiting)},
+                        {"longest_wait_s", to_seconds(state.longest_wait)}}
       .dump();
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/clock.hpp"
 #include "flows.hpp"
 
 namespace paralet::pin {
@@ -17,8 +18,9 @@ struct AgentState {
   std::size_t connected = 0;  ///< of these
   std::uint64_t asked = 0;    ///< ports that programs asked for
   std::uint64_t given = 0;    ///< of these
+  Nanos longest_wait = 0;     ///< of a program for its answer
 };
 
-std::string report_of(const AgentState& state, const Flows& flows);
+std::string report_of(const AgentState& state, const Flows& flows, Nanos now);
 
 }  // namespace paralet::pin

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.skipif(LACK is not None, reason=LACK.what if LACK else 
 
 LEAVES, SPINES = 2, 4
 MPI = Path(__file__).with_name("mpi")
+UCX_PORT = 13337
 MPI_PORTS = range(1024, 32768)
 """At which ranks listen. Open MPI's daemons have ports that the kernel chooses."""
 
@@ -63,10 +64,17 @@ def flows_of(tmp_path: Path, workload: dict[str, Any], hosts_per_leaf: int = 1) 
     planned = [seen for seen in flows if (seen.src, seen.dst, seen.src_port) in said]
     for seen in planned:
         assert {*seen.ports} <= {*said[seen.src, seen.dst, seen.src_port]}
-    answered = {(seen.dst, seen.dst_port, seen.src, seen.src_port) for seen in planned}
-    others = [seen for seen in flows if seen not in planned]
-    assert all((seen.src, seen.src_port, seen.dst, seen.dst_port) in answered for seen in others)
+    answered = {(seen.dst, seen.dst_port, seen.src, seen.src_port): seen for seen in planned}
+    for seen in flows:
+        if seen not in planned:
+            there = answered[seen.src, seen.src_port, seen.dst, seen.dst_port]
+            assert spines(seen) == spines(there), "answers come back over the same links"
     return planned
+
+
+def spines(flow: SeenFlow) -> set[int]:
+    """The ports of leaves by which a flow goes up. All leaves have the same spine at the same port."""
+    return {port.port for port in map(PortRef.parse, flow.ports) if port.node.startswith("leaf")}
 
 
 def uplinks(flows: list[SeenFlow]) -> list[int]:
@@ -109,6 +117,18 @@ def test_an_mpi_program(tmp_path: Path) -> None:
     flows = flows_of(tmp_path, workload, hosts_per_leaf=2)
     between = {(seen.src, seen.dst) for seen in flows if seen.dst_port in MPI_PORTS}
     assert between == {("10.0.0.2", "10.0.1.1"), ("10.0.1.2", "10.0.0.1")}
+
+
+@pytest.mark.skipif(shutil.which("ucx_perftest") is None, reason="ucx_perftest is missing: apt install ucx-utils")
+def test_ucx_over_tcp(tmp_path: Path) -> None:
+    """UCX connects for data at a port of its own, beside the connection by which the program meets its peer."""
+    script = str(Path(__file__).with_name("ucx.sh"))
+    server = {"run": f"{script} $ADDRESS_1 {UCX_PORT}", "ready": "ready"}
+    commands = [f"{script} $ADDRESS_0 {UCX_PORT} $ADDRESS_1", server]
+    workload = {"kind": "command", "bytes": "2 MB", "pairs": [[0, 1]], "commands": commands}
+    flows = flows_of(tmp_path, workload)
+    assert UCX_PORT in {seen.dst_port for seen in flows}
+    assert {seen.dst_port for seen in flows} != {UCX_PORT}
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed: run 'make torch'")

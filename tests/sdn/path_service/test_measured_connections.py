@@ -278,3 +278,28 @@ def test_connections_that_wait_are_not_looked_at_for_each_announcement(monkeypat
     programs.run(LATEST_S)
     assert looks.total() < 8 * len(made)
     assert all(each.waited_s is not None for each in made)
+
+
+def test_a_connection_that_tells_its_port_keeps_it_and_counts_where_it_leads() -> None:
+    """Its agent has lost its connection to the service, which knows the ports; or another service has taken over."""
+    programs = Programs(TWO_TIERS)
+    (setup,) = programs.connected([(0, 4, 3000)])
+    programs.sent(setup, 500)
+    programs.deaf = True  # no port can be found for the next one along the planned path
+    (known,) = [each for each in programs.connected([(0, 4, 3000)]) if each.port]
+    programs.deaf = False
+    hello = Hello(2, TOKEN, address(TWO_TIERS, 0), f"{known.slot:016x}", known.slot + 1, 1, "tcp", fixed=True)
+    programs.service.disconnect(programs.now_s, known.conn)
+    programs.run(0.1)
+    programs.hear(programs.service.connect(programs.now_s, known.conn, hello)[0])
+    peer = address(TWO_TIERS, 4)
+    programs.say(known.conn, Announce(known.number, peer, SENT, peer_port=3000, port=known.port))
+    assert programs.said(known) == [str(port) for port in programs.taken(known)]
+    assert [flow["ports"] for flow in programs.service.flows(9) if known.number in flow["ids"]] == [
+        [known.port] * (known.slot + 1)
+    ]
+    other = Programs(TWO_TIERS)  # which knows no ports
+    other.begin(0, 4, 3000)
+    other.say(0, Announce(1, peer, SENT, peer_port=3000, port=known.port))
+    other.run(LATEST_S)
+    assert [flow["ports"] for flow in other.service.flows(9)] == [[known.port]]

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from ipaddress import IPv4Address
+from itertools import permutations
 
 import pytest
 
-from netmodel import Topology
+from netmodel import Flow, Topology, path_of
 from sdn.path_service.constraints import Constraints, PinnedPair, Via
 from sdn.path_service.messages import Announce, Release
 from sdn.path_service.places import SENT
@@ -241,3 +243,50 @@ def test_a_pin_by_hand_is_for_the_next_connections() -> None:
     programs.sent(after, MEBIBYTES)
     planned = {link["lower"] for link in programs.service.paths() if link["up"]}
     assert planned == {port for port in programs.loads([after]) if port.startswith("leaf")}
+
+
+@pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
+def test_connections_that_tell_their_ports_are_counted_where_they_are_by_another_service(topology: Topology) -> None:
+    """The agent has lost its connection to the path service, or another one has taken over."""
+    before = Programs(PathService(topology))
+    draw = random.Random(1)
+    ends = draw.sample([*permutations(range(len(topology.hosts)), 2)], 12)
+    data = [before.begin(own, peer) for own, peer in ends]
+    for connection in data:
+        before.sent(connection, MEBIBYTES)
+    began = {connection: before.loads([connection]) for connection in data}
+    ports = {connection: before.answered[connection].ports[-1] for connection in data}
+    after = Programs(PathService(topology))
+    for connection in reversed(data):
+        size = draw.choice([0, 1, MEBIBYTES])
+        peer, port = before.peers[connection]
+        told = Announce(connection[1], peer, size, peer_port=port, port=ports[connection])
+        after.hear(after.service.handle(after.now_s, connection[0], [told]))
+        assert after.answered[connection].ports == [ports[connection]]
+        after.peers[connection] = peer, port
+    assert {connection: after.loads([connection]) for connection in data} == began
+    for connection in data:
+        after.sent(connection, 2 * MEBIBYTES)
+    assert {connection: after.loads([connection]) for connection in data} == began
+    planned = {f"{link[end]} {way}": link[way] for link in after.service.paths() for end, way in ENDS}
+    for port, count in after.loads(data).items():
+        assert count in (planned.get(f"{port} up"), planned.get(f"{port} down"))
+
+
+@pytest.mark.parametrize("topology", [*FABRICS, fabric(parallel=2)], ids=lambda topology: topology.name)
+def test_what_a_peer_sends_back_goes_over_the_same_links(topology: Topology) -> None:
+    """As in `iperf3 -R`, and with Gloo, whose ranks send both ways over one connection."""
+    programs = Programs(PathService(topology))
+    hosts = len(topology.hosts)
+    for own, peer in ring(hosts, 1):
+        connection = programs.begin(own, peer)
+        at, peer_port = programs.peers[connection]
+        flow = Flow(
+            IPv4Address(address(topology, own)),
+            IPv4Address(at),
+            programs.answered[connection].ports[-1],
+            peer_port,
+        )
+        back = Flow(flow.dst, flow.src, flow.dst_port, flow.src_port)
+        there, again = (path_of(topology, each, programs.hash) for each in (flow, back))
+        assert [topology.link_at(port) for port in there] == [topology.link_at(port) for port in reversed(again)]

@@ -119,6 +119,7 @@ def test_ports_on_three_tiers_are_the_first_ones_for_the_path(data: st.DataObjec
                     found = known.ports(src, dst, way, 4)
                     assert found == (expected[:4] if len(expected) >= 4 else [])
                     assert (way in known.ways(src, dst)) == bool(expected) or way[0] == LOCAL
+                    assert way[0] == LOCAL or all(known.way(src, dst, port) == way for port in found)
 
 
 def test_a_dead_route_has_no_ports_and_others_keep_theirs() -> None:
@@ -146,6 +147,16 @@ def test_the_protocol_counts() -> None:
     for protocol in (IPPROTO_UDP, IPPROTO_TCP):
         expected = ports_for_path(topology, "h1", "h2", path, OvsHash(), protocol=protocol)[:8]
         assert tables.ports(0, 1, (2, 0, 0), 8, ROCE_PORT, protocol) == expected.tolist()
+
+
+def test_where_no_port_leads_there_and_back_over_the_same_links_those_that_lead_there_will_do() -> None:
+    to = 0, 1, (5, 0, 0)
+    many = PortTables(cabling(leaf_spine(2, 128, 1, 10**9)), OvsHash())
+    assert many.ports_both_ways(*to, 2, 80, IPPROTO_TCP) == many.ports(*to, 2, 80, IPPROTO_TCP)
+    few = PortTables(cabling(leaf_spine(2, 8, 1, 10**9)), OvsHash())
+    both = few.ports_both_ways(*to, 16, 80, IPPROTO_TCP)
+    assert len({*both}) == 16
+    assert {*both} < {*few.ports(*to, 1000, 80, IPPROTO_TCP)}
 
 
 def test_too_many_ports_give_none() -> None:

@@ -272,6 +272,7 @@ std::string encode(const Announce& announce, const std::string& job) {
            {"bytes", announce.bytes}};
   if (announce.peer.port != wire::kRocePort) out["peer_port"] = announce.peer.port;
   if (!job.empty()) out["job"] = job;
+  if (announce.port != 0) out["port"] = announce.port;
   if (announce.repeat > 0) out["repeat_s"] = to_seconds(announce.repeat);
   return line(out);
 }

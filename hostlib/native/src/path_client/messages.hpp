@@ -41,7 +41,8 @@ struct Announce {
   std::uint64_t id = 0;
   PeerName peer;
   std::uint64_t bytes = 0;
-  Nanos repeat = 0;  ///< period of such elephants, 0: unknown
+  Nanos repeat = 0;        ///< period of such elephants, 0: unknown
+  std::uint16_t port = 0;  ///< of a fixed client: that the elephant has already, 0: none yet
 };
 struct Release {
   std::uint64_t id = 0;

@@ -431,6 +431,45 @@ TEST_CASE("losing the connection voids all assignments, and open elephants are a
   CHECK(talk.serial(kSessionPeer) > serial);
 }
 
+TEST_CASE(
+    "an elephant that cannot change its port tells the one that it was given first, also on the next connection") {
+  Talk talk;
+  talk.session =
+      Session(Hello{.token = "t", .device = 0x0A000001, .instance = 1, .lanes = 2, .tcp = true, .fixed = true}, "job");
+  talk.welcome();
+  talk.event(Announce{.id = 7, .peer = kSessionPeer, .bytes = 0});
+  talk.event(Announce{.id = 8, .peer = kOther, .bytes = 0});
+  for (const json& message : talk.said()) CHECK_FALSE(message.contains("port"));
+  talk.assign(kSessionPeer, kPorts, 7);
+  talk.assign(kOther, {}, 8);
+  talk.event(Announce{.id = 7, .peer = kSessionPeer, .bytes = 500});
+  talk.event(Announce{.id = 8, .peer = kOther, .bytes = 500});
+  std::vector<json> said = talk.said();
+  REQUIRE(said.size() == 2);
+  CHECK(said[0]["port"] == kPorts[1]);
+  CHECK_FALSE(said[1].contains("port"));
+  talk.assign(kSessionPeer, kMore, 7);  // the plan has moved, the connection has not
+  talk.lose();
+  talk.welcome();
+  said = talk.said();
+  REQUIRE(said.size() == 3);
+  CHECK(said[1]["id"] == 7);
+  CHECK(said[1]["port"] == kPorts[1]);
+  CHECK_FALSE(said[2].contains("port"));
+  talk.assign(kSessionPeer, kMore, 7);
+  talk.event(Announce{.id = 7, .peer = kSessionPeer, .bytes = 1000});
+  CHECK(talk.said().at(0)["port"] == kPorts[1]);
+}
+
+TEST_CASE("elephants that can change their ports tell none") {
+  Talk talk;
+  talk.welcome();
+  talk.event(Announce{.id = 7, .peer = kSessionPeer, .bytes = 10});
+  talk.assign(kSessionPeer, kPorts, 7);
+  talk.event(Announce{.id = 7, .peer = kSessionPeer, .bytes = 500});
+  for (const json& message : talk.said()) CHECK_FALSE(message.contains("port"));
+}
+
 TEST_CASE("measurements are sent at most once a second, many of them in several lines") {
   Talk talk;
   talk.welcome();

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `paralet pin --check` prints of an agent's report."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from paralet_pin import check
+from testbed.cli import pin
+from tests.testbed.live.pinned_flows import FLOW, OTHER, report
+
+WAITING = check.Waiting(
+    pid=7, what="socket 5", protocol="tcp", local="10.0.0.1", remote="10.0.0.2", remote_port=5, waited_s=1.26
+)
+
+
+def lines(said: check.Report, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr(check, "ask", lambda agent: said)
+    monkeypatch.setattr(check, "agent_of", lambda pid: pid)
+    monkeypatch.setattr(check, "children_of", lambda pid: {pid})
+    return CliRunner().invoke(pin.pin, ["--check", "7"]).output.splitlines()
+
+
+def test_connections_that_wait_are_told_and_the_longest_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = msgspec.structs.replace(report(FLOW, others=(OTHER,)), waiting=[WAITING], longest_wait_s=1.84)
+    first, *rest = lines(said, monkeypatch)
+    assert first.endswith(", connections waited up to 1.8 s")
+    assert rest[1] == "7 socket 5, tcp to 10.0.0.2:5: waits for its port, 1.3 s so far"
+
+
+def test_waits_of_milliseconds_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *_ = lines(msgspec.structs.replace(report(FLOW), longest_wait_s=0.004), monkeypatch)
+    assert "waited" not in first
