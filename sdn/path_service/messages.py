@@ -53,6 +53,8 @@ class Hello(Struct, tag="hello", tag_field="type", frozen=True, gc=False):
     """Its elephants cannot change their ports. Their sizes are what they have sent so far, 0 at first."""
     generation: Count | None = None
     """The highest of the services that have welcomed this device object, 0 without one. None: it does not look."""
+    voted: Count = 0
+    """The highest generation in which this device object has voted: see `Vote`. 0: none."""
 
     @property
     def ip_protocol(self) -> int:

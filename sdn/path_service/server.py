@@ -281,8 +281,9 @@ class Server:
             return "device", f"{hello.device} is not a device of topology {self.service.topology.name}"
         if certified is not None and hello.device not in certified:
             return "certificate", f"its certificate is not for {hello.device}"
-        if hello.generation is not None and hello.generation > self.generation + _MOST_AHEAD:
-            return "message", f"generation {hello.generation} cannot have welcomed it: this one is {self.generation}"
+        named = max(hello.generation or 0, hello.voted)
+        if named > self.generation + _MOST_AHEAD:
+            return "message", f"generation {named} cannot have welcomed it: this one is {self.generation}"
         if self.guard is not None and (why := self.guard.refusal(hello)) is not None:
             return "standby", why
         return None

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import msgspec
+
 from sdn.path_service import messages
 from sdn.path_service.messages import Announce, Assign, Hello, Ping, Release, Vote, Voted, Welcome
 
@@ -128,8 +130,9 @@ class BenchHost:
             reader, writer = await asyncio.open_connection(address, port)
         pings = asyncio.create_task(self._ping(writer))
         try:
-            hello = {name: getattr(self._hello, name) for name in Hello.__struct_fields__}
-            writer.write(messages.to_line(Hello(**{**hello, "generation": self.generation})))
+            voted = self._voted.generation if self._voted else 0
+            hello = msgspec.structs.replace(self._hello, generation=self.generation, voted=voted)
+            writer.write(messages.to_line(hello))
             while True:
                 async with asyncio.timeout(_SILENT_S):
                     line = await reader.readuntil(b"\n")

@@ -137,7 +137,7 @@ class Member:
         return may
 
     def refusal(self, hello: Hello) -> str | None:
-        self._do(self.pair.seen(hello.generation or 0))
+        self._do(self.pair.seen(clock(), hello.generation or 0, hello.voted))
         if self.may_assign() or (hello.generation is not None and self.pair.suspects(clock())):
             return None
         return self._elsewhere

@@ -262,7 +262,10 @@ class Pair:
             return self._close(link)  # this is a third one, or the one that leads has ended and its last words come yet
         if self.role == "leading":
             if follow.generation <= self.data_generation or follow.of == self.name:
-                return [Send(link, Fenced(self.data_generation))] if follow.leads else self._pair(now_s, link, follow)
+                if follow.leads:
+                    return [Send(link, Fenced(self.data_generation))]
+                self._above = max(self._above, follow.above)
+                return self._pair(now_s, link)
             done = self._wait(f"the other service has data of generation {follow.generation}", {link})
         self._above = max(self._above, follow.above, follow.generation)
         if follow.leads:  # this one follows it by a link of its own
@@ -290,10 +293,10 @@ class Pair:
 
     # -- while it leads ------------------------------------------------------------------------------------------------
 
-    def _pair(self, now_s: float, link: int, follow: Follow) -> list[Action]:
-        """The other service would like to follow. Each time there is a new generation, for which nobody has voted."""
-        done = [] if self._follower is None else self._close(self._follower)
-        self.generation = self._above = max(self._above, follow.above, self.generation) + 1
+    def _pair(self, now_s: float, link: int) -> list[Action]:
+        """Has the other service follow. Each time there is a new generation, for which nobody has voted."""
+        done = [] if self._follower in (None, link) else self._close(self._follower)
+        self.generation = self._above = max(self._above, self.generation) + 1
         if self.alone:  # the other cannot seek to lead before it has followed for that long
             self.alone = False
             self._lease_s = now_s + self.times.lease_s
@@ -386,11 +389,17 @@ class Pair:
 
     # -- hosts ---------------------------------------------------------------------------------------------------------
 
-    def seen(self, generation: int) -> list[Action]:
-        """A host says that a service of this generation has welcomed it."""
-        self._above = max(self._above, generation)
+    def seen(self, now_s: float, generation: int, voted: int = 0) -> list[Action]:
+        """A host says that a service of this generation has welcomed it, and in which it has voted.
+
+        It does not vote again in these. So where the hosts would decide in one, the other service follows anew in a
+        later one, by the same link.
+        """
+        self._above = max(self._above, generation, voted)
         if self.role == "leading" and generation > self.data_generation:
             return self._wait(f"a host has been welcomed by generation {generation}")
+        if self.role == "leading" and self._follower is not None and voted > self.generation:
+            return self._pair(now_s, self._follower)
         return []
 
     def joined(self, host: str) -> None:

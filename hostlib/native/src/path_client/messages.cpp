@@ -262,6 +262,7 @@ std::string encode(const Hello& hello) {
   if (hello.device.port != wire::kRocePort) out["udp_port"] = hello.device.port;
   if (hello.tcp) out["protocol"] = "tcp";
   if (hello.fixed) out["fixed"] = true;
+  if (hello.voted != 0) out["voted"] = hello.voted;
   return line(out);
 }
 

@@ -35,6 +35,7 @@ struct Hello {
   bool fixed = false;  ///< its elephants cannot change their ports
   unsigned version = kVersion;
   std::uint64_t generation = 0;  ///< highest of the services that have welcomed this host
+  std::uint64_t voted = 0;       ///< the highest generation in which it has voted, 0: none
 };
 /// An elephant to `peer` has begun, or has grown.
 struct Announce {

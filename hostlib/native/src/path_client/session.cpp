@@ -88,6 +88,7 @@ void Session::release(const Release& r, std::string& out) {
 
 void Session::on_connected(std::string& out) {
   hello_.version = version_;
+  hello_.voted = voted_.generation;
   out += encode(hello_);
 }
 

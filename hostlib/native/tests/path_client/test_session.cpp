@@ -404,6 +404,8 @@ TEST_CASE("a host votes once for each generation, also after it has left") {
   talk.lose();
   CHECK(ask(12, "one") == voted(9, "other"));
   CHECK(ask(13, "one") == voted(13, "one"));
+  talk.session.on_connected(talk.out);
+  CHECK(talk.said().back()["voted"] == 13);
   CHECK(talk.receive({{"type", "vote"}, {"generation", 14}}) == Verdict::kContinue);
   CHECK(talk.session.counters().invalid == 1);
 }
