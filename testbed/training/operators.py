@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from testbed.training.clusters import Group
 from testbed.training.hardware import Accelerator, Collective, Product, Work
 
-HALF, SINGLE = 2, 4
-"""Bytes of a number in half and in single precision."""
+EIGHTH, HALF, SINGLE = 1, 2, 4
+"""Bytes of a number in FP8, in half and in single precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +108,39 @@ class Times:
 
 
 def matrix(
-    name: str, rows: float, inner: float, columns: float, *, copies: float = 1, weights: bool = True, saved: float = 0.0
+    name: str,
+    rows: float,
+    inner: float,
+    columns: float,
+    *,
+    copies: float = 1,
+    weights: bool = True,
+    saved: float = 0.0,
+    fp8: bool = False,
 ) -> Operator:
     """`copies` products of (rows, inner) and (inner, columns) in half precision, one kernel.
 
     With `weights` the second factor holds parameters; the gradient is added to single-precision gradients in the same
     kernel, as Megatron-LM's gradient accumulation fusion does. Otherwise both factors are activations, and both
     gradients are the input's.
+
+    With `fp8` the factors of all three products are in FP8, and results are not. The input is kept so. Kernels of their
+    own make FP8 of the input, of the gradient, and backward of both along the other side, because each scale is that of
+    128 numbers that are summed (DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv:2412.19437, section 3.3).
     """
-    ends, factor = HALF * copies * rows * (inner + columns), copies * inner * columns
-    of_input = Work(Product(rows, columns, inner, copies), ends + HALF * factor)
+    width = EIGHTH if fp8 else HALF
+    given, found, factor = copies * rows * inner, copies * rows * columns, copies * inner * columns
+    of_input = Work(Product(rows, columns, inner, copies, fp8), width * (found + factor), HALF * given)
     accumulated = 2 * SINGLE if weights else HALF
-    of_factor = Work(Product(inner, rows, columns, copies), ends + accumulated * factor)
+    of_factor = Work(Product(inner, rows, columns, copies, fp8), width * (given + found), accumulated * factor)
+    made = (Work(bytes=(HALF + EIGHTH) * given),) if fp8 else ()
+    again = (Work(bytes=2 * EIGHTH * given),) if fp8 else ()
+    gradient = (Work(bytes=(HALF + EIGHTH) * found),) if fp8 else ()
     return Operator(
         name,
-        forward=(Work(Product(rows, inner, columns, copies), ends + HALF * factor),),
-        input_gradient=(of_input,) if weights else (of_input, of_factor),
-        weight_gradient=(of_factor,) if weights else (),
+        forward=(*made, Work(Product(rows, inner, columns, copies, fp8), width * (given + factor), HALF * found)),
+        input_gradient=(*gradient, of_input) if weights else (of_input, of_factor),
+        weight_gradient=(*again, *gradient, of_factor) if weights else (),
         parameters=factor if weights else 0.0,
         saved_bytes=saved,
     )
@@ -163,7 +179,8 @@ def times_of(
 ) -> Times:
     """The time of these operators, one after the other, for a microbatch. `context` shares each sequence.
 
-    With `overlap`, a product hides what the tensor group sends before or behind it, but for what takes longer.
+    With `overlap`, a product hides what the tensor group sends before or behind it, but for what takes longer and what
+    the product loses (`Accelerator.exposed_s`).
     """
     total = Times()
     for operator in operators:
@@ -175,10 +192,10 @@ def times_of(
         sent_forward = sum(tensor.seconds(sent) for sent in operator.sent_forward)
         sent_backward = sum(tensor.seconds(sent) for sent in operator.sent_backward)
         if overlap and operator.flops:
-            sent_forward = max(0.0, sent_forward - forward)
-            sent_backward = max(0.0, sent_backward - input_gradient)
+            sent_forward = gpu.exposed_s(sent_forward, forward)
+            sent_backward = gpu.exposed_s(sent_backward, input_gradient)
         for sent, time in ((operator.behind_input, input_gradient), (operator.behind_weight, weight_gradient)):
-            sent_backward += max(0.0, tensor.seconds(sent) - time) if sent else 0.0
+            sent_backward += gpu.exposed_s(tensor.seconds(sent), time) if sent else 0.0
         shared_forward, shared_backward = (
             sum(context.seconds(sent) for sent in collectives) if context is not None else 0.0
             for collectives in (operator.context_forward, operator.context_backward)

@@ -107,6 +107,6 @@ def _plateau() -> str:
     """Why ours falls above 32 GPUs in an HB domain."""
     waits = (f"{iterations.gradients_s(GPT_1T, 32_768, domain):.2f}" for domain in (32, 256))
     return (
-        'The paper says "plateaus", here 0 %. Ours falls because copies wait less for gradients: '
+        'The paper says "plateaus", here 0 %. Ours falls mainly because copies wait less for gradients: '
         f"{' and '.join(waits)} s with K = 32 and 256 on 32,768 GPUs."
     )
