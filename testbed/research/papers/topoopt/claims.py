@@ -293,7 +293,7 @@ def _of_prototype() -> Iterator[Claim]:
 
 
 def _of_discussion() -> Iterator[Claim]:
-    """Section 7: failures, and TotientPerms on fat-trees."""
+    """Section 7: failures, jobs on the same servers, and TotientPerms on fat-trees."""
     what = "pairs that still reach each other, whichever fibre fails, 128 servers, d = 4"
     yield Claim("7", what, "%", 100 * discussion.pairs_left(128, 4), 100, 0, "at least", _ONE_WAY)
     whole = discussion.busiest("whole")
@@ -302,6 +302,11 @@ def _of_discussion() -> Iterator[Claim]:
     what = "time of a step after a fibre of its ring failed, over before"
     yield Claim("7", f"{what}, relayed over other circuits", "x", healed, 1.0, 1, "more than", said)
     yield Claim("7", f"{what}, ports swapped", "x", discussion.busiest("swapped") / whole, 1.0, 1, note=said)
+    said = '"Treat one physical server as multiple logical servers": 16 servers, two of four NICs for each job.'
+    what = "time of an all-reduce's step beside another job on the same servers, over alone"
+    yield Claim("7", f"{what}, NICs divided", "x", discussion.beside_another(partitioned=True), 1.0, 1, note=said)
+    ratio = discussion.beside_another(partitioned=False)
+    yield Claim("7", f"{what}, on the same NICs", "x", ratio, decimals=1, note=said)
     said = "128 servers, 4 permutations, random paths; 20 seeds."
     what = "all-reduce on a fat-tree: time with one ring over that with TotientPerms"
     ratio = discussion.tree_gain(4, shuffled=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section 7: what a fibre's failure costs an all-reduce, and TotientPerms on fat-trees."""
+"""Section 7: what a fibre's failure costs an all-reduce, jobs on the same servers, and TotientPerms on fat-trees."""
 
 from collections import Counter
 from functools import cache
@@ -9,10 +9,11 @@ from typing import Literal
 import numpy as np
 
 from netmodel import PortRef, direct_connect
-from sdn.topoopt import ring_circuits, select_permutations, totient_perms
+from sdn.topoopt import Demand, data_parallel, ring_circuits, select_permutations, totient_perms
 from sdn.topoopt.healing import around, arrivals, loads_of, swapped
 from sdn.topoopt.patching import patch
-from sdn.topoopt.relays import Way
+from sdn.topoopt.relays import RelayPlan, Way
+from sdn.topoopt.tenants import Tenant, share
 from testbed.research.topoopt.shared import FatTree
 
 TREE = FatTree(ports=8, rate_bps=1.0, uplinks=4)
@@ -59,6 +60,30 @@ def busiest(state: State) -> float:
     if state == "swapped":
         circuits = swapped(topology, circuits, failed, dead, loads_of(ways, sent))
     return max(loads_of(around(ways, arrivals(topology, circuits, dead), sent), sent).values())
+
+
+@cache
+def beside_another(*, partitioned: bool) -> float:
+    """How long a step of an all-reduce takes beside another job on the same servers, over alone; by the bytes on the
+    busiest circuit.
+
+    16 servers with four NICs. The other job sends as much from each server to the next but one. `partitioned`: each
+    job has two NICs, as a logical server has; otherwise both use the two NICs of the all-reduce.
+    """
+    servers = 16
+    topology = direct_connect(servers, 4, 1)
+    hosts = [host.name for host in topology.hosts]
+    reduced = data_parallel(servers, 1.0)
+    exchanged = Demand(servers, (), np.roll(np.eye(servers), 2, axis=1))
+    tenants = [Tenant(reduced, hosts, [0, 1]), Tenant(exchanged, hosts, [2, 3])]
+    _, got = share(topology, tenants if partitioned else tenants[:1])
+
+    def sent(plan: RelayPlan, hop: int) -> Counter[PortRef]:
+        ways = (plan.connections[hosts[at], hosts[(at + hop) % servers]][0].there for at in range(servers))
+        return Counter(port for way in ways for port in way.ports)
+
+    own, other = sent(got[0].plan, 1), sent(got[-1].plan, 2)
+    return max((own + other)[port] for port in own) / max(own.values())
 
 
 def tree_step(rings: int, seed: int, *, shuffled: bool) -> float:
