@@ -208,13 +208,14 @@ def sizes_of(
     recomputation: Recomputation,
     flash: bool,
     context: int = 1,
+    fp8: bool = False,
 ) -> Sizes:
     """What a GPU of a tensor group holds (Korthikanti et al., sections 4 and 5).
 
     Selective recomputation keeps what attention's core starts from, queries, keys and values. Full recomputation keeps
     the input of each layer.
     """
-    block = layer(model, microbatch, tensor, sequence, expert, flash, context)
+    block = layer(model, microbatch, tensor, sequence, expert, flash, context, fp8)
     model = shared_sequence(model, context)
     owned, whole = _count(operator for operator in block if operator.exchanged), _saved(block)
     if recomputation == "full":
@@ -238,11 +239,12 @@ def parts_of(
     flash: bool,
     context: Group | None = None,
     overlap: bool = False,
+    fp8: bool = False,
 ) -> Parts:
     """The times of one microbatch on a GPU. `context` shares each sequence, and `overlap` is that of `times_of`."""
     size = microbatch, tensor.members, sequence
     among = context.members if context else 1
-    block, model = layer(model, *size, expert.members, flash, among), shared_sequence(model, among)
+    block, model = layer(model, *size, expert.members, flash, among, fp8), shared_sequence(model, among)
     return Parts(
         times_of(
             block,
@@ -340,6 +342,7 @@ def stage_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Stage:
         strategy.flash,
         cluster.group(strategy.context, strategy.tensor),
         strategy.overlap_tensor,
+        strategy.fp8,
     )
     transfer_s, transfer_bytes = transfer_of(model, strategy, cluster)
     exchanges = exchanges_of(strategy, sizes.shared, sizes.owned, cluster)
@@ -574,6 +577,7 @@ def _sizes(model: Transformer, strategy: Strategy) -> Sizes:
         strategy.recomputation,
         strategy.flash,
         strategy.context,
+        strategy.fp8,
     )
 
 

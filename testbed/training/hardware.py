@@ -240,6 +240,7 @@ H100 = Accelerator(
 """NVIDIA, "H100 Tensor Core GPU", data sheet, 2023: SXM, without sparsity. With 0.78 for full waves, linear layers of
 GPT have the median rate that we measured, 0.69 of the peak (`docs/notes/model-accuracy.md`). Memory reaches what it
 does on A100."""
-H800 = replace(H100, name="H800 80 GB", flash_forward=590 / 989, flash_backward=542 / 989)
-"""An H100 with less NVLink, and with FlashAttention-3 for sequences of 4,096 tokens: forward as
-github.com/pytorch/benchmark/pull/2391 measures, backward as Figure 6 of arXiv:2407.08608."""
+H100_CUDNN = replace(H100, name="H100 80 GB, cuDNN", flash_forward=529 / 989, flash_backward=518 / 989)
+"""With attention by cuDNN, for sequences of 8,192 tokens (arXiv:2407.08608, Figures 5 and 6)."""
+H800 = replace(H100, name="H800 80 GB", flash_forward=579 / 989, flash_backward=542 / 989)
+"""An H100 with less NVLink, and with FlashAttention-3 for sequences of 4,096 tokens (the same figures)."""

@@ -78,6 +78,8 @@ class Space:
     """Whether attention's core is FlashAttention (`Strategy.flash`)."""
     overlap_tensor: bool = False
     """Whether products overlap with collectives of tensor groups (`Strategy.overlap_tensor`)."""
+    fp8: bool = False
+    """Whether linear layers multiply in FP8 (`Strategy.fp8`)."""
 
 
 class Found(NamedTuple):
@@ -215,6 +217,7 @@ class Candidates:
             overlap_transfers=self.space.overlap_transfers,
             flash=self.space.flash,
             overlap_tensor=self.space.overlap_tensor,
+            fp8=self.space.fp8,
         )
 
     def __iter__(self) -> Iterator[Strategy]:
@@ -253,7 +256,8 @@ class Candidates:
 
     def _sizes(self, tensor: int, microbatch: int, sequence: int, expert: int, recomputation: int) -> tuple[float, ...]:
         how = RECOMPUTATIONS[recomputation]
-        return sizes_of(self.model, microbatch, tensor, bool(sequence), expert, how, self.space.flash)
+        space = self.space
+        return sizes_of(self.model, microbatch, tensor, bool(sequence), expert, how, space.flash, fp8=space.fp8)
 
     def estimates(self, cluster: Cluster) -> Estimates:
         """The closed form of all of them."""
@@ -313,6 +317,7 @@ class Candidates:
                 cluster.gpu,
                 self.space.flash,
                 overlap=self.space.overlap_tensor,
+                fp8=self.space.fp8,
             )
             return tuple(getattr(part, name) for part in parts for name in Times.__slots__)
 

@@ -49,6 +49,9 @@ class Strategy:
     overlap_tensor: bool = False
     """Whether matrix products overlap with the collectives of tensor groups that feed them and that sum their results,
     piece by piece (Z. Jiang et al., "MegaScale", NSDI 2024, section 3.2). Otherwise only gradients do."""
+    fp8: bool = False
+    """Whether linear layers of transformer blocks multiply in FP8, which the GPU must have. Collectives, the embedding,
+    the output, norms and attention's core stay in half precision, the optimizer in single precision."""
     context: int = 1
     """Consecutive tensor groups that share each sequence: context parallelism. Each has a piece of both halves, so that
     causal attention takes as long everywhere, and gathers keys and values of all ("The Llama 3 Herd of Models", section

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from testbed.training.hardware import Collective, Kind, Work
-from testbed.training.operators import HALF, SINGLE, Operator, elementwise, flash_attention, matrix
+from testbed.training.operators import EIGHTH, HALF, SINGLE, Operator, elementwise, flash_attention, matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +87,18 @@ def layer(
     expert: int = 1,
     flash: bool = False,
     context: int = 1,
+    fp8: bool = False,
 ) -> list[Operator]:
     """The operators of one layer on one GPU of the tensor group, for its part of `microbatch` sequences, which
-    `context` tensor groups share."""
+    `context` tensor groups share. With `fp8` linear layers multiply in FP8, and keep their inputs so; attention's core
+    keeps what it needs in half precision."""
     keys, model = model.sequence, shared_sequence(model, context)
     tokens, hidden, heads = microbatch * model.sequence, model.hidden, model.heads / tensor
     width = hidden / tensor
     heads_width = (1 + 2 * model.key_share) * width
     local = tokens / tensor if sequence else tokens
-    kept = HALF * local * hidden  # a linear layer keeps its input once more; with sequence parallelism only its share
+    width_kept = EIGHTH if fp8 else HALF
+    kept = width_kept * local * hidden  # a linear layer keeps its input once more; with sequence parallelism its share
     norm = elementwise("norm", 4 * local * hidden, 6 * local * hidden, saved=HALF * local * hidden)
     bias = 0 if model.gated else HALF
     # The last terms of the backward traffic add the gradient of the residual branch, and sum that of the bias.
@@ -109,18 +112,25 @@ def layer(
     spread = HALF * tokens * hidden
     attention = [
         norm,
-        _columns(matrix("query, key, value", tokens, hidden, heads_width, saved=kept), spread, tensor, sequence),
+        _columns(
+            matrix("query, key, value", tokens, hidden, heads_width, saved=kept, fp8=fp8), spread, tensor, sequence
+        ),
         elementwise("bias of query, key, value", 2 * bias * tokens * heads_width, bias * tokens * heads_width),
         elementwise("gradients of query, key, value", 0, 2 * HALF * tokens * heads_width),
         *_core(model, microbatch, heads, flash, keys),
-        _rows(matrix("projection", tokens, width, hidden, saved=HALF * tokens * width), spread, tensor, sequence),
+        _rows(
+            matrix("projection", tokens, width, hidden, saved=(HALF + fp8 * EIGHTH) * tokens * width, fp8=fp8),
+            spread,
+            tensor,
+            sequence,
+        ),
         residual,
         norm,
     ]
     mlp = (
-        _experts(model, tokens, tensor, sequence, expert)
+        _experts(model, tokens, tensor, sequence, expert, fp8)
         if model.experts
-        else _mlp(model, tokens, kept, tensor, sequence)
+        else _mlp(model, tokens, kept, tensor, sequence, fp8)
     )
     return [*attention, *mlp, residual]
 
@@ -165,12 +175,14 @@ def _core(model: Transformer, microbatch: int, heads: float, flash: bool, keys: 
     return [replace(operator, recomputed=True) for operator in core]
 
 
-def _mlp(model: Transformer, tokens: float, kept: float, tensor: int, sequence: bool) -> list[Operator]:
+def _mlp(model: Transformer, tokens: float, kept: float, tensor: int, sequence: bool, fp8: bool) -> list[Operator]:
     """The linear layers. A gate doubles the first one, and the activation reads both halves."""
     inner, spread, halves = model.inner / tensor, HALF * tokens * model.hidden, 1 + model.gated
-    second = matrix("second linear", tokens, inner, model.hidden, saved=HALF * tokens * inner)
+    saved = (EIGHTH if fp8 else HALF) * tokens * inner
+    first = matrix("first linear", tokens, model.hidden, halves * inner, saved=kept, fp8=fp8)
+    second = matrix("second linear", tokens, inner, model.hidden, saved=saved, fp8=fp8)
     return [
-        _columns(matrix("first linear", tokens, model.hidden, halves * inner, saved=kept), spread, tensor, sequence),
+        _columns(first, spread, tensor, sequence),
         _activation(model, HALF * tokens * inner),
         _rows(second, spread, tensor, sequence),
     ]
@@ -183,7 +195,7 @@ def _activation(model: Transformer, moved: float) -> Operator:
     return elementwise("bias and GeLU", 2 * moved, (3 + 1) * moved, saved=moved)
 
 
-def _experts(model: Transformer, tokens: float, tensor: int, sequence: bool, expert: int) -> list[Operator]:
+def _experts(model: Transformer, tokens: float, tensor: int, sequence: bool, expert: int, fp8: bool) -> list[Operator]:
     """Experts with an equal number of tokens each. Tokens go to their experts and back in an all-to-all each way.
 
     A GPU holds `experts` / `expert` of them, and each is split by `tensor`. Source: D. Lepikhin et al., "GShard", 2021.
@@ -197,10 +209,11 @@ def _experts(model: Transformer, tokens: float, tensor: int, sequence: bool, exp
     inner, spread = model.inner / tensor, HALF * routed * model.hidden
     moved = (Collective("all_to_all", spread / tensor),)
     halves = 1 + model.gated
-    first = matrix("experts' first linear", routed / held, model.hidden, halves * inner, copies=held, saved=spread)
-    second = matrix(
-        "experts' second linear", routed / held, inner, model.hidden, copies=held, saved=HALF * routed * inner
-    )
+    rows, width = routed / held, EIGHTH if fp8 else HALF
+    saved = width * routed * model.hidden, width * routed * inner
+    names = "experts' first linear", "experts' second linear"
+    first = matrix(names[0], rows, model.hidden, halves * inner, copies=held, saved=saved[0], fp8=fp8)
+    second = matrix(names[1], rows, inner, model.hidden, copies=held, saved=saved[1], fp8=fp8)
     local = tokens / tensor if sequence else tokens
     gate = matrix("gate", local, model.hidden, model.experts, saved=HALF * local * model.hidden)
     gathered, scattered = (_together(kind, spread, tensor) for kind in ("all_gather", "reduce_scatter"))
@@ -320,11 +333,17 @@ LLAMA_2_70B = Transformer(
     "LLaMA2-70B", 80, 8192, 64, sequence=4096, vocabulary=32_000, feedforward=28_672, key_heads=8, gated=True
 )
 """H. Touvron et al., 2023 (arXiv:2307.09288), and the configuration of the released weights."""
+LLAMA_3_8B = Transformer(
+    "Llama 3 8B", 32, 4096, 32, sequence=8192, vocabulary=128_256, feedforward=14_336, key_heads=8, gated=True
+)
+LLAMA_3_70B = Transformer(
+    "Llama 3 70B", 80, 8192, 64, sequence=8192, vocabulary=128_256, feedforward=28_672, key_heads=8, gated=True
+)
 LLAMA_3_405B = Transformer(
     "Llama 3 405B", 126, 16384, 128, sequence=8192, vocabulary=128_256, feedforward=53_248, key_heads=8, gated=True
 )
-"""Meta, "The Llama 3 Herd of Models", 2024 (arXiv:2407.21783), Table 3, and the configuration of the released weights.
-Their output layer has weights of its own, another 2.1 billion."""
+"""Meta, "The Llama 3 Herd of Models", 2024 (arXiv:2407.21783), Table 3, and the configurations of the released weights.
+Their output layers have weights of their own, of the largest model another 2.1 billion."""
 
 ModelName = Literal["gpt-22b", "gpt-175b", "gpt-530b", "gpt-1t", "bloom", "llama2-70b", "llama3-405b"]
 MODELS: dict[ModelName, Transformer] = {

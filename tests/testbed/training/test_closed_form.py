@@ -320,9 +320,31 @@ def test_linear_layers_on_an_h100_reach_the_median_that_was_measured() -> None:
     assert all(0.66 < rate < 0.76 for _, rate in sorted(rates)[-12:])
 
 
+@pytest.mark.parametrize("model", [GPT_175B, LLAMA_3_405B, replace(GPT_22B, experts=8, chosen=2)])
+def test_linear_layers_in_fp8_keep_half_and_send_as_much(model: Transformer) -> None:
+    """By hand: inputs of query, key and value and of both linear layers take one byte for each number and not two. The
+    context is kept in both, because attention's core needs it backward."""
+    wide, narrow = (layer(model, 2, 8, True, flash=True, fp8=fp8) for fp8 in (False, True))
+    assert [operator.name for operator in wide] == [operator.name for operator in narrow]
+    linear = ("query, key, value", "first linear", "second linear", "experts' first linear", "experts' second linear")
+    for one, other in zip(wide, narrow, strict=True):
+        fp8 = one.name in (*linear, "projection")
+        assert any(work.product and work.product.fp8 for work in other.forward) is fp8
+        assert not any(work.product and work.product.fp8 for work in one.forward)
+        kept = 1.5 if one.name == "projection" else 0.5 if fp8 else 1
+        assert other.saved_bytes == kept * one.saved_bytes
+        assert (other.sent_forward, other.exchanged, other.parameters) == (
+            one.sent_forward,
+            one.exchanged,
+            one.parameters,
+        )
+
+
 def test_fp8_is_refused_without_units_for_it() -> None:
     with pytest.raises(ValueError, match="A100 80 GB has no units for FP8; take BF16"):
         A100.seconds(Work(Product(256, 256, 256, fp8=True)))
+    with pytest.raises(ValueError, match="A100 80 GB has no units for FP8; take BF16"):
+        estimate(GPT_22B, Strategy(tensor=8, fp8=True), DGX_A100)
 
 
 def test_ring_collectives_send_their_known_bytes() -> None:

@@ -194,3 +194,14 @@ def test_oversubscription_slows_what_leaves_a_leaf() -> None:
 def test_a_domain_or_leaf_without_gpus_is_refused() -> None:
     with pytest.raises(ValueError, match="HB domains of 0 GPUs"):
         replace(DGX_A100, domain_gpus=0)
+
+
+def test_candidates_in_fp8_have_the_estimate_of_the_closed_form() -> None:
+    found = candidates(SMALL, 8, 16, Space(fp8=True, flash=True))
+    estimates, plain = found.estimates(DGX_H100), candidates(SMALL, 8, 16, Space(flash=True)).estimates(DGX_H100)
+    assert (estimates.memory_bytes < plain.memory_bytes).any()
+    for place in range(0, len(found), 29):
+        assert found.strategy(place).fp8
+        wanted = estimate(SMALL, found.strategy(place), DGX_H100)
+        for field in fields(estimates):
+            assert getattr(estimates, field.name)[place] == pytest.approx(getattr(wanted, field.name), rel=1e-9)
