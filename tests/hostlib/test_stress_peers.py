@@ -51,6 +51,11 @@ class Echo:
         self.connection.send(message).wait(DEADLINE_S)
         return answer.wait(DEADLINE_S) == len(message) and buffer == message
 
+    def stop(self) -> None:
+        """Stop it by a signal. Until one of its threads has taken the signal, the others go on."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)
+
     def end(self) -> None:
         self.process.kill()
         self.process.communicate()
@@ -185,7 +190,7 @@ def test_a_stopped_peer_is_given_up_after_the_retry_time(
     with talking(bystander) as failures:
         waiting = victim.connection.recv(bytearray(10), tag=7)
         begin = settled(device, victim)
-        victim.process.send_signal(signal.SIGSTOP)
+        victim.stop()
         # The echo has an open receive, so this message is sent. Over soft it is never acknowledged; over TCP the kernel
         # of the stopped process takes it.
         sent = victim.connection.send(bytes(100_000))
@@ -209,7 +214,7 @@ def test_a_stopped_peer_without_traffic_is_given_up_and_an_idle_one_is_not(
     unmet = [victim.connection.send(bytes(100), tag=7), victim.connection.recv(bytearray(10), tag=7)]
     quiet = [bystander.connection.send(bytes(100), tag=7), bystander.connection.recv(bytearray(10), tag=7)]
     begin = settled(device, victim)
-    victim.process.send_signal(signal.SIGSTOP)
+    victim.stop()
     said = [fails(request) for request in unmet]
     took_s = time.monotonic() - begin
     print(f"given up after {took_s / RETRY_TIME_S:.2f} retry times")
