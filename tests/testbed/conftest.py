@@ -11,8 +11,9 @@ from markupsafe import Markup
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plots of reports are left empty: drawing them takes longer than most runs on a model.
 
-    For tests of commands. `analysis/test_results.py` looks at every plot.
+    For tests of commands. `analysis/test_results.py` and the first test of `cli/test_cluster.py` look at every plot.
     """
-    from testbed.report import page  # only here: most tests do not import matplotlib
+    from testbed.report import clusters, page  # only here: most tests do not import matplotlib
 
     monkeypatch.setattr(page, "_figures", lambda *_: defaultdict(Markup))
+    monkeypatch.setattr(clusters, "save_and_embed", lambda *_: Markup())

@@ -40,6 +40,7 @@ def judged(made: Experiment, seen: Observations, folder: Path) -> dict[str, obje
     return summary
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_summary_has_exactly_the_promised_shape(tmp_path: Path) -> None:
     made = experiment(tmp_path)
     judged(made, made_up(made), tmp_path)
@@ -66,6 +67,7 @@ def test_summary_has_exactly_the_promised_shape(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_a_busy_machine_is_told_by_summary_and_report(tmp_path: Path) -> None:
     made = experiment(tmp_path)
     seen = made_up(made)
@@ -112,6 +114,7 @@ def test_wrong_bytes_are_not_verified(tmp_path: Path) -> None:
     assert [policy["verified"] for policy in summary["policies"]] == [False, False]
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_tables_are_complete(tmp_path: Path) -> None:
     made = experiment(tmp_path)
     judged(made, made_up(made), tmp_path)
@@ -197,6 +200,7 @@ def test_jobs_events_and_path_clients_appear_in_the_results(tmp_path: Path) -> N
         assert expected in text
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_report_tells_wrong_bytes_and_wrong_predictions(tmp_path: Path) -> None:
     made = experiment(tmp_path, seeds=1)
     first, *others = made_up(made, wrong_bytes=8).runs

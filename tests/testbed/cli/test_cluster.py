@@ -66,6 +66,7 @@ def test_tables_and_files_show_every_strategy(tmp_path: Path) -> None:
     assert all(float(job["end_s"]) > float(job["start_s"]) >= float(job["arrival_s"]) for job in jobs)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_json_is_one_object_that_agrees_with_the_jobs(tmp_path: Path) -> None:
     done = cluster(write(tmp_path), "--json")
     summary = json.loads(done.stdout)
@@ -90,6 +91,7 @@ def test_json_is_one_object_that_agrees_with_the_jobs(tmp_path: Path) -> None:
     assert ecmp["instability"] > vclos["instability"] == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_an_interrupted_command_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Finished simulations are read, damaged ones and new seeds are computed."""
     from testbed.simulate import clusters
@@ -117,6 +119,7 @@ def test_an_interrupted_command_goes_on_where_it_stopped(tmp_path: Path, monkeyp
     assert calls == [1, 1, 1, 2, 2, 1]  # one strategy has a queue of its own
 
 
+@pytest.mark.usefixtures("no_plots")
 @pytest.mark.parametrize("cluster_of", [PODS, {"fat_tree": {"k": 4}, "gpus_per_server": 1, "planes": 2}])
 def test_three_tiers_and_planes_are_simulated(tmp_path: Path, cluster_of: dict[str, Any]) -> None:
     strategies = [
@@ -130,6 +133,7 @@ def test_three_tiers_and_planes_are_simulated(tmp_path: Path, cluster_of: dict[s
     assert found["ecmp"] > found["source-routing"] >= found["vclos"] == pytest.approx(1.0)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_preempted_jobs_are_counted_and_read_again(tmp_path: Path) -> None:
     las = {"name": "las", "placement": "packed", "network": "ecmp", "queue": "las"}
     spec = write(tmp_path, strategies=[las], las={"service_gpu_s": 2000.0, "checkpoint_s": 5.0})
@@ -153,6 +157,7 @@ def from_file(folder: Path, text: str) -> Result:
     return cluster(write(folder, trace=None, trace_file={"file": "jobs.txt", "format": "sacct"}), "--json")
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_a_trace_file_lies_beside_the_spec(tmp_path: Path) -> None:
     done = from_file(tmp_path, TRACE)
     assert done.exit_code == 0, done.output
