@@ -77,11 +77,11 @@ import hostlib
 
 with hostlib.Device("127.0.0.1", lanes=2) as sender, hostlib.Device("127.0.0.2", lanes=2) as receiver:
     listener = receiver.listen()
-    outgoing, incoming = sender.connect(listener.handle), listener.accept(timeout_s=5)
+    outgoing, incoming = sender.connect(listener.handle), listener.accept(timeout_s=60)
     data, received = bytearray(b"paralet") * 100_000, bytearray(700_000)
     receive, send = incoming.recv(received), outgoing.send(data)
-    receive.wait(timeout_s=5)
-    send.wait(timeout_s=5)
+    receive.wait(timeout_s=60)
+    send.wait(timeout_s=60)
     assert received == data
     own = str(os.getpid())
     subprocess.run(["paralet", "stat", own], check=True)
@@ -96,7 +96,7 @@ python -I -c 'from netmodel import leaf_spine; from sdn.planners import PLANNERS
 serve=(paralet path-service run --topology demo.yaml --listen 127.0.0.1:0 --token-file token)
 lacks service "${serve[@]}"
 "${serve[@]}" >ready 2>/dev/null &
-timeout 20 sh -c 'until grep -q ready ready; do sleep 0.1; done'
+timeout 60 sh -c 'until grep -q ready ready; do sleep 0.1; done'
 paralet path-service status --token-file token
 
 lacks top paralet top --picture screen.svg --count 1
