@@ -63,9 +63,11 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long unit tests first, so that none is left for the end, when other workers have nothing to do."""
     for item in items:
         if INTEGRATION in item.path.parents:
             item.add_marker(pytest.mark.integration)
+    items.sort(key=lambda item: INTEGRATION in item.path.parents or item.get_closest_marker("long") is None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -41,6 +41,7 @@ def test_the_program_lists_the_rules_that_are_tested_here(suite: Suite) -> None:
     assert sorted(suite.rules(), key=str) == sorted(rules_in_sources(), key=str)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_rules_hold_over_roce(suite: Suite) -> None:
     """The tests above have the default back end, which is tcp on loopback."""
@@ -48,6 +49,7 @@ def test_the_rules_hold_over_roce(suite: Suite) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_rules_hold_on_a_bad_network(suite: Suite) -> None:
     """Packets are dropped, duplicated, reordered and corrupted. A shorter minimum timeout keeps the test fast."""

@@ -120,6 +120,7 @@ def test_every_rule_has_a_fault() -> None:
     assert {rule for _, rule in FAULTS} == {rule.name for rule in RULES}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_forwarding_plugin_without_a_fault_keeps_every_rule(suite: Suite) -> None:
     """The faults violate rules, not the forwarding itself."""

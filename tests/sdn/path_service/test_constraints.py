@@ -193,6 +193,7 @@ def test_a_preview_is_what_then_happens_and_changes_nothing(topology: Topology, 
     assert service.preview(wanted).before.tolist() == preview.after.tolist()
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_any_sequence_of_changes_keeps_ports_right(data: st.DataObject) -> None:

@@ -15,6 +15,8 @@ from testbed.cli.outcome import evaluate
 from testbed.spec import Experiment, Spec, check
 from tests.testbed.simulate.small import observe
 
+pytestmark = pytest.mark.long
+
 
 def training(iterations: int, *, replicas: int, rule: str, **fabric: int) -> Experiment:
     """GPT-3 with 64 ranks a replica, on 8 lanes."""

@@ -93,6 +93,7 @@ def test_a_ring_by_source_routing_has_one_flow_on_a_link() -> None:
     assert theory.most_flows([(0, 1)], 4) == 0
 
 
+@pytest.mark.long
 def test_the_fitted_trace_is_the_best_of_its_neighbours() -> None:
     assert trace.fitted(range(trace.FITTED - 1, trace.FITTED + 2)) == trace.FITTED
 
