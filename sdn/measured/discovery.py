@@ -339,8 +339,7 @@ class Discovery(Generic[Way]):
             state.out.clear()
         ports = [port for port in urgent or self._wanted(pair, state) if port not in state.out][:_BATCH]
         if ports:
-            first = not (state.used or state.only_aims)
-            hurries, hop = first or state.urgent or bool(urgent), sight.hops[0]
+            hurries, hop = state.urgent or bool(urgent), sight.hops[0]
             state.asked, state.sent = Ask(pair, hop.ttl, tuple(ports), hurries), False
             state.out.update(ports)
             count = len(ports) / 2 if state.only_aims else len(ports)  # no connection's port is watched

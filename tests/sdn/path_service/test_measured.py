@@ -270,20 +270,6 @@ def test_an_announcement_waits_for_its_ports_but_not_for_ever() -> None:
     assert probers.service.status()["measured"]["given_up"] == {"probes are not answered": 1}
 
 
-def test_first_ports_wait_for_no_probe_that_nobody_answers() -> None:
-    """One of two routers may get more of the first eight probes than it answers at once: hosts then ask it again."""
-    probers = measured(PARALLEL_LEAVES, LinuxL4Hash())
-    probers.connect(0)
-    probers.announce(0, 8)
-    late = {port for _, _, message in probers._due[:2] for port in message.ports}
-    probers._due = [
-        (at_s if late.isdisjoint(message.ports) else 1.0, conn, message) for at_s, conn, message in probers._due
-    ]
-    probers.run(0.2)
-    assert len(set(probers.ports[0, address(PARALLEL_LEAVES, 8)])) == LANES
-    assert probers.misplaced() == set()
-
-
 def test_lanes_take_any_known_port_until_those_of_their_paths_are_known() -> None:
     probers = measured(TWO_TIERS, LinuxL4Hash())
     probers.connect(0, lanes=8)
