@@ -24,6 +24,7 @@ Way = TypeVar("Way", bound=Hashable)
 ENOUGH = 8
 """Ways that a plan should be able to choose from."""
 _BATCH = 8  # ports probed at a time, per pair
+_AT_ONCE = 6  # that a Linux router answers; what is more waits half a second or longer
 _FEW = 2  # the same where nothing but aims is wanted: more of them might not be needed
 _IN_VAIN = 64  # probes since the last that found a new way: there is no other one, or hardly
 _AIMED_IN_VAIN = 8  # times the number of ways, since the last port on the planned one: the chance of that is e^-8
@@ -78,6 +79,7 @@ class Ask:
 class _State(Generic[Way]):
     sight: Sight[Way]
     only_aims: bool = False  # nothing is wanted beside ports along `aims`
+    first: int = _BATCH  # ports probed at a time while lanes have none
     drawn: int = 0  # random ports so far
     in_vain: int = 0  # probes since the last one of use
     silent: int = 0  # asks since the last answer
@@ -116,16 +118,21 @@ class Discovery(Generic[Way]):
         """The number of asks that the pace holds back."""
         return len(self._schedule)
 
-    def announce(self, now_s: float, pair: PairKey, sight: Sight[Way], *, only_aims: bool = False) -> None:
-        """A pair sends, or will soon. A pair that did not answer is tried once more when it is announced again.
+    def announce(
+        self, now_s: float, pair: PairKey, sight: Sight[Way], *, lanes: int = _BATCH, only_aims: bool = False
+    ) -> None:
+        """A pair sends over so many lanes, or will soon.
 
-        With `only_aims` nothing is probed but what `aim` asks for.
+        A pair that did not answer is tried once more when it is announced again. With `only_aims` nothing is probed but
+        what `aim` asks for.
         """
         state = self._pairs.get(pair)
         if state is None:
             state = self._pairs[pair] = _State(sight)
             self._members.setdefault(sight.group, {})[pair] = None
         state.silent, state.only_aims = 0, only_aims
+        if len(sight.hops) > 1:  # one router answers for all ports, and all lanes wait for the last of the first batch
+            state.first = max(_AT_ONCE, lanes)
         self._ask(now_s, pair)
 
     def release(self, now_s: float, pair: PairKey) -> None:
@@ -337,7 +344,8 @@ class Discovery(Generic[Way]):
             return
         if not state.sent:  # something more urgent has come
             state.out.clear()
-        ports = [port for port in urgent or self._wanted(pair, state) if port not in state.out][:_BATCH]
+        ports = [port for port in urgent or self._wanted(pair, state) if port not in state.out]
+        ports = ports[: _BATCH if state.used else min(_BATCH, state.first)]
         if ports:
             hurries, hop = state.urgent or bool(urgent), sight.hops[0]
             state.asked, state.sent = Ask(pair, hop.ttl, tuple(ports), hurries), False

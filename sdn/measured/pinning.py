@@ -161,7 +161,7 @@ class MeasuredPinning:
                 self._plan.arrive((pair, number), own / lanes, [], MOST_MOVES)
         else:
             pinned.fits = pinned.contradictions = 0
-        self._discovery.announce(now_s, pair, sight, only_aims=not shares)
+        self._discovery.announce(now_s, pair, sight, lanes=lanes, only_aims=not shares)
         return _distinct((*self._aim(now_s, moved), *self._update(now_s, pair)))
 
     def seek(self, now_s: float, pair: PairKey, paths: Mapping[Links, int], used: Iterable[int], urgent: bool) -> None:

@@ -270,6 +270,19 @@ def test_an_announcement_waits_for_its_ports_but_not_for_ever() -> None:
     assert probers.service.status()["measured"]["given_up"] == {"probes are not answered": 1}
 
 
+@pytest.mark.parametrize(("lanes", "ports"), [(4, 6), (8, 8)])
+def test_a_router_is_asked_for_no_more_first_ports_than_it_answers_at_once(lanes: int, ports: int) -> None:
+    """All lanes wait for the last of them. Eight lanes need eight ports, whatever that takes."""
+    probers = measured(PARALLEL_LEAVES, LinuxL4Hash())
+    probers.connect(0, lanes=lanes)
+    probers.announce(0, 8)
+    (ask,) = [message for _, _, message in probers._due]
+    assert len(ask.ports) == ports
+    probers.run(0.1)
+    assert max(probers.of_router.values()) <= ports
+    assert lanes == 8 or len(probers.ports[0, ask.peer]) == lanes
+
+
 def test_lanes_take_any_known_port_until_those_of_their_paths_are_known() -> None:
     probers = measured(TWO_TIERS, LinuxL4Hash())
     probers.connect(0, lanes=8)
