@@ -6,27 +6,32 @@ covers the port at which the peer listens, too, so hosts look for a port along t
 connection waits until one is known, but not for ever. Then it takes the least loaded of the paths that are known, and
 the plan counts it there.
 
-A connection for which the plan has made no room yet mostly carries next to nothing. If it is also the first one to a
-port of its peer, it takes the best of the first ports that answer: routers do not answer many probes.
+Routers do not answer many probes. So a connection for which the plan has made no room yet, and that is alone between
+its two NICs, takes the first port whose path is loaded no more than the planned one. It soon takes the best of those
+that answer: it mostly carries next to nothing. But the next connections between the two NICs follow it, and a program
+that starts fast opens those for data before the plan has made room.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from netmodel import Path
 from sdn.measured.discovery import PairKey
 from sdn.measured.fabric import Links
 from sdn.measured.pinning import MeasuredPinning
 from sdn.path_service.parties import Pair
 from sdn.path_service.predicted import Predicted
 
+FIRST_HOLD_S = 0.15
+"""The longest time for which a connection that is alone waits for a path loaded no more than the planned one."""
 HOLD_S = 1.0
 """The longest time for which an announcement waits for its pair's ports to be measured."""
 PLANNED_HOLD_S = 1.5
 """The same for a connection for which the plan has made room."""
 LATEST_S = 1.8
 """The same for a connection while no port at all is known for it."""
-_PATIENCE_S = (HOLD_S, PLANNED_HOLD_S, LATEST_S)  # after which a connection takes what it did not take before
+_PATIENCE_S = (FIRST_HOLD_S, HOLD_S, PLANNED_HOLD_S, LATEST_S)  # after which one takes what it did not take before
 _LOOK_S = 0.02  # between two looks at which connections have waited long enough
 _MOST_LOOKS = 64  # at connections for which the plan may have other paths, each time
 _NO_PORTS: list[int] = []
@@ -173,7 +178,9 @@ class PortSearch:
         used, known = self._used(connection.key), self._pinning.known(connection.key)
         free = {port: links for port, links in known.items() if port not in used}
         port = next((port for port, links in free.items() if links == path[1:-1]), 0)
-        patience_s = PLANNED_HOLD_S if is_planned else HOLD_S if self._has_others(pair) else 0.0
+        if not port and not is_planned and not self._planned.is_shared(pair):
+            port = self._as_good(pair, path, free)
+        patience_s = PLANNED_HOLD_S if is_planned else HOLD_S if self._has_others(pair) else FIRST_HOLD_S
         if not port and free and waited_s >= patience_s:
             port = list(free)[self._planned.best(pair, free.values()) or 0]
         if port:
@@ -181,6 +188,11 @@ class PortSearch:
             self._planned.keep(pair, (path[0], *free[port], path[-1]))
         if port or waited_s >= LATEST_S:
             del self._waiting[pair]
+
+    def _as_good(self, pair: Pair, path: Path, free: Mapping[int, Links]) -> int:
+        """One of these ports whose path is loaded no more than the planned one; 0 without one."""
+        best = self._planned.best(pair, [*free.values(), path[1:-1]])
+        return 0 if best is None or best == len(free) else list(free)[best]
 
     def _seek(self, now_s: float, key: PairKey) -> None:
         """Has the host look for ports along the paths of those connections of a pair that wait."""
@@ -204,5 +216,5 @@ class PortSearch:
         return {port: None for pair in self._of[key] if (port := self._connections[pair].port)}
 
     def _has_others(self, pair: Pair) -> bool:
-        """Whether there is another connection to the same port of the peer."""
-        return len(self._of[self._connections[pair].key]) > 1
+        """Whether there is another connection to the same port of the peer, or one that shares its place."""
+        return len(self._of[self._connections[pair].key]) > 1 or self._planned.is_shared(pair)

@@ -79,6 +79,10 @@ class Predicted:
         way, planned = self._routing.begins_on(pair)
         return self._cables.path_by(pair.client.nic, pair.peer.nic, *way), planned
 
+    def is_shared(self, pair: Pair) -> bool:
+        """Whether a connection shares its place of the plan with another one."""
+        return self._routing.is_shared(pair)
+
     def best(self, pair: Pair, paths: Iterable[Iterable[PortRef]]) -> int | None:
         """Which of these paths between switches is loaded least for a pair; None where none is alive."""
         return self._routing.best(pair, map(self._links, paths))

@@ -194,10 +194,20 @@ class Routing:
         assert place is not None  # the pair has arrived
         return place.way, place.holder is not None
 
+    def is_shared(self, pair: Pair) -> bool:
+        """Whether a connection shares its place with another one."""
+        place = self._places.of(pair)
+        return place is not None and len(place.members) > 1
+
     def best(self, pair: Pair, taken: Iterable[Collection[int]]) -> int | None:
-        """Which of the ways over these links, by number, is loaded least for a pair; None where none is alive."""
+        """Which of the ways over these links, by number, is loaded least for a pair; None where none is alive.
+
+        A pair that is alone in its place does not count there.
+        """
         ways = [self._way_over(pair, each) for each in taken]
-        best = least_congested(pair, filter(None, ways), self.fabric, self.plan(), self._places)
+        place = self._places.of(pair)
+        own = place.way if place is not None and len(place.members) == 1 else None
+        best = least_congested(pair, filter(None, ways), self.fabric, self.plan(), self._places, own)
         return ways.index(best) if best in ways else None
 
     def copied(self) -> "Routing":
