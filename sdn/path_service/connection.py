@@ -209,6 +209,11 @@ class Connection(asyncio.Protocol):
         self._is_last = True
         return True
 
+    @property
+    def has_said(self) -> bool:
+        """Whether lines have come that wait for their turn."""
+        return bool(self._lines)
+
     # -- for the server ------------------------------------------------------------------------------------------------
 
     def write(self, line: bytes) -> None:

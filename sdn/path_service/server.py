@@ -493,7 +493,8 @@ class Server:
         for connection in list(self.greeting.values()):
             if now_s - connection.since_s <= self.limits.hello_s:
                 break  # the others connected later
-            connection.end("hello", f"no hello came within {self.limits.hello_s:g} s")
+            if not connection.has_said:
+                connection.end("hello", f"no hello came within {self.limits.hello_s:g} s")
         for connection in list(self.connections.values()):
             if now_s - connection.heard_s > self.limits.silent_s:
                 connection.end("silent", f"nothing was heard for {self.limits.silent_s:g} s")

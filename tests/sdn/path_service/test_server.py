@@ -9,6 +9,7 @@ import json
 import logging
 import resource
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -37,6 +38,7 @@ from sdn.path_service.messages import (
     Assign,
     CanProbe,
     Error,
+    Hello,
     HostMessage,
     Moved,
     Ping,
@@ -49,6 +51,7 @@ from sdn.path_service.messages import (
     to_line,
 )
 from sdn.path_service.next_hops import listed
+from sdn.path_service.pinning import Sends
 from sdn.path_service.replay import replay
 from sdn.path_service.run import raise_file_limit
 from sdn.path_service.server import Server, bind
@@ -129,6 +132,28 @@ def run(body: Callable[[], Awaitable[None]]) -> None:
 
 
 HELLO = to_line(hello(TOPOLOGY, 1))
+
+
+def test_hosts_that_come_at_once_are_not_told_that_no_hello_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, those were whose hello waited for its turn for longer than one may be on its way."""
+    connect = PathService.connect
+
+    def slow(service: PathService, now_s: float, conn: int, said: Hello) -> tuple[Sends, int | None]:
+        time.sleep(0.02)
+        return connect(service, now_s, conn, said)
+
+    monkeypatch.setattr(PathService, "connect", slow)
+
+    async def body() -> None:
+        async with served(Limits(hello_s=0.1)) as (server, at):
+            hosts = [await Host.to(at) for _ in range(40)]
+            for instance, host in enumerate(hosts):
+                host.say(hello(TOPOLOGY, 0, instance))
+            for host in hosts:
+                assert isinstance(await host.hear(), Welcome)
+            assert not server.counts
+
+    run(body)
 
 
 @pytest.mark.parametrize(
