@@ -6,6 +6,7 @@ keys are ignored. Sizes are in bytes, rates in bit/s, times in seconds. Version 
 """
 
 import inspect
+from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -171,7 +172,9 @@ class Voted(Struct, tag="voted", tag_field="type", frozen=True, gc=False, omit_d
     """It would vote so, and has not."""
 
 
-HostMessage: TypeAlias = Hello | Announce | Release | Measured | Report | Ping | CanProbe | Probed | Moved | Voted
+UsualMessage: TypeAlias = Announce | Release | Measured | Report | Ping | CanProbe | Probed | Moved
+"""What a host says all the time."""
+HostMessage: TypeAlias = Hello | UsualMessage | Voted
 
 
 class Welcome(Struct, tag="welcome", tag_field="type", frozen=True, gc=False, omit_defaults=True):
@@ -291,6 +294,7 @@ class _AnyVersion(Struct, tag="hello", tag_field="type"):
 
 
 _decoder = msgspec.json.Decoder(HostMessage)
+_usual_decoder = msgspec.json.Decoder(UsualMessage)
 _any_version = msgspec.json.Decoder(_AnyVersion)
 _service_decoder = msgspec.json.Decoder(ServiceMessage)
 _encoder = msgspec.json.Encoder()
@@ -307,6 +311,15 @@ def from_host(line: bytes | bytearray) -> HostMessage:
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise MessageError(_reason(error)) from None
     return message
+
+
+def usual_from_host(lines: Iterable[bytes]) -> list[HostMessage] | None:
+    """The messages in lines, if each is a `UsualMessage`; otherwise None."""
+    decode = _usual_decoder.decode
+    try:
+        return [decode(line) for line in lines]
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
 
 
 def from_service(line: bytes | bytearray) -> ServiceMessage:

@@ -39,6 +39,7 @@ from sdn.path_service.messages import (
     Welcome,
     from_host,
     to_line,
+    usual_from_host,
 )
 from sdn.path_service.next_hops import unlisted
 from sdn.path_service.pinning import Sends
@@ -365,13 +366,15 @@ class Server:
         begin_s = time.perf_counter()
         announced = self.service.counts["announced"]
         self._heard_s = now_s
-        messages: list[HostMessage] = []
         wrong = ""
-        try:
-            for line in lines:
-                messages.append(self._message(line, number))
-        except MessageError as error:
-            wrong = str(error)
+        messages = usual_from_host(lines)
+        if messages is None:
+            messages = []
+            try:
+                for line in lines:
+                    messages.append(self._message(line, number))
+            except MessageError as error:
+                wrong = str(error)
         sends = self.service.handle(now_s, number, messages)
         if self.journal is not None and messages:
             self.journal.said(now_s, number, lines[: len(messages)])

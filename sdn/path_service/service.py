@@ -371,7 +371,8 @@ class PathService:
         """Asks hosts for what has to be measured now."""
         asks, changed = self._pinning.due(now_s)
         sends += asks
-        self._update(changed, sends)
+        if changed:
+            self._update(changed, sends)
 
     def _update(self, pairs: Iterable[Pair], sends: Sends) -> None:
         """Sends those of these pairs that have commodities their ports, if they have changed and need not wait."""

@@ -25,6 +25,7 @@ from sdn.path_service.messages import (
 )
 from tests.docs.markdown import ROOT, blocks
 
+HELLO = b'{"type":"hello","version":1,"token":"t","device":"10.0.0.1","instance":"00c0ffee00c0ffee","lanes":4}'
 ANNOUNCE = {"type": "announce", "id": 17, "peer": "10.0.1.2", "bytes": 100}
 
 
@@ -35,6 +36,16 @@ def line(**changed: object) -> bytes:
 def test_the_schema_file_matches_the_code() -> None:
     stored = Path(messages.__file__).with_name("schema.json")
     assert json.loads(stored.read_text()) == messages.schema()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [b"", HELLO, b'{"type":"voted","generation":1,"service":"a"}', b'{"type":"release"}', b"\xff", b"[" * 60_000],
+)
+def test_usual_lines_are_read_at_once_and_others_are_not(other: bytes) -> None:
+    lines = [b'{"type":"release","id":1}', line(), b'{"type":"ping","nonce":1}']
+    assert messages.usual_from_host(lines) == [messages.from_host(each) for each in lines]
+    assert messages.usual_from_host([*lines, other]) is None
 
 
 def test_the_page_shows_messages_that_parse() -> None:
