@@ -3,7 +3,7 @@
 
 `paralet bench path-service` runs all measurements. `python -m testbed.bench.path_service --hosts 20000 --per-host 1`
 takes another number of hosts, beside an operator whose changes are on the disk before they are answered, and prints a
-row of a table in Markdown.
+row of a table in Markdown. With `--tls` lines travel by TLS. With `--pings` hosts ping, and do not announce.
 
 The service has one core to itself. This process simulates all hosts on other cores, each with its own connection. The
 load is an open loop: a host announces at fixed times, whether or not earlier announcements were answered. It announces
@@ -23,10 +23,11 @@ import random
 import re
 import select
 import socket
+import ssl
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -43,6 +44,8 @@ from sdn.path_service import admin, messages
 from sdn.path_service.limits import Limits
 from sdn.path_service.run import Place, raise_file_limit, serve
 from sdn.path_service.service import Options
+from sdn.path_service.tls import TlsChannels, TlsFiles
+from testbed.bench.certificates import Certificates
 from testbed.bench.frame import Measurement, Result, result
 from testbed.errors import InputError, TestbedError
 from testbed.machine import this_machine
@@ -71,10 +74,14 @@ class Load:
     seconds: float = 10.0
     leaves: int = 160
     spines: int = 32
+    tls: bool = False
+    pings: bool = False
+    """Hosts ping, and announce nothing."""
 
     @property
     def case(self) -> str:
-        return f"{self.hosts} hosts, {self.per_host_s:g}/s each"
+        what = " pings" if self.pings else ""
+        return f"{self.hosts} hosts, {self.per_host_s:g}{what}/s each{', TLS' if self.tls else ''}"
 
     def topology(self) -> Topology:
         return leaf_spine(self.leaves, self.spines, -(-self.hosts // self.leaves), 100 * 10**9)
@@ -91,6 +98,8 @@ class Outcome:
     cpu_s: float
     """Processor time of the server in seconds."""
     span_s: float
+    idle_s: float
+    """How long the simulated hosts had nothing to do: where it is little, they are late, and not the server."""
 
     def quantile(self, part: float) -> float:
         return _quantile(self.due, part)
@@ -117,25 +126,18 @@ def measure() -> Result:
 
 def run(load: Load, repetitions: int, tell: Callable[[str], None] = lambda text: None) -> Iterator[list[Measurement]]:
     """Measures service and peer alternately, so that changes of the machine's speed affect both."""
-    cores = sorted(os.sched_getaffinity(0))
-    if raise_file_limit() < load.hosts + 100:
-        raise InputError(f"{load.hosts} hosts need one file descriptor each: ulimit -Hn {load.hosts + 100}")
     topology = load.topology()
-    try:
-        os.sched_setaffinity(0, cores[1:] or cores)
+    with _core_of_its_own(load) as core:
         for repetition in range(repetitions):
             outcomes = []
             for kind, server in (("the service", _service), ("the echo", _echo)):
                 tell(f"{load.case}: {kind}")
-                with _started(server, topology, cores[0]) as (port, pid):
-                    hosts = _Hosts(load, topology, port, seed=repetition)
-                    try:
-                        outcomes.append(hosts.play(pid))
-                    finally:
-                        hosts.close()
+                with (
+                    _started(server, topology, core) as (port, pid),
+                    closing(_Hosts(load, topology, port, seed=repetition)) as hosts,
+                ):
+                    outcomes.append(hosts.play(pid))
             yield list(_measurements(load, *outcomes))
-    finally:
-        os.sched_setaffinity(0, cores)
 
 
 def beside_faulty(seconds: float = 5.0) -> list[Measurement]:
@@ -155,28 +157,47 @@ def beside_faulty(seconds: float = 5.0) -> list[Measurement]:
 
 def beside_operator(load: Load, seed: int = 0) -> list[Measurement]:
     """Answer times while an operator's changes are written to a store, and while they are not."""
-    if raise_file_limit() < load.hosts + 100:
-        raise InputError(f"{load.hosts} hosts need one file descriptor each: ulimit -Hn {load.hosts + 100}")
-    cores = sorted(os.sched_getaffinity(0))
-    topology = load.topology()
-    outcomes = []
-    for is_stored in (True, False):
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            service = partial(_service, folder=folder, state=folder / "state" if is_stored else None)
-            with _started(service, topology, cores[0]) as (port, pid):
-                hosts = _Hosts(load, topology, port, seed)
-                try:
-                    with _started(partial(_operator, folder / _SOCKET), topology, cores[-1]):
-                        outcomes.append(hosts.play(pid))
-                finally:
-                    hosts.close()
+    stored, unstored = (played(load, seed, has_operator=True, is_stored=each) for each in (True, False))
     case = f"{load.case}, {1 / _CHANGE_EVERY_S:g} changes/s"
     found = []
     for name, part in (("median", 0.5), ("99th", 0.99)):
-        stored, unstored = (1e3 * outcome.quantile(part) for outcome in outcomes)
-        found.append(Measurement(f"answer, {name}", case, "ms", stored, unstored, "unstored"))
+        ours, peer = 1e3 * stored.quantile(part), 1e3 * unstored.quantile(part)
+        found.append(Measurement(f"answer, {name}", case, "ms", ours, peer, "unstored"))
     return found
+
+
+def played(load: Load, seed: int, *, has_operator: bool, is_stored: bool) -> Outcome:
+    """One run against a service, beside an operator or not."""
+    topology = load.topology()
+    with ExitStack() as opened:
+        core = opened.enter_context(_core_of_its_own(load))
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+        certificates = None
+        if load.tls:
+            (folder / "tls").mkdir()
+            addresses = [str(host.nics[0].address) for host in topology.hosts]
+            certificates = Certificates(folder / "tls", "127.0.0.1", addresses)
+        files = None if certificates is None else certificates.service
+        service = partial(_service, folder=folder, state=folder / "state" if is_stored else None, files=files)
+        port, pid = opened.enter_context(_started(service, topology, core))
+        hosts = opened.enter_context(closing(_Hosts(load, topology, port, seed, certificates)))
+        if has_operator:
+            operator = partial(_operator, folder / _SOCKET)
+            opened.enter_context(_started(operator, topology, max(os.sched_getaffinity(0))))
+        return hosts.play(pid)
+
+
+@contextmanager
+def _core_of_its_own(load: Load) -> Iterator[int]:
+    """A core for the server; this process keeps to the others. Raises InputError with too few file descriptors."""
+    if raise_file_limit() < load.hosts + 100:
+        raise InputError(f"{load.hosts} hosts need one file descriptor each: ulimit -Hn {load.hosts + 100}")
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[1:] or cores)
+    try:
+        yield cores[0]
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def _operator(path: Path, ready: Connection, topology: Topology, core: int) -> None:
@@ -246,6 +267,10 @@ def _announcement(number: int, peer: bytes) -> bytes:
     )
 
 
+def _ping(number: int, peer: bytes) -> bytes:
+    return b'{"type":"ping","nonce":%d}\n' % number
+
+
 def _measurements(load: Load, ours: Outcome, peer: Outcome) -> Iterator[Measurement]:
     def measured(metric: str, unit: str, value: Callable[[Outcome], float]) -> Measurement:
         return Measurement(metric, load.case, unit, value(ours), value(peer), "echo")
@@ -256,16 +281,21 @@ def _measurements(load: Load, ours: Outcome, peer: Outcome) -> Iterator[Measurem
     yield measured("answer after sending, 99th", "ms", lambda o: 1e3 * o.sent[int(0.99 * len(o.sent))])
     yield measured("processor time per announcement", "us", lambda o: 1e6 * o.cpu_s / len(o.due))
     yield measured("core in use", "%", lambda o: 100 * o.cpu_s / o.span_s)
+    yield measured("core of the hosts in use", "%", lambda o: 100 - 100 * o.idle_s / o.span_s)
 
 
 class _Hosts:
     """All simulated hosts, connected and past their hello."""
 
-    def __init__(self, load: Load, topology: Topology, port: int, seed: int) -> None:
+    def __init__(
+        self, load: Load, topology: Topology, port: int, seed: int, certificates: Certificates | None = None
+    ) -> None:
         self._load = load
+        self._said = _ping if load.pings else _announcement
         self._rng = random.Random(seed)
         addresses = [str(host.nics[0].address) for host in topology.hosts]
-        ring = self._rng.sample(addresses, load.hosts)
+        places = self._rng.sample(range(len(addresses)), load.hosts)
+        ring = [addresses[place] for place in places]
         self._sockets: list[socket.socket] = []
         self._next = [ring[(i + 1) % load.hosts].encode() for i in range(load.hosts)]
         self._epoll = select.epoll()
@@ -275,6 +305,8 @@ class _Hosts:
             hello = messages.Hello(messages.VERSIONS[0], TOKEN, address, f"{i:016x}", LANES)
             connection = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if certificates is not None:
+                connection = certificates.of(places[i]).wrap_socket(connection, server_hostname="127.0.0.1")
             connection.sendall(messages.to_line(hello))
             connection.setblocking(False)
             self._sockets.append(connection)
@@ -308,7 +340,7 @@ class _Hosts:
         cpu_s = _cpu_s(pid)
         begin_s = clock() + 0.1
         schedule = ((begin_s + r * period_s + phase, i) for r in range(rounds) for phase, i in phases)
-        waiting, deadline_s = 0, begin_s + self._load.seconds + _TIMEOUT_S
+        idle_s, deadline_s = 0.0, begin_s + self._load.seconds + _TIMEOUT_S
         at_s, host = next(schedule, (None, 0))
         while at_s is not None or due_s:
             now_s = clock()
@@ -320,19 +352,22 @@ class _Hosts:
                 due_s[host, number] = at_s, clock()
                 waiting += 1
                 at_s, host = next(schedule, (None, 0))
-            for i, number in self._answers():
+            answers = self._answers()
+            if now_s >= begin_s and not waiting and not answers:
+                idle_s += clock() - now_s
+            for i, number in answers:
                 times = due_s.pop((i, number), None)
                 if times is not None:
                     now_s = clock()
                     due.append(now_s - times[0])
                     sent.append(now_s - times[1])
         span_s = clock() - begin_s
-        return Outcome(sorted(due), sorted(sent), _cpu_s(pid) - cpu_s, span_s)
+        return Outcome(sorted(due), sorted(sent), _cpu_s(pid) - cpu_s, span_s, idle_s)
 
     def _announce(self, i: int) -> int:
-        """Release the host's last elephant and announce the next one. Returns its id."""
+        """Release the host's last elephant and announce the next one, or ping. Returns the number in the answer."""
         number = self._ids[i] = self._ids[i] + 1
-        self._sockets[i].send(_announcement(number, self._next[i]))
+        self._sockets[i].send(self._said(number, self._next[i]))
         return number
 
     def _answers(self) -> list[tuple[int, int]]:
@@ -340,7 +375,10 @@ class _Hosts:
         answers = []
         for descriptor, _ in self._epoll.poll(0, 512):
             i = self._host_of[descriptor]
-            data = self._sockets[i].recv(65536)
+            try:
+                data = self._sockets[i].recv(65536)
+            except ssl.SSLWantReadError:  # a part of a record
+                continue
             if not data:
                 raise TestbedError("the server closed a connection")
             lines = (self._partial[i] + data).split(b"\n")
@@ -354,8 +392,8 @@ class _Hosts:
 
 
 def answered(line: bytes) -> int | None:
-    """The elephant's id in an answer of the service, at any position in the line; None without an id."""
-    found = re.search(rb'"id":(\d+)', line)
+    """The elephant's id in an answer of the service, or a ping's number, at any position; None without one."""
+    found = re.search(rb'"(?:id|nonce)":(\d+)', line)
     return int(found[1]) if found else None
 
 
@@ -383,14 +421,20 @@ _Server: TypeAlias = Callable[[Connection, Topology, int], None]
 
 
 def _service(
-    ready: Connection, topology: Topology, core: int, folder: Path | None = None, state: Path | None = None
+    ready: Connection,
+    topology: Topology,
+    core: int,
+    folder: Path | None = None,
+    state: Path | None = None,
+    files: TlsFiles | None = None,
 ) -> None:
     os.sched_setaffinity(0, {core})
     with tempfile.TemporaryDirectory() as own:
         place = Place("127.0.0.1", 0, (folder or Path(own)) / _SOCKET)
         limits = Limits(silent_s=2 * _TIMEOUT_S)  # hosts do not ping during the warm-up
         told = partial(_told, ready)
-        serve(topology, Options(), TOKEN, place, limits=limits, state=state, ready=told)
+        channels = None if files is None else TlsChannels(files)
+        serve(topology, Options(), TOKEN, place, limits=limits, state=state, channels=channels, ready=told)
 
 
 def _told(ready: Connection, address: str, port: int) -> None:
@@ -428,20 +472,28 @@ def _cpu_s(pid: int) -> float:
 
 
 def main() -> None:
-    """Measures one load, with an operator whose changes are stored and with one whose are not."""
+    """Measures one load, with an operator whose changes are stored and with one whose are not; or pings."""
     parser = argparse.ArgumentParser(description=printable(str(__doc__).partition("\n\n")[0]))
     usual = Load()
     parser.add_argument("--hosts", type=int, default=usual.hosts)
-    parser.add_argument("--per-host", type=float, default=usual.per_host_s, help="announcements a second")
+    parser.add_argument("--per-host", type=float, default=usual.per_host_s, help="announcements or pings a second")
     parser.add_argument("--seconds", type=float, default=usual.seconds)
+    parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--pings", action="store_true")
     chosen = parser.parse_args()
-    median, late = beside_operator(Load(chosen.hosts, chosen.per_host, chosen.seconds))
-    print(printable(f"{this_machine()}, {os.getloadavg()[0]:.0f} other processes ran"))
-    print(
-        "\n| hosts, announcements | stored: median, 99th | forgotten: median, 99th | 99th, ratio |\n|---|---|---|---|"
-    )
-    stored, forgotten = (f"{getattr(median, of):.2f}, {getattr(late, of):.1f} ms" for of in ("ours", "peer"))
-    print(printable(f"| {median.case} | {stored} | {forgotten} | {late.ours / late.peer:.2f} |"))
+    load = Load(chosen.hosts, chosen.per_host, chosen.seconds, tls=chosen.tls, pings=chosen.pings)
+    outcomes = [
+        played(load, 0, has_operator=not load.pings, is_stored=is_stored)
+        for is_stored in ((True,) if load.pings else (True, False))
+    ]
+    print(printable(f"{this_machine()}, {os.getloadavg()[0]:.0f} other processes ran\n"))
+    print("| hosts, each | answers: median, 99th | core of the service, each | core of the hosts |\n|---|---|---|---|")
+    for outcome, kind in zip(outcomes, ("stored", "forgotten"), strict=False):
+        each = "" if load.pings else f", changes {kind}"
+        times = f"{1e3 * outcome.quantile(0.5):.2f}, {1e3 * outcome.quantile(0.99):.1f} ms"
+        core = f"{100 * outcome.cpu_s / outcome.span_s:.0f} %, {1e6 * outcome.cpu_s / len(outcome.due):.1f} us"
+        hosts = f"{100 - 100 * outcome.idle_s / outcome.span_s:.0f} %"
+        print(printable(f"| {load.case}{each} | {times} | {core} | {hosts} |"))
 
 
 if __name__ == "__main__":
