@@ -17,8 +17,9 @@ Certified: TypeAlias = frozenset[str] | None
 """IP addresses in their usual form, which a certificate is for; None without a certificate."""
 Refuse: TypeAlias = Callable[[ErrorCode, str], None]
 """Ends a connection for a reason, which is one sentence."""
-Wait: TypeAlias = Callable[[str, Worker], None]
-"""Gives a worker turns, which the connections from one address share."""
+Wait: TypeAlias = Callable[[str, Worker, bool], None]
+"""Gives a worker turns, which the connections from one address share; others where it has had one, as the last argument
+says: what has begun need not wait for all that begins."""
 
 
 class Channels(Protocol):

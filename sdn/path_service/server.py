@@ -57,7 +57,7 @@ _IDLE_SHARE = 0.25  # part of the time spent on failover plans while idle
 _BUSY_SHARE = 0.05  # and while busy
 _BACKLOG = 4096  # connections that wait to be accepted
 _PUMP_S = 0.001  # of work before the event loop reads what has come
-_HOSTS_WEIGHT = 3  # of the time of hosts, where strangers have 1: handshakes get a quarter when hosts take all
+_HOSTS_WEIGHT = 6  # of the time of hosts, where handshakes that begin have 1, and those that have begun 1
 _SPARE_FILES = 64  # descriptors reserved for other uses than connections
 _MOST_AHEAD = 1 << 32  # generations: a store that was repaired counts from the Unix time on
 
@@ -139,7 +139,7 @@ class Server:
         self._hurry: asyncio.Handle | None = None
         self._turns = Turns()
         self._hosts = Turns(within=(self._turns, Share(_HOSTS_WEIGHT)))
-        self._strangers = Turns(within=(self._turns, Share()))
+        self._strangers = {has_begun: Turns(within=(self._turns, Share())) for has_begun in (False, True)}
         self.is_busy = False
         """Whether connections wait for turns, or much has been handled since the event loop last went round."""
         self._used_s = 0.0  # by `handle_now` since the event loop went round
@@ -458,8 +458,9 @@ class Server:
         connection = Connection(self)
         return self.channels.accept(connection, connection.end, self._wait_as_stranger)
 
-    def _wait_as_stranger(self, host: str, worker: Worker) -> None:
-        self._strangers.wait(self._strangers.share(host), worker)
+    def _wait_as_stranger(self, host: str, worker: Worker, has_begun: bool) -> None:
+        turns = self._strangers[has_begun]
+        turns.wait(turns.share(host), worker)
         self._call_pump()
 
     def _call_pump(self) -> None:

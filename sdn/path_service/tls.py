@@ -73,7 +73,7 @@ class TlsChannels:
         self._shaking.pop(connection, None)
 
 
-def _at_once(host: str, worker: Worker) -> None:
+def _at_once(host: str, worker: Worker, has_begun: bool) -> None:
     worker.turn(math.inf)
 
 
@@ -123,6 +123,7 @@ class _Tls(asyncio.Transport, asyncio.Protocol):
         self._done = done
         self._wait = wait
         self._session = session
+        self._has_begun = False  # the handshake
         self._is_open = False
         self._is_over = False  # what comes is not read any more
         self._has_failed = False  # TLS, of which an alert tells the other side
@@ -140,6 +141,7 @@ class _Tls(asyncio.Transport, asyncio.Protocol):
         """Goes on with the handshake by what has come, in one step, however long that takes."""
         if self._is_over or self._session is None:
             return False
+        self._has_begun = True
         try:
             has_ended = self._shake(self._session)
             if not self._raw.is_closing():
@@ -175,7 +177,7 @@ class _Tls(asyncio.Transport, asyncio.Protocol):
             self.fail("tls", f"its handshake has not ended within {_MOST_EARLY} bytes")
         else:  # a handshake is much work, and anybody can ask for it
             self._raw.pause_reading()
-            self._wait(str((self._raw.get_extra_info("peername") or ("?",))[0]), self)
+            self._wait(str((self._raw.get_extra_info("peername") or ("?",))[0]), self, self._has_begun)
 
     def eof_received(self) -> bool | None:
         self._end()

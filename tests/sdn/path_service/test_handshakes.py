@@ -94,6 +94,25 @@ def test_a_host_that_connects_waits_for_one_handshake_of_an_address_and_not_for_
     run(body)
 
 
+def test_a_handshake_that_has_begun_ends_before_those_that_begin_later(
+    authority: Authority, service: Issued, second: Issued
+) -> None:
+    """So thousands of hosts that come at once are served one after the other, and do not all wait for the last one."""
+
+    async def body() -> None:
+        async with served(service, WITHOUT_RATE) as (server, at):
+            strangers = [await Host.to(at, f"127.0.1.{1 + number}") for number in range(STRANGERS)]
+            host = asyncio.create_task(greeted(at, second, 1))
+            while not server.channels._shaking:  # type: ignore[attr-defined]
+                await asyncio.sleep(0)
+            flood = Flood(strangers, first_flight(authority))
+            await (await host).works()
+            assert flood.lasts
+            await flood.over()
+
+    run(body)
+
+
 def test_bytes_that_come_before_a_handshake_has_ended_are_bounded(
     authority: Authority, service: Issued, monkeypatch: pytest.MonkeyPatch
 ) -> None:
