@@ -45,6 +45,7 @@ class Split(BaseModel):
     overlap_transfers: bool = False
     flash: bool = False
     overlap_tensor: bool = False
+    fp8: bool = False
 
     @cached_property
     def split(self) -> Strategy:
@@ -93,7 +94,10 @@ class LanguageModel(TaskGraphWorkload):
                 f"the iterations have {tasks} tasks, more than {_MOST_TASKS}; take fewer microbatches or iterations",
                 "strategy",
             )
-        size = largest_bytes(found.graph)
+        try:
+            size = largest_bytes(found.graph)
+        except ValueError as error:
+            raise Conflict(str(error), "strategy") from None
         if given is values and isinstance(values, dict) and values["bytes"] != size:
             raise Conflict("the model has the sizes; leave it out", "bytes")
         return found.model_copy(update={"bytes": size})

@@ -86,6 +86,7 @@ class Strategies(Section):
     overlap_transfers: bool = False
     flash: bool = False
     overlap_tensor: bool = False
+    fp8: bool = False
 
     @property
     def space(self) -> Space:
@@ -99,6 +100,7 @@ class Strategies(Section):
             overlap_transfers=self.overlap_transfers,
             flash=self.flash,
             overlap_tensor=self.overlap_tensor,
+            fp8=self.fp8,
         )
 
 

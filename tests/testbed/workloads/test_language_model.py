@@ -217,6 +217,7 @@ def test_a_dumped_spec_is_the_same_iteration(tmp_path: Path) -> None:
         ({"strategy": {**SPLIT, "tensor": 3}}, "22B: 64 heads do not divide among 3 GPUs"),
         ({"strategy": {**SPLIT, "interleave": 2, "microbatches": 3}}, "a multiple of 2 microbatches"),
         ({"strategy": {**SPLIT, "data": 4}}, "the iteration takes 32 GPUs, and the job has 16 ranks"),
+        ({"strategy": {**SPLIT, "fp8": True}}, "A100 80 GB has no units for FP8; take BF16"),
         ({"strategy": {**SPLIT, "expert": 2}}, "gpt-22b has no experts to share; give experts, or leave expert out"),
         ({"workload": {"experts": 2, "chosen": 3}}, "a token goes to at most all 2 experts, not to 3"),
         ({"workload": {"iterations": 1000}, "strategy": {**SPLIT, "microbatches": 64}}, "microbatches or iterations"),
