@@ -121,6 +121,16 @@ def test_a_change_of_a_watched_port_is_told_once(service: PathService) -> None:
         assert one.counters()["path_client"]["connected"]
 
 
+def test_a_port_is_watched_at_several_hops(service: PathService) -> None:
+    watched = {"type": "watch", "peer": B, "peer_port": closed_port(), "period_s": 0.1}
+    with controlled(service):
+        assert service.received("probe")[0]["hops"] is True
+        for ttl in (TTL, TTL + 1):
+            service.push(watched | {"ttl": ttl, "ports": [[50000, "172.16.0.1"]]})
+        assert {moved["ttl"] for moved in service.received("moved", 2)} == {TTL, TTL + 1}
+        assert len(service.of_type("moved")) == 2
+
+
 def test_a_device_whose_probes_are_turned_off_does_not_offer_them(service: PathService) -> None:
     with controlled(service, probe_rate=0) as one:
         eventually(lambda: one.counters()["path_client"]["connected"], "never connected")
