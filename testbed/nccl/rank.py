@@ -54,6 +54,7 @@ class Rank:
             "join": self.join,
             "measure": self.measure,
             "warm_up": self.warm_up,
+            "prepare": self.prepare,
             "run_at": self.run_at,
             "leave": self.leave,
         }
@@ -101,19 +102,24 @@ class Rank:
 
     def warm_up(self, collective: str, size: int, element: str, redop: str, timeout_s: float) -> dict[str, Any]:
         """Run a collective once, out of place: NCCL and the network set up their connections."""
-        self._prepare(collective, size, element, redop)
+        self.prepare(collective, size, element, redop)
         self._buffers.enqueue(self._joined(), self._stream)
         wait(self._cuda, [self._stream], [self._joined()], timeout_s)
         return {}
 
-    def run_at(
-        self, at_s: float, collective: str, size: int, element: str, redop: str, iterations: int, timeout_s: float
-    ) -> dict[str, Any]:
-        """Run `iterations` of a collective, out of place, from `at_s` of the monotonic clock on.
+    def prepare(self, collective: str, size: int, element: str, redop: str) -> dict[str, Any]:
+        """Provide memory and data for `run_at`: with many bytes that takes longer than its start can be put off."""
+        kind = TYPES[element]
+        operation = Operation(COLLECTIVES[collective], kind, redop, self._ranks, size // kind.width)
+        self._buffers.prepare(operation, self._rank, in_place=False)
+        self._buffers.reset()
+        return {}
+
+    def run_at(self, at_s: float, iterations: int, timeout_s: float) -> dict[str, Any]:
+        """Run `iterations` of the prepared collective, out of place, from `at_s` of the monotonic clock on.
 
         Returns {"finished_s": end, of the same clock, "wrong": wrong elements, "sentence": what the first of them is}.
         """
-        self._prepare(collective, size, element, redop)
         time.sleep(max(0.0, at_s - time.monotonic()))
         for _ in range(iterations):
             self._buffers.enqueue(self._joined(), self._stream)
@@ -121,12 +127,6 @@ class Rank:
         finished_s = time.monotonic()
         verdict = self._buffers.verdict()
         return {"finished_s": finished_s, "wrong": verdict.wrong, "sentence": verdict.sentence}
-
-    def _prepare(self, collective: str, size: int, element: str, redop: str) -> None:
-        kind = TYPES[element]
-        operation = Operation(COLLECTIVES[collective], kind, redop, self._ranks, size // kind.width)
-        self._buffers.prepare(operation, self._rank, in_place=False)
-        self._buffers.reset()
 
     def leave(self) -> dict[str, Any]:
         """Leave the communicator and free all resources."""

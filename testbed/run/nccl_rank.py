@@ -146,22 +146,22 @@ class _Ring:
         return str(self._ask({"op": "unique_id"}, _JOIN_S)["unique_id"])
 
     def connect(self, unique_id: str, timeout_s: float) -> None:
-        """Join the communicator and run the collective once."""
-        ranks = self._command.ranks
+        """Join the communicator, run the collective once, and prepare the run."""
+        ranks, workload = self._command.ranks, self._workload
         self._ask({"op": "join", "unique_id": unique_id, "rank": self._place, "ranks": ranks}, timeout_s)
         size = ranks * self._device.warm_up_bytes
         self._ask({"op": "warm_up", **self._what(size), "timeout_s": timeout_s}, 2 * timeout_s)
         fault = netlog.fault(self._log.read_text(errors="replace"), self._transport)
         if fault:
             raise TestbedError(f"rank {self._command.rank}: {fault}")
+        size = workload.bytes * (ranks if workload.collective == "all_gather" else 1)
+        self._ask({"op": "prepare", **self._what(size)}, timeout_s)
         if (snapshot := self.snapshot()) is not None:
             self._before = {(lane.peer, lane.lane): lane for lane in lane_counters(snapshot)}
 
     def start(self, command: messages.Start) -> None:
         """Tell the process when to begin."""
-        workload = self._workload
-        size = workload.bytes * (self._command.ranks if workload.collective == "all_gather" else 1)
-        asked = {"op": "run_at", **self._what(size), "at_s": command.at_s, "iterations": workload.iterations}
+        asked = {"op": "run_at", "at_s": command.at_s, "iterations": self._workload.iterations}
         self._tell({**asked, "timeout_s": command.timeout_s})
 
     def finished(self, timeout_s: float) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from testbed.nccl.collectives import COLLECTIVES, Operation
 from testbed.nccl.cuda import Cuda
 from testbed.nccl.elements import TYPES
 from testbed.nccl.launch import Buffers, wait
-from testbed.nccl.libnccl import Communicator, NcclError
+from testbed.nccl.libnccl import Communicator, Nccl, NcclError
+from testbed.nccl.rank import Rank
 
 RANKS, RANK, ELEMENTS = 3, 1, 3 * 700
 
@@ -119,6 +120,40 @@ def test_memory_is_given_back() -> None:
     assert len(memory.blocks) == 2
     buffers.free()
     assert not memory.blocks
+
+
+def test_a_run_begins_without_touching_its_data() -> None:
+    """Ranks that share few processors would begin late: many bytes take longer than the time until the start."""
+
+    class Device(Memory):
+        written = 0
+
+        def set_device(self, device: int) -> None:
+            pass
+
+        def stream(self) -> int:
+            return 1
+
+        def is_idle(self, stream: int) -> bool:
+            return True
+
+        def write(self, address: int, data: bytes) -> None:
+            self.written += len(data)
+            super().write(address, data)
+
+    class Library:
+        def join(self, unique_id: bytes, rank: int, ranks: int) -> Recorded:
+            return communicator
+
+    device, communicator = Device(), Recorded()
+    rank = Rank(cast(Cuda, device), cast(Nccl, Library()), 0)
+    rank.join("", RANK, RANKS)
+    rank.prepare("all_reduce", 4 * ELEMENTS, "float32", "sum")
+    before = device.written
+    assert before > 4 * ELEMENTS
+    assert rank.run_at(0.0, 2, timeout_s=1.0)["wrong"] == ELEMENTS  # the communicator moves nothing
+    assert device.written == before
+    assert [name for name, _ in communicator.calls if name == "all_reduce"] == ["all_reduce"] * 2
 
 
 def test_an_asynchronous_error_ends_the_wait() -> None:
