@@ -46,7 +46,8 @@ void RouterLimits::charge(std::span<const std::size_t> routers, Nanos now) {
   for (const std::size_t one : routers) take(buckets_[one], 1 / static_cast<double>(routers.size()), now);
 }
 
-void RouterLimits::answered(Routers& routers, const IpAddress& router, Nanos now) {
+void RouterLimits::answered(Routers& routers, const IpAddress& router, Nanos now,
+                            std::span<const std::size_t> charged) {
   if (rate_ == 0) return;
   const auto [found, fresh] = numbers_.try_emplace(router, 0);
   if (fresh) {
@@ -57,6 +58,11 @@ void RouterLimits::answered(Routers& routers, const IpAddress& router, Nanos now
     found->second = buckets_.size();
     buckets_.push_back({.tokens = burst_ - 1, .at = now});  // it has just answered
   }
+  for (const std::size_t one : charged) {
+    // What stands for unknown routers keeps its charge: more of them may be asked only as they answer.
+    if (one >= kHops) take(buckets_[one], -1 / static_cast<double>(charged.size()), now);
+  }
+  if (!fresh && !charged.empty()) take(buckets_[found->second], 1, now);
   if (std::ranges::find(routers, found->second) == routers.end()) routers.push_back(found->second);
 }
 

@@ -33,8 +33,9 @@ class RouterLimits {
   [[nodiscard]] Nanos ready_at(std::span<const std::size_t> routers) const;
   /// Charges each of `routers` its share of such a probe.
   void charge(std::span<const std::size_t> routers, Nanos now);
-  /// A router has answered at a place: notes it among the place's `routers`.
-  void answered(Routers& routers, const IpAddress& router, Nanos now);
+  /// A router has answered at a place: notes it among the place's `routers`. `charged` were for the probe, as it left:
+  /// it is charged alone now. So guesses about who will answer slow down no later probe.
+  void answered(Routers& routers, const IpAddress& router, Nanos now, std::span<const std::size_t> charged = {});
 
   /// Beyond this many, which only forged answers reach, routers share the unknown routers' buckets.
   static constexpr std::size_t kMostRouters = 4096;

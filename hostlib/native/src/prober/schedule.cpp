@@ -77,7 +77,9 @@ std::optional<Schedule::Departure> Schedule::next(Nanos now) {
     --waiting_;
     turn_ = number + 1;
     pace_.spend(1);
-    routers_.charge(routers_of(place), now);
+    const std::span<const std::size_t> charged = routers_of(place);
+    routers_.charge(charged, now);
+    RouterLimits::Routers own(charged.begin(), charged.end());
     if (place.routers.empty()) ++place.unanswered;
     busy_.set(waiting.probe.source_port);
     const std::size_t slot = free_.back();
@@ -86,6 +88,7 @@ std::optional<Schedule::Departure> Schedule::next(Nanos now) {
                     .probe = waiting.probe,
                     .attempts = waiting.attempts + 1,
                     .place = number,
+                    .charged = std::move(own),
                     .sent_at = now,
                     .turn = ++departures_};
     expiries_.push_back({.slot = slot, .turn = departures_, .at = now + limits_.timeout});
@@ -111,7 +114,7 @@ void Schedule::postpone(std::size_t slot, Nanos now) {
 void Schedule::answered(std::size_t slot, Answer answer, const IpAddress& router, Nanos now) {
   const Slot& sent = slots_[slot];
   Place& place = places_[sent.place];
-  routers_.answered(place.routers, router, now);
+  routers_.answered(place.routers, router, now, sent.charged);
   if (answer == Answer::kHop) routers_.answered(by_ttl_[place.ttl], router, now);
   observations_.push_back(
       {.probe = sent.probe, .answer = answer, .router = router, .sent_at = sent.sent_at, .answered_at = now});

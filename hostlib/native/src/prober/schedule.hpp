@@ -90,6 +90,7 @@ class Schedule {
     Probe probe;
     unsigned attempts = 0;
     std::size_t place = 0;
+    RouterLimits::Routers charged;  ///< those that might answer
     Nanos sent_at = 0;
     std::uint64_t turn = 0;
   };

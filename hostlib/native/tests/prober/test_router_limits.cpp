@@ -48,6 +48,21 @@ TEST_CASE("a router that is known by two places is charged for both") {
   CHECK(leaving(limits, other, 0) == 0);
 }
 
+TEST_CASE("a probe costs the router that has answered it, not those that might have") {
+  RouterLimits limits(1, 6);
+  RouterLimits::Routers first;
+  limits.answered(first, kFirstRouter, 0);
+  RouterLimits::Routers both = first;
+  limits.answered(both, kFirstRouter + 1, 0);
+  for (int probe = 0; probe < 5; ++probe) {
+    REQUIRE(limits.ready(first, 0));
+    limits.charge(first, 0);
+    limits.answered(both, kFirstRouter + 1, 0, first);  // another one than was known
+  }
+  CHECK(leaving(limits, std::span(both).last(1), 0) == 0);
+  CHECK(leaving(limits, first, 0) == 5);
+}
+
 TEST_CASE("without a limit every probe may leave") {
   RouterLimits limits(0, 6);
   CHECK(leaving(limits, RouterLimits::unknown(1), 0) == 1000);

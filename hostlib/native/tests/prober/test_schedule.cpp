@@ -134,6 +134,23 @@ TEST_CASE("the first probes to a target need not wait for routers nobody knows, 
   CHECK(departures(schedule, 0).size() <= 5);  // it is the only one that is known there
 }
 
+TEST_CASE("probes to many targets leave as fast as the routers that answer them allow") {
+  constexpr std::uint32_t kRouters = 4;
+  Schedule schedule({.rate = 0, .router_rate = 1, .router_burst = 6});
+  schedule.add({.target = 0, .source_port = 40000, .ttl = 3});
+  schedule.answered(departures(schedule, 0).at(0).slot, Answer::kHop, kRouter, 0);
+  std::uint32_t answered = 1;
+  for (std::size_t target = 1; target <= 5; ++target) {  // four probes each, one after the other
+    for (std::uint16_t port = 50000; port < 50004; ++port, ++answered) {
+      schedule.add({.target = target, .source_port = port, .ttl = 3});
+      const auto left = departures(schedule, 0);
+      REQUIRE(left.size() == 1);
+      schedule.answered(left[0].slot, Answer::kHop, kRouter + answered % kRouters, 0);
+    }
+  }
+  CHECK(schedule.limited() == 0);
+}
+
 TEST_CASE("the rate bounds all probes, and the deadline tells when the next may leave") {
   Schedule schedule({.rate = 100, .router_rate = 0});
   for (std::uint16_t port = 50000; port < 50100; ++port) schedule.add({.target = 0, .source_port = port, .ttl = 1});
