@@ -25,7 +25,7 @@ constexpr auto kLimit = std::chrono::seconds(20);
 constexpr std::uint64_t kLong = WakeRule::kShortBytes + 1;
 
 template <typename Condition>
-bool eventually(Condition condition) {
+bool holds_in_time(Condition condition) {
   const auto until = std::chrono::steady_clock::now() + kLimit;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > until) return false;
@@ -131,7 +131,7 @@ struct ThreadedScene {
   bool take() { return backend.progress(now(), completions); }
   /// Until this many completions have come.
   bool taken(std::size_t count) {
-    return eventually([&] {
+    return holds_in_time([&] {
       take();
       return completions.size() >= count;
     });
@@ -145,7 +145,7 @@ TEST_CASE("what is posted is carried out in order, and each completion comes onc
   ThreadedScene scene;
   constexpr std::uint64_t kMany = 20'000;  // more than the rings hold
   std::uint64_t posted = 0;
-  REQUIRE(eventually([&] {
+  REQUIRE(holds_in_time([&] {
     for (int i = 0; i < 3000 && posted < kMany; ++i) scene.post(++posted);
     scene.backend.flush(now());
     if (posted % 2 == 0 || posted == kMany) scene.take();  // sometimes late, so that the ring of completions fills
@@ -160,7 +160,7 @@ TEST_CASE("completions that find the ring full are not lost") {
   constexpr std::uint64_t kMany = 10'000;
   for (std::uint64_t i = 0; i < kMany; ++i) scene.post(i);  // waits for the shard whenever the ring of posts is full
   scene.backend.flush(now());
-  REQUIRE(eventually([&] { return scene.backend.statistics(scene.qpn).acknowledged_packets == kMany; }));
+  REQUIRE(holds_in_time([&] { return scene.backend.statistics(scene.qpn).acknowledged_packets == kMany; }));
   REQUIRE(scene.taken(kMany));
   for (std::uint64_t i = 0; i < kMany; ++i) REQUIRE(scene.completions[i].cookie == i);
 }
@@ -170,14 +170,14 @@ TEST_CASE("a sleeping thread is woken for long work") {
   scene.post(1, kLong);
   const unsigned before = scene.said->rounds_of_thread;
   scene.backend.flush(now());
-  CHECK(eventually([&] { return scene.said->rounds_of_thread > before; }));
+  CHECK(holds_in_time([&] { return scene.said->rounds_of_thread > before; }));
   CHECK(scene.taken(1));
   CHECK_FALSE(scene.backend.flush(now()));  // nothing is left
 }
 
 TEST_CASE("the front carries out short work itself while the thread sleeps") {
   ThreadedScene scene;
-  REQUIRE(eventually([&] {  // the thread may be awake at first
+  REQUIRE(holds_in_time([&] {  // the thread may be awake at first
     const std::size_t completed = scene.completions.size();
     const unsigned before = scene.said->rounds_of_thread;
     scene.post(1);
@@ -191,7 +191,7 @@ TEST_CASE("its thread serves its timers and looks at what arrives while the fron
   ThreadedScene scene;
   scene.said->timer = now() + kMillisecond;
   scene.backend.set_port(scene.qpn, 2);  // any call that may have changed the deadline
-  CHECK(eventually([&] { return scene.said->timers == 1; }));
+  CHECK(holds_in_time([&] { return scene.said->timers == 1; }));
   scene.backend.rest();
   CHECK_FALSE(readable(scene.backend.event_fd(), 0));
   scene.arrive(7);
@@ -199,7 +199,7 @@ TEST_CASE("its thread serves its timers and looks at what arrives while the fron
   CHECK(scene.backend.deadline(5) == 5);  // there is something to take
   REQUIRE(scene.taken(1));
   CHECK(scene.completions[0].imm == 7);
-  CHECK(eventually([&] {
+  CHECK(holds_in_time([&] {
     scene.take();
     return !readable(scene.backend.event_fd(), 0);
   }));
@@ -210,12 +210,12 @@ TEST_CASE("a front that rests is woken when the shard wants work that it was ref
   ThreadedScene scene;
   CHECK(scene.backend.wants_work(now()));
   scene.said->wants = false;
-  REQUIRE(eventually([&] {
+  REQUIRE(holds_in_time([&] {
     scene.arrive(1);  // a round
     scene.take();
     return !scene.backend.wants_work(now());
   }));
-  REQUIRE(eventually([&] {
+  REQUIRE(holds_in_time([&] {
     scene.take();
     scene.backend.rest();
     return scene.backend.deadline(0) == kNever && !readable(scene.backend.event_fd(), 20);
@@ -263,7 +263,7 @@ TEST_CASE("what has arrived is taken at once, in order") {
   scene.backend.flush(now());
   scene.post(2);
   std::vector<Completion> arrived;
-  REQUIRE(eventually([&] {
+  REQUIRE(holds_in_time([&] {
     scene.backend.take_arrived(now(), arrived);
     return arrived.size() >= 2;
   }));
@@ -276,18 +276,18 @@ TEST_CASE("receive buffers reach the shard, and settling too") {
   ThreadedScene scene;
   constexpr std::size_t kBuffers = 5000;  // more than the ring holds
   for (std::size_t i = 0; i < kBuffers; ++i) scene.backend.post_receive({.cookie = i});
-  REQUIRE(eventually([&] {
+  REQUIRE(holds_in_time([&] {
     scene.take();
     return scene.said->buffers == kBuffers;
   }));
   const unsigned before = scene.said->settled;
   scene.backend.settle(now());
-  CHECK(eventually([&] { return scene.said->settled > before; }));
+  CHECK(holds_in_time([&] { return scene.said->settled > before; }));
 }
 
 TEST_CASE("while the front looks for arrivals, the thread leaves them to it") {
   ThreadedScene scene;
-  REQUIRE(eventually([&] {  // it stands back once it has nothing to do
+  REQUIRE(holds_in_time([&] {  // it stands back once it has nothing to do
     scene.take();
     const unsigned before = scene.said->rounds_of_thread;
     for (std::uint64_t i = 1; i <= 5; ++i) {
