@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -38,18 +39,22 @@ def small(iterations: int) -> Experiment:
 @pytest.fixture(scope="module", autouse=True)
 def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The first report of a process also takes imports, and fonts of the figures."""
-    timed(small(1), tmp_path_factory.mktemp("first"), repetitions=1)
+    timed(small(1), tmp_path_factory.mktemp("first"), enough=math.inf)
 
 
-def timed(experiment: Experiment, folder: Path, repetitions: int = 2) -> tuple[float, float]:
-    """Processor time in seconds of the simulation, and of the report: the least of the repetitions.
+def timed(experiment: Experiment, folder: Path, enough: float = 0.0) -> tuple[float, float]:
+    """Processor time in seconds of the simulation, and of the report: the lesser of two.
 
-    What else runs on the machine can only add to it.
+    What else runs on the machine can only add to it. A report that takes less than the part `enough` of the simulation
+    is not repeated.
     """
     seen = list[Observations]()
     simulated_s = _cpu_s(lambda: seen.append(observe(experiment)))
     results.prepare(folder)
-    return simulated_s, min(_cpu_s(lambda: evaluate(experiment, seen[0], folder)) for _ in range(repetitions))
+    report_s = _cpu_s(lambda: evaluate(experiment, seen[0], folder))
+    if report_s >= enough * simulated_s:
+        report_s = min(report_s, _cpu_s(lambda: evaluate(experiment, seen[0], folder)))
+    return simulated_s, report_s
 
 
 def test_a_report_takes_under_a_fifth_of_what_further_iterations_take_to_simulate(tmp_path: Path) -> None:
@@ -61,7 +66,7 @@ def test_a_report_takes_under_a_fifth_of_what_further_iterations_take_to_simulat
 def test_a_report_takes_under_a_fifth_of_two_iterations_of_1664_ranks(tmp_path: Path) -> None:
     """All of a report, of 36,608 lanes and 6,144 ports."""
     large = training(2, replicas=26, rule="in_order", leaves=64, spines=32, hosts_per_leaf=32)
-    simulated_s, report_s = timed(large, tmp_path / "2")
+    simulated_s, report_s = timed(large, tmp_path / "2", enough=1 / 5)
     assert report_s < simulated_s / 5
 
 
