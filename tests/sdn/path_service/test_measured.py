@@ -523,7 +523,7 @@ def test_a_move_behind_the_topmost_router_is_found_by_watching(topology: Topolog
     for host in range(4):
         probers.connect(host)
         probers.announce(host, host + HOSTS // 2)
-    probers.run(90.0)
+    probers.run(30.0)
     assert probers.misplaced() == set()
     routes = forwarding(topology)
     groups = {
