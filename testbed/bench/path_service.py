@@ -487,7 +487,8 @@ def main() -> None:
         for is_stored in ((True,) if load.pings else (True, False))
     ]
     print(printable(f"{this_machine()}, {os.getloadavg()[0]:.0f} other processes ran"))
-    print("\n| hosts, each | answers: median, 99th | core of the service, each | core of the hosts |\n|---|---|---|---|")
+    print("\n| hosts, each | answers: median, 99th | core of the service, each | core of the hosts |")
+    print("|---|---|---|---|")
     for outcome, kind in zip(outcomes, ("stored", "forgotten"), strict=False):
         each = "" if load.pings else f", changes {kind}"
         times = f"{1e3 * outcome.quantile(0.5):.2f}, {1e3 * outcome.quantile(0.99):.1f} ms"
