@@ -143,6 +143,10 @@ rpm: deb ## Build an RPM of the Debian package's files into dist/ (docs/packages
 test-rpm: deb ## Build the RPM, install it in a minimal Debian and run it (root)
 	@scripts/rpm.sh --test
 
+.PHONY: test-trixie
+test-trixie: ## The demo and the Debian package on Debian 13, in a folder of build/ (root; ARGS=COMMAND for another test; docs/testing.md)
+	@scripts/test-trixie.sh $(ARGS)
+
 .PHONY: test-start
 test-start: setup ## The README's start without root as written, in a copy of the checkout (minutes)
 	@mkdir -p build && mkdir -p -m 1777 build/pytest

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs what an installed package has: in a minimal system without a compiler, without a checkout and as another user than
-# root. The tests of packages and of images call it there: `bash -c "$(<scripts/check-installed.sh)" check plugin service`.
+# Runs what an installed package has: in a minimal system without a compiler, without a checkout and as another user
+# than root. The tests of packages and of images call it there: `bash -c "$(<scripts/check-installed.sh)" check USE...`.
 #
 # usage: scripts/check-installed.sh USE...
 #   USE  `plugin` or `service`, as of `paralet doctor --for`
@@ -20,7 +20,8 @@ paralet plugin | sed -n 1,2p
 [[ " $* " == *" service "* ]] || exit 0
 
 echo 'leaf_spine: {leaves: 2, spines: 2, hosts_per_leaf: 2, host_rate: 20 Mbit/s}' >fabric.yaml
-paralet path-service run --topology fabric.yaml --token-file token --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --json >ready 2>log &
+here=(--listen 127.0.0.1:0 --metrics 127.0.0.1:0)
+paralet path-service run --topology fabric.yaml --token-file token "${here[@]}" --json >ready 2>log &
 service=$!
 trap 'kill $service' EXIT
 for _ in $(seq 300); do
