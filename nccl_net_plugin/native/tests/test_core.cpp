@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "abi.hpp"
@@ -468,24 +469,12 @@ TEST_CASE("a connection that the peer closes before connect returns it is a comm
   CHECK(result == ncclRemoteError);
 }
 
-TEST_CASE("a device has the speed that is set as its line rate, else that of the interface") {
-  for (const char* backend : {"soft", "tcp"}) {
-    CAPTURE(backend);
+TEST_CASE("NCCL is told the line rate that is set, on every back end") {
+  for (const auto& [backend, rate, mbps] : {std::tuple("soft", "25e9", 25'000), std::tuple("tcp", "1000", 1)}) {
     const Variable chosen("PARALET_BACKEND", backend);
-    const auto properties = [] {
-      const Running running;
-      ncclNetProperties_v12_t out{};
-      CHECK(abi::properties(0, &out) == ncclSuccess);
-      CHECK(out.latency == 0);  // NCCL takes its own estimate
-      return out;
-    };
-    CHECK(properties().speed == kUnknownSpeed);  // the loopback interface has none
-    {
-      const Variable rate("PARALET_LINE_RATE", "25e9");
-      CHECK(properties().speed == 25'000);
-    }
-    const Variable slow("PARALET_LINE_RATE", "1000");
-    CHECK(properties().speed == 1);
+    const Variable set("PARALET_LINE_RATE", rate);
+    const Running running;
+    CHECK(Core::instance().properties(0).speed_mbps == mbps);
   }
 }
 
