@@ -90,7 +90,7 @@ def test_command_works_as_shown(command: Command, tmp_path: Path) -> None:
             assert script == ".venv/bin/activate"
         case "python3" | "pip", _:  # of the start without root, which test_start.py runs
             pass
-        case "gnmic" | "torchrun", _:  # of others, and not among the packages
+        case "gnmic" | "podman" | "torchrun", _:  # of others, and not among the packages
             pass
         case ("cd", ["build/cmake/release"]) | ("net-conformance", _):  # made by `make test-native`
             pass
