@@ -12,6 +12,7 @@ import os
 import pwd
 import socket
 import struct
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,9 @@ async def listen(
             serving.pop(writer, None)
             writer.close()
 
-    listener = await asyncio.start_unix_server(serve, sock=bound, limit=_MAX_LINE)
+    # From Python 3.13 on, asyncio would look at the name by which the socket was bound, which is no longer valid.
+    options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+    listener = await asyncio.start_unix_server(serve, sock=bound, limit=_MAX_LINE, **options)
 
     return listener.close
 
