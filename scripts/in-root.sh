@@ -19,9 +19,12 @@ inside() {
     mount --rbind /dev dev
     mount -t tmpfs -o mode=1777 tmpfs dev/shm
     mount -t tmpfs -o mode=755 tmpfs run
-    touch etc/resolv.conf run/certificates
+    touch etc/resolv.conf
     mount --bind /etc/resolv.conf etc/resolv.conf
-    mount --bind /etc/ssl/certs/ca-certificates.crt run/certificates # with those that only this machine knows
+    if [[ -n ${SSL_CERT_FILE:-} ]]; then # with certificates that only this machine knows
+        touch run/certificates
+        mount --bind /etc/ssl/certs/ca-certificates.crt run/certificates
+    fi
     # Not chroot: sandboxes within change how / is mounted, so it has to be a mount.
     pivot_root . .
     umount --lazy .
@@ -30,7 +33,8 @@ inside() {
 }
 environment=(
     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 "TERM=${TERM:-dumb}"
-    DEBIAN_FRONTEND=noninteractive SSL_CERT_FILE=/run/certificates
+    DEBIAN_FRONTEND=noninteractive
 )
+[[ ! -f /etc/ssl/certs/ca-certificates.crt ]] || environment+=(SSL_CERT_FILE=/run/certificates)
 exec unshare --mount --propagation private --pid --fork --kill-child \
     bash -euo pipefail -c "$(declare -f inside); inside \"\$@\"" in-root "$root" env -i "${environment[@]}" "$@"

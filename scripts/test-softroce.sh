@@ -14,11 +14,14 @@ rm -f $out/$table
 
 # What the guest would be slow to build: the engine's back ends as a Python module, which only these tests use, and the
 # conformance suite of NCCL net plugins. The engine itself is in this tree since set-up.
+exec {lock}>build/lock # scripts/wheel.sh compiles in this tree, too
+flock $lock
 cmake -S . -B $tree -G Ninja -DPARALET_TESTS=ON >$out/build.log
 cmake --build $tree --target raw_qp net-conformance >>$out/build.log || {
     tail -n 60 $out/build.log >&2
     exit 1
 }
+exec {lock}>&-
 
 job=(env "PYTHONPATH=$PWD/$tree/tests/softroce/raw_qp" "PARALET_INTEROPERABILITY_TABLE=$PWD/$out/$table" PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
     .venv/bin/python -m pytest tests/softroce/interop -p no:cacheprovider "$@")

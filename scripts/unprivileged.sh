@@ -19,8 +19,8 @@ fi
 status=0
 HOME=$home TMPDIR=$home PYTHONDONTWRITEBYTECODE=1 HYPOTHESIS_STORAGE_DIRECTORY=$home/hypothesis "${drop[@]}" "$@" || status=$?
 
-# Processes of the command are known by their home. Those that end with it have 10 s.
-for ((tries = 100; tries > 0; tries--)); do
+# Processes of the command are known by their home. Those that end with it have a minute.
+for ((tries = 600; tries > 0; tries--)); do
     mapfile -t left < <(grep -lsF "TMPDIR=$home" /proc/[0-9]*/environ | cut -d/ -f3)
     ((${#left[@]})) || exit "$status"
     sleep 0.1
