@@ -203,7 +203,8 @@ def debian_version(version: str) -> str:
     if f"v{version}" not in output(*GIT, "tag", "--points-at", "HEAD").split():
         version += output(*GIT, "log", "-1", "--format=+git%cd.%h", "--date=format:%Y%m%d%H%M", "--abbrev=12")
     system = platform.freedesktop_os_release()
-    return f"{version}~{'deb' if system['ID'] == 'debian' else system['ID']}{system.get('VERSION_ID', system.get('VERSION_CODENAME', ''))}"
+    release = system.get("VERSION_ID", system.get("VERSION_CODENAME", ""))  # testing has a name and no number
+    return f"{version}~{'deb' if system['ID'] == 'debian' else system['ID']}{release}"
 
 
 def commit_time() -> str:
