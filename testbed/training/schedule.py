@@ -105,7 +105,7 @@ def _experts_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> tup
     """What a layer's experts exchange over the fabric each way, and their time forward and backward."""
     group = cluster.group(strategy.expert, strategy.tensor)
     size = strategy.microbatch, strategy.tensor, strategy.sequence
-    block = layer(model, *size, strategy.expert, strategy.flash)
+    block = layer(model, *size, strategy.expert, strategy.flash, fp8=strategy.fp8)
     ends = [place for place, operator in enumerate(block) if operator.exchanged]
     if not ends or group.domains == 1:
         return _NOTHING, (0.0, 0.0)

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from testbed.simulate.task_graphs import run_ideal
 from testbed.training.closed_form import estimate, stage_of
-from testbed.training.clusters import DGX_A100
+from testbed.training.clusters import DGX_A100, DGX_H100
 from testbed.training.communication import sent_over_fabric
 from testbed.training.ideal import run
 from testbed.training.korthikanti import MEASURED, Measured
 from testbed.training.schedule import Exchange, Work, iteration, passes, work_of
 from testbed.training.strategies import Strategy
 from testbed.training.tasks import TaskGraph, in_turn
-from testbed.training.transformer import GPT_22B, LLAMA_3_405B, Transformer
+from testbed.training.transformer import GPT_22B, GPT_175B, LLAMA_3_405B, Transformer
 from tests.testbed.training.graphs import graphs
 
 RATE_BPS = 8e9
@@ -140,6 +140,15 @@ def test_tokens_of_experts_take_as_long_as_the_closed_form(
     assert sent == pytest.approx(sent_over_fabric(SPARSE, strategy, cluster).tokens) != 0
     simulated = run(graph, cluster.fabric.rate_bps * cluster.fabric.efficiency).seconds
     assert simulated == pytest.approx(estimate(SPARSE, strategy, cluster).iteration_s, rel=1e-9)
+
+
+def test_experts_in_fp8_take_as_long_as_the_closed_form() -> None:
+    """The layers of GPT 175B, of which experts take more than all of a pass in FP8 if they are counted in BF16."""
+    model, cluster = replace(GPT_175B, layers=4, experts=16, chosen=4), replace(DGX_H100, domain_gpus=8)
+    strategy = Strategy(tensor=8, data=16, expert=16, flash=True, fp8=True, overlap_gradients=False)
+    graph = iteration(strategy, work_of(model, strategy, cluster))
+    simulated = run(graph, cluster.fabric.rate_bps * cluster.fabric.efficiency).seconds
+    assert simulated == pytest.approx(estimate(model, strategy, cluster).iteration_s, rel=1e-9)
 
 
 @pytest.mark.parametrize("expert", [1, 2, 8])

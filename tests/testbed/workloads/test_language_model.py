@@ -172,6 +172,15 @@ def test_experts_exchange_what_the_closed_form_counts(fabric: str, divided: floa
             assert sent[src, dst] == pytest.approx(tokens / 3, rel=0.02)  # whole elements
 
 
+def test_experts_in_fp8_compute_as_long_as_in_the_closed_form() -> None:
+    split = {"tensor": 8, "data": 16, "expert": 16, "flash": True, "fp8": True}
+    document = {"kind": "language_model", "model": "gpt-175b", "gpu": "h100", "experts": 16, "chosen": 4}
+    workload = LanguageModel.model_validate({**document, "strategy": split})
+    closed = estimate(workload.shape, workload.strategy.split, workload.cluster)
+    computed_s = closed.compute_s + closed.recompute_s + closed.tensor_s + closed.optimizer_s
+    assert workload.graph.computed_s() == pytest.approx([computed_s] * 128)
+
+
 @pytest.mark.parametrize("tensor", [1, 4])
 def test_gpus_of_a_tensor_group_take_as_long_as_the_group(tensor: int) -> None:
     workload = iteration_of(made(strategy={**SPLIT, "tensor": tensor}, placement={"ranks": 4 * tensor}))
