@@ -115,8 +115,9 @@ class Source(NamedTuple):
     where: str
     """Its title, the table, what that leaves out, and what the model has not."""
     within_before: int | None
-    """Rows that were within 10 % before products had measured rates and overlapped with reading their factors, and
-    before collectives took multiprocessors from them; None where there were no rows."""
+    """Rows that were within 10 % before products had measured rates and overlapped with reading their factors, before
+    collectives took multiprocessors from them, and before the rows of 2021 exchanged gradients after the backward pass;
+    None where there were no rows."""
     rows: tuple[Row, ...]
 
 
