@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from testbed.training.closed_form import exchanges_of, optimizer_seconds
 from testbed.training.hardware import H100, H800, Work
 from testbed.training.latent_mixture import (
     DEEPSEEK_V3,
@@ -90,13 +91,27 @@ def test_products_and_attention_take_the_time_of_the_published_profile() -> None
     assert found["attention"] == pytest.approx(22, rel=0.06)
 
 
-def test_the_bubble_is_that_of_two_directions() -> None:
-    """(p / 2 - 1) (F&B + B - 3 W), so that two stages have none; twice the microbatches take twice the rest."""
-    one, two = (iteration_s(DEEPSEEK_V3, replace(RUN, microbatches=count), H800_NODES) for count in (120, 240))
-    each = (two - one) / 120
-    _, mixed, _ = passes(DEEPSEEK_V3, H800_NODES, 64)
-    assert each >= 4 * mixed.both_s * (1 - 1e-12)
-    assert one > 120 * each
+@pytest.mark.parametrize(("stages", "layers", "bubble_s"), [(16, 4, 0.712), (2, 31, 0.0)])
+def test_the_bubble_is_that_of_two_directions(stages: int, layers: int, bubble_s: float) -> None:
+    """(p / 2 - 1) (F&B + B - 3 W), so that two stages have none; twice the microbatches take twice the rest.
+
+    By hand: the slowest GPU has both ends, half of the time each. These have all dense layers, two outputs, the layers
+    with experts that inner stages leave, and one that predicts a token more.
+    """
+    run = replace(RUN, pipeline=stages)
+    one, two = (iteration_s(DEEPSEEK_V3, replace(run, microbatches=count), H800_NODES) for count in (120, 240))
+    plain, mixed, out = passes(DEEPSEEK_V3, H800_NODES, 64)
+    experts = layers - 3 + DEEPSEEK_V3.layers - (stages - 1) * layers + 1
+    slowest = (plain * 3 + mixed * experts + out * 2) * 0.5
+    assert slowest.both_s > layers * mixed.both_s
+    assert (two - one) / 120 == pytest.approx(slowest.both_s)
+    held = [2 * layers * count for count in parameters(DEEPSEEK_V3, 64)]
+    exchanged = exchanges_of(run, held[0], held[1], H800_NODES)
+    at_end_s = exchanged.gradient_s + exchanged.gather_s + optimizer_seconds(run, held[0], held[1], H800_NODES.gpu)
+    found_s = one - 120 * slowest.both_s - at_end_s
+    wanted_s = (stages / 2 - 1) * (slowest.both_s + slowest.backward_s - 3 * slowest.weights_s)
+    assert found_s == pytest.approx(wanted_s, abs=1e-9)
+    assert found_s == pytest.approx(bubble_s, abs=0.001)
 
 
 @pytest.mark.parametrize("wrong", [{"pipeline": 15}, {"tensor": 2}, {"microbatch": 2}, {"zero": 0}])
