@@ -99,14 +99,16 @@ def exchanges(strategy: Strategy) -> list[tuple[Collective, int]]:
 
 
 def exposed_s(found: Estimate) -> float:
-    """Seconds of an iteration in which a GPU does nothing but communicate."""
+    """Seconds of an iteration in which a GPU only communicates, or by which its products are longer beside collectives
+    (`Accelerator.exposed_s`)."""
     return found.tensor_s + found.expert_s + found.transfer_s + found.data_s
 
 
 def hidden_s(model: Transformer, strategy: Strategy, cluster: Cluster) -> float:
-    """Seconds in which the slowest stage communicates while it computes: what its collectives and transfers take one
-    after the other, without what is exposed. Raises ValueError as `closed_form.estimate` and for
-    groups that share a sequence.
+    """Seconds that the slowest stage saves because it communicates while it computes: what its collectives and
+    transfers take one after the other, without what is exposed. It communicates beside computing for longer than that
+    where products are longer beside collectives. Raises ValueError as `closed_form.estimate` and for groups that share
+    a sequence.
 
     Each kind counts for itself: transfers that fill the pipeline are exposed, and hide nothing of another kind.
     """

@@ -50,9 +50,10 @@ class Point:
     strategy: Strategy
     iteration_s: float
     exposed_s: float
-    """The part of communication during which GPUs do not compute, in seconds per iteration."""
+    """Seconds of an iteration in which a GPU only communicates, or by which its products are longer beside
+    collectives."""
     hidden_s: float
-    """The part of communication that runs while GPUs compute, in seconds per iteration."""
+    """Seconds of an iteration that communication beside computing saves: what it takes alone, without `exposed_s`."""
     bubble_s: float
     memory_bytes: float
     utilisation: float
