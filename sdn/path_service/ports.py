@@ -29,7 +29,7 @@ _LEAST_PORTS = 512  # hashed at a time
 _MOST_PORTS = len(ENTROPY_PORTS) // 2  # lanes times paths: a search for more would hash all ports, often in vain
 MOST_BYTES = 1 << 28
 """Memory of all tables; beyond this the ones that were used least recently are forgotten."""
-_MOST_BOTH_WAYS = 4096  # ports hashed for one that answers come back to over the same links: enough for 45 ways
+_MOST_BOTH_WAYS = 4096  # ports hashed for those that answers come back to over the same links, with 64 ways for one
 _TABLE_BYTES = 1_000  # of a table and its key, without hashed ports and answers
 _PORT_BYTES = 36  # of a port in an answer: an int, and the list's reference to it
 _WAY_BYTES = 100  # of a way in the list of those that ports take
@@ -68,15 +68,31 @@ class _Table:
         return answer
 
     def ports_both_ways(self, way: Way, count: int, back: "_Table") -> list[int]:
-        """As `ports`, from which answers come back over the same links by `back`, where there are so many."""
-        tried = 2 * count * self._groups.ways  # of which as many as are wanted come back so, twice over
-        while tried * self._groups.ways <= _MOST_BOTH_WAYS and (there := self.ports(way, tried)):
-            both = back._narrowed(back._groups, reversed_way(way), np.array(there, dtype=np.uint16))
-            if both.size >= count:
-                found: list[int] = both[:count].tolist()
-                return found
-            tried *= 2
-        return self.ports(way, count)
+        """As `ports`, but first those of a number of ports from which answers come back over the same links by `back`.
+
+        That number is the same for every count. So the ports for a lower count are the first ones for a higher count.
+        """
+        ways = self._groups.ways
+        most = _MOST_BOTH_WAYS // ways if ways**2 <= _MOST_BOTH_WAYS else 0
+        tried = min(2 * count * ways, most)  # of which as many as are wanted come back so, twice over
+        there, both = self._there_and_back(way, tried, back)
+        while both.size < count and there.size == tried < most:
+            tried = min(2 * tried, most)
+            there, both = self._there_and_back(way, tried, back)
+        if both.size >= count:
+            found: list[int] = both[:count].tolist()
+            return found
+        if not (first := self.ports(way, count)):
+            return _NOWHERE
+        others = np.setdiff1d(there, both, assume_unique=True)
+        return [*both.tolist(), *others.tolist(), *first[there.size :]][:count]
+
+    def _there_and_back(self, way: Way, count: int, back: "_Table") -> tuple[_Ports, _Ports]:
+        """The first ports of a way, `count` where there are so many, and those of them that answers come back to."""
+        there = np.array(self.ports(way, count), dtype=np.uint16)
+        if there.size < count:  # all are hashed, and fewer take this way
+            there = self._along(way)
+        return there, back._narrowed(back._groups, reversed_way(way), there)
 
     def ways(self, no_core: Way) -> list[Way]:
         """The ways that some port takes. Not to be changed. `no_core` ends those that need no core."""
@@ -217,9 +233,10 @@ class PortTables:
         return answer
 
     def ports_both_ways(self, src: int, dst: int, way: Way, count: int, dst_port: int, protocol: int) -> list[int]:
-        """As `ports`, and answers from `dst_port` come back over the same links.
+        """As `ports`, but first the ports to which answers from `dst_port` come back over the same links.
 
-        With many ways hardly any port leads there and back over the same links. Then they are those of `ports`.
+        With many ways hardly any port leads there and back over the same links. Others then follow, in ascending order.
+        The ports for a lower count are the first ones for a higher count.
         """
         if way[0] < 0 or self._hash is None:
             return self.ports(src, dst, way, count, dst_port, protocol)

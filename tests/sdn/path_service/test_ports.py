@@ -32,6 +32,7 @@ from netmodel import (
     ports_for_path,
     tiers,
 )
+from netmodel.flow import address_at
 from sdn.path_service.as_read import AsRead
 from sdn.path_service.ports import PortTables
 from sdn.planners import LOCAL, PLANNERS, UNREACHABLE, cabling
@@ -153,14 +154,63 @@ def test_the_protocol_counts() -> None:
         assert tables.ports(0, 1, (2, 0, 0), 8, ROCE_PORT, protocol) == expected.tolist()
 
 
-def test_where_no_port_leads_there_and_back_over_the_same_links_those_that_lead_there_will_do() -> None:
+def returning(tables: PortTables, ports: list[int], spine: int, peer_port: int) -> list[int]:
+    """Those of these ports of NIC 0 that answers of NIC 1 come back to over this spine."""
+    own, peer = (address_at(tables._addresses, nic) for nic in (0, 1))
+    there = FlowFields.over_ports(own, peer, np.array(ports, dtype=np.uint16), peer_port, IPPROTO_TCP)
+    leaf = tables._choices.between(1, 0)
+    taken = OvsHash().select(there.reversed(), leaf.seed, len(leaf.up)).tolist()
+    return [port for port, member in zip(ports, taken, strict=True) if leaf.up[member] == (spine, 0)]
+
+
+@pytest.mark.parametrize(
+    ("spines", "peers"), [(1, 4), (2, 4), (8, 10), (16, 40), (45, 40), (64, 4), (128, 10), (512, 4)]
+)
+def test_the_ports_of_fewer_connections_are_the_first_ones_of_more(spines: int, peers: int) -> None:
+    """Slot k of a host takes the last of k + 1 ports. First are those that answers come back to over the same links."""
+    tables = PortTables(cabling(leaf_spine(2, spines, 1, 10**9)), OvsHash())
+    to = 0, 1, (spines // 2, 0, 0)
+    for peer_port in range(5_000, 5_000 + peers):
+        answers = [tables.ports_both_ways(*to, count, peer_port, IPPROTO_TCP) for count in range(17)]
+        slots = [answer[-1] for answer in answers[1:]]
+        assert len({*slots}) == 16
+        assert answers == [slots[:count] for count in range(17)]
+        first = tables.ports(*to, max(16, 4096 // spines), peer_port, IPPROTO_TCP)
+        searched = first[: 4096 // spines] if spines <= 64 else []
+        both = returning(tables, searched, spines // 2, peer_port)
+        others = [port for port in first if port not in both]
+        assert slots == [*both, *others][:16]
+
+
+@pytest.mark.parametrize("spines", [8, 128])
+def test_connections_beyond_those_that_come_back_over_the_same_links_have_ports_of_their_own(spines: int) -> None:
+    tables = PortTables(cabling(leaf_spine(2, spines, 1, 10**9)), OvsHash())
     to = 0, 1, (5, 0, 0)
-    many = PortTables(cabling(leaf_spine(2, 128, 1, 10**9)), OvsHash())
-    assert many.ports_both_ways(*to, 2, 80, IPPROTO_TCP) == many.ports(*to, 2, 80, IPPROTO_TCP)
-    few = PortTables(cabling(leaf_spine(2, 8, 1, 10**9)), OvsHash())
-    both = few.ports_both_ways(*to, 16, 80, IPPROTO_TCP)
-    assert len({*both}) == 16
-    assert {*both} < {*few.ports(*to, 1000, 80, IPPROTO_TCP)}
+    most = 8192 // spines
+    every = tables.ports_both_ways(*to, most, 80, IPPROTO_TCP)
+    assert sorted(every) == tables.ports(*to, most, 80, IPPROTO_TCP)
+    for count in (1, 31, most // 2, most // 2 + 1):
+        assert tables.ports_both_ways(*to, count, 80, IPPROTO_TCP) == every[:count]
+    assert tables.ports_both_ways(*to, most + 1, 80, IPPROTO_TCP) == []
+
+
+def test_a_way_that_few_ports_take_has_them_in_the_same_order_for_every_count() -> None:
+    class Uneven(OvsHash):
+        """Of 256 ports, one takes another member than the first."""
+
+        def select(self, fields: FlowFields, seed: int, members: int) -> npt.NDArray[np.intp]:
+            chosen = super().select(fields, seed, 128 * members)
+            return np.where(chosen < members, chosen, 0)
+
+    tables = PortTables(cabling(leaf_spine(2, 2, 1, 10**9)), Uneven())
+    to = 0, 1, (1, 0, 0)
+    for peer_port in range(5_000, 5_003):
+        answers = [tables.ports_both_ways(*to, count, peer_port, IPPROTO_TCP) for count in range(1, 129)]
+        found = [answer for answer in answers if answer]
+        assert 16 < len(found) < 128
+        assert [len(answer) for answer in answers] == [*range(1, len(found) + 1), *[0] * (128 - len(found))]
+        assert all(answer == found[-1][: len(answer)] for answer in found)
+        assert sorted(found[-1]) == tables.ports(*to, len(found), peer_port, IPPROTO_TCP)
 
 
 def test_too_many_ports_give_none() -> None:
