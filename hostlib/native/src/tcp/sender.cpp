@@ -67,6 +67,7 @@ int Sender::connect(const RemoteQp& remote, std::uint16_t source_port, Nanos now
 PortChange Sender::set_port(std::uint16_t source_port, Nanos now) {
   if (ended_ || changing_) return PortChange::kRefused;
   if (source_port == port_) return PortChange::kDone;
+  if (current_ && of_use(now)) failures_ = 0;
   close(next_);  // from the port before
   if (const int error = open(source_port, now); error != 0) {
     if (!current_) retry_at_ = now;
@@ -221,15 +222,18 @@ void Sender::lost_next(Nanos now) {
   pause(now);
 }
 
+/// Whether `current_` has brought something to the peer, or has lasted.
+bool Sender::of_use(Nanos now) const { return acknowledged_now_ > 0 || now - current_->welcomed_at >= kFirstTry; }
+
 /// A connection that was of use is followed by another one at once. A peer that ends each as soon as it has welcomed it
 /// gets no faster than one that welcomes none.
 void Sender::lost_current(Nanos now) {
   ++timeouts_;
-  const bool of_use = acknowledged_now_ > 0 || now - current_->welcomed_at >= kFirstTry;
+  const bool use = of_use(now);
   leave_current();
-  if (of_use) failures_ = 0;
+  if (use) failures_ = 0;
   if (next_) return;
-  if (of_use) {
+  if (use) {
     retry(now);
   } else {
     pause(now);

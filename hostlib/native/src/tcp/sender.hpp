@@ -107,6 +107,7 @@ class Sender {
   void watch_silence(Nanos now);
   void measure(Nanos now) const;
   void end(Status status);
+  [[nodiscard]] bool of_use(Nanos now) const;
   [[nodiscard]] Nanos timeout() const;
   [[nodiscard]] Nanos silence(Nanos now) const { return queue_.empty() ? 0 : now - progress_at_; }
 

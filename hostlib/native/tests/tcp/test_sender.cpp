@@ -178,5 +178,21 @@ TEST_CASE("a connection that has lasted is followed by another one at once") {
   }
 }
 
+TEST_CASE("a new port is given up as early after a connection of use as if none before it had failed") {
+  SenderScene scene;
+  for (int i = 0; i < 3; ++i) {
+    scene.meet({.ends = true});
+    REQUIRE(scene.connects_before(scene.time + 2 * kSecond));
+  }
+  const FileDescriptor connection = scene.meet({.first = welcome()});
+  scene.time += kSecond;
+  while (scene.sender.set_port(SenderScene::any_port(), scene.time) != PortChange::kStarted) {
+  }
+  scene.sender.tick(scene.time + 251 * kMillisecond);
+  REQUIRE(scene.completions.size() == 1);
+  CHECK(scene.completions.front().kind == Completion::Kind::kPortChanged);
+  CHECK(scene.completions.front().status == Status::kRetryExceeded);
+}
+
 }  // namespace
 }  // namespace paralet::tcp
