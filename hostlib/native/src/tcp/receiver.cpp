@@ -116,6 +116,10 @@ void Receiver::turn_over() {
 
 /// Tells the sender why, and ends the connection.
 void Receiver::refuse(Status status) {
+  if (next_) {  // the sender has left the one before, and hears only this one
+    drop(current_);
+    current_ = std::exchange(next_, std::nullopt);
+  }
   if (current_) {
     say({.kind = Notice::Kind::kRefused, .status = status, .frames = reader_.frames()});
     // No reset: it would overtake the notice. What has arrived is read first, or the kernel would reset all the same.
@@ -126,7 +130,6 @@ void Receiver::refuse(Status status) {
     watcher_.remove(current_->socket.get());
     current_.reset();
   }
-  drop(next_);
   carry_.clear();
   ready_ = false;
 }

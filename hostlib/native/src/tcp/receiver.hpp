@@ -29,10 +29,9 @@ class Receiver {
   Receiver& operator=(const Receiver&) = delete;
   ~Receiver();
 
-  /// Whether a hello that fits the QP is newer than the last one, and the QP takes connections.
-  [[nodiscard]] bool takes(const Hello& hello) const {
-    return !stopping_ && !reader_.refused() && hello.attempt > attempt_;
-  }
+  /// Whether a hello that fits the QP is newer than the last one, and the QP takes connections. One that has
+  /// refused a frame takes them to say so.
+  [[nodiscard]] bool takes(const Hello& hello) const { return !stopping_ && hello.attempt > attempt_; }
   /// The peer waits for answers to its pings.
   void answer_pings() { answers_ = true; }
   /// Takes the connection of such a hello: it follows the one before, once that is drained.

@@ -107,6 +107,8 @@ bool Sender::on_event(std::uint64_t watched, std::uint32_t events, Nanos now) {
       if (notice && notice->kind == Notice::Kind::kWelcome) {
         welcomed(*notice, now);
         listen(now);
+      } else if (notice && notice->kind == Notice::Kind::kRefused) {
+        end(notice->status);
       } else if (notice || ended) {
         lost_next(now);
       }

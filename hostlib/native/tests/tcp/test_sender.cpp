@@ -153,6 +153,16 @@ TEST_CASE("a sender takes a refusal that has come when a new port replaces its c
   CHECK(std::ranges::count(scene.completions, Status::kRemoteInvalid, &Completion::status) == 1);
 }
 
+TEST_CASE("a refusal in place of the welcome ends the lane with its reason") {
+  SenderScene scene;
+  Says says;
+  add(says.first, {.kind = Notice::Kind::kRefused, .status = Status::kRemoteAccess});
+  const FileDescriptor connection = scene.meet(says);
+  CHECK(scene.sender.failed());
+  REQUIRE(scene.completions.size() == 1);
+  CHECK(scene.completions.front().status == Status::kRemoteAccess);
+}
+
 TEST_CASE("a peer that ends each connection as soon as it has welcomed it is tried ever more rarely") {
   SenderScene scene;
   std::vector<Nanos> pauses;

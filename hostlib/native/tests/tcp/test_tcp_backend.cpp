@@ -144,8 +144,16 @@ struct TcpPair {
   /// Bytes of A that B's kernel has acknowledged, in packets of the path MTU.
   [[nodiscard]] std::uint64_t acknowledged() const { return a.backend.statistics(qa.qpn).acknowledged_packets; }
   void ping() { a.backend.post(qa.qpn, {.kind = WorkKind::kWrite, .cookie = 2}); }
-  [[nodiscard]] bool a_gave_up() const {
-    return std::ranges::any_of(a.completions, [](const Completion& c) { return c.status == Status::kRetryExceeded; });
+  [[nodiscard]] bool a_was_told(Status status) const {
+    return std::ranges::count(a.completions, status, &Completion::status) > 0;
+  }
+  [[nodiscard]] bool a_gave_up() const { return a_was_told(Status::kRetryExceeded); }
+  /// A leaves its connection while B's process does nothing.
+  void a_changes_its_port() {
+    while (a.backend.set_port(qa.qpn, static_cast<std::uint16_t>(0xC000 + random_u32() % 0x4000)) !=
+           PortChange::kStarted) {
+    }
+    REQUIRE(a_alone_until([&] { return a.count(Completion::Kind::kPortChanged) == 1; }));
   }
   void send(const Bytes& data) {
     a.backend.post(
@@ -347,6 +355,33 @@ TEST_CASE("a wrong key ends the sending QP with the reason, and the receiving on
   }));
   pair.settle();
   CHECK(pair.b.messages.empty());
+}
+
+TEST_CASE("a QP learns why it is refused when it changes its port before the refusal has come") {
+  TcpPair pair;
+  pair.connect();
+  const Bytes data(10);
+  pair.a.backend.post(pair.qa.qpn,
+                      {.kind = WorkKind::kWriteImm, .cookie = 3, .data = data.data(), .length = 10, .rkey = 12345});
+  REQUIRE(pair.a_alone_until([&] { return pair.a.count(Completion::Kind::kSent) == 1; }));
+  pair.a_changes_its_port();
+  CHECK(pair.eventually([&] { return pair.a_was_told(Status::kRemoteAccess); }));
+}
+
+TEST_CASE("a QP learns why it is refused when its next connection waits for the one before") {
+  TcpPair pair({}, 1);
+  pair.b.gives_back = false;
+  pair.connect();
+  const Bytes data(10);
+  for (int i = 0; i < 2; ++i) pair.send(data);
+  pair.a.backend.post(pair.qa.qpn,
+                      {.kind = WorkKind::kWriteImm, .cookie = 3, .data = data.data(), .length = 10, .rkey = 12345});
+  REQUIRE(pair.a_alone_until([&] { return pair.a.count(Completion::Kind::kSent) == 3; }));
+  pair.a_changes_its_port();
+  pair.settle();  // B has the hello, and no buffer for the second message
+  CHECK(pair.b.messages.size() == 1);
+  pair.b.give(0);
+  CHECK(pair.eventually([&] { return pair.a_was_told(Status::kRemoteAccess); }));
 }
 
 TEST_CASE("a peer that acknowledges nothing is given up after the retry time") {
