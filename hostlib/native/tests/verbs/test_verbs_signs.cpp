@@ -81,7 +81,7 @@ TEST_CASE("a listener of an earlier release gets the hello that it knows, and is
   Bytes in(1000);
   const auto waits = VerbsPair::submit(one, to, Request::Kind::kReceive, {.bytes = in});
   const Stopped stopped;
-  wait(kSecond + kSecond / 2);
+  wait(2 * kSecond);
   CHECK(waits->state == State::kPending);
 }
 
