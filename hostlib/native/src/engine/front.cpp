@@ -434,9 +434,10 @@ void Front::ask_for_sign(Peer& peer, Nanos t) {
       parts_.frames.send(peer, handshake::SignOfLife{.wants_answer = true});
       break;
     case Signs::Due::kGiveUp:
-      fail_peer(peer, Failure::kTransport,
-                format_address(peer.address) +
-                    " gave no sign of life within the retry time, while its NIC acknowledged: its process is stopped");
+      fail_unreachable(peer, Failure::kTransport,
+                       format_address(peer.address) +
+                           " gave no sign of life within the retry time: its process is stopped, or it cannot be "
+                           "reached");
       break;
   }
 }

@@ -45,7 +45,9 @@ TEST_CASE("a peer whose process is stopped is given up, though its NIC acknowled
   const Stopped stopped;
   CHECK(VerbsPair::end(waits) == State::kFailed);
   CHECK(waits->failure == Failure::kTransport);
-  CHECK_MESSAGE(waits->error.find("gave no sign of life within the retry time") != std::string::npos, waits->error);
+  CHECK_MESSAGE(waits->error.find("gave no sign of life within the retry time: its process is stopped, or it cannot be "
+                                  "reached") != std::string::npos,
+                waits->error);
 }
 
 TEST_CASE("a peer whose program computes is not given up, and the NICs agree on their own options") {
