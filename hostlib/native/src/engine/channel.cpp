@@ -77,6 +77,7 @@ void Channel::close(const std::string& reason, bool lost) {
 }
 
 void Channel::send(const handshake::Frame& frame) {
+  if (closed_) return;
   const auto bytes = handshake::encode(frame);
   out_.insert(out_.end(), bytes.begin(), bytes.end());
   if (!connecting_) flush();

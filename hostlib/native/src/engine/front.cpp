@@ -280,7 +280,7 @@ void Front::on_channel_event(int fd, std::uint32_t events) {
       }
     }
     on_frames(peer, frames);
-    if (closed && !peer.dead()) on_channel_closed(peer, member);
+    if (!peer.dead()) on_channel_closed(peer, member);  // an answer to a frame may have closed it
     return;
   }
 }

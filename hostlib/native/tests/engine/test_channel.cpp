@@ -22,6 +22,17 @@ TEST_CASE("a channel whose peer does not read is closed at a limit") {
   CHECK(channel.reason() == "the peer does not read what is sent to it");
 }
 
+TEST_CASE("a channel that has closed keeps nothing that is sent over it") {
+  std::array<int, 2> ends{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
+  Channel channel(FileDescriptor{ends[0]}, kSecond);
+  FileDescriptor(ends[1]).reset();
+  CHECK(channel.on_readable().empty());
+  REQUIRE(channel.closed());
+  channel.send(handshake::Reject{.reason = "nobody reads it"});
+  CHECK_FALSE(channel.wants_write());
+}
+
 int option(const Channel& channel, int name) {
   int value = 0;
   socklen_t length = sizeof value;
