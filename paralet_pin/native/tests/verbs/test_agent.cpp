@@ -152,6 +152,30 @@ TEST_CASE("a flow whose answer took long is there until its program may have con
   CHECK(found == true);
 }
 
+TEST_CASE("a connection that grows is announced with the port that it has, though another one was assigned first") {
+  paralet::test::FakePathService service;
+  const RunningAgent agent(asks(service.address()));
+  const Request request{
+      .remote_port = 4791, .remote = IpAddress(kPeer), .bytes = Flows::kElephant, .wait = 20 * kSecond};
+  std::optional<Reply> reply;
+  std::thread program([&] { reply = agent.link().ask(request); });
+  service.welcome();
+  const nlohmann::json announced = service.receive();
+  std::string both;  // at once, so that the agent sees the second one only
+  for (const int port : {61001, 61002}) {
+    both += nlohmann::json{{"type", "assign"}, {"peer", "127.0.0.2"}, {"peer_port", 4791},
+                           {"ports", {port}},  {"generation", port},  {"id", announced["id"]}}
+                .dump() +
+            '\n';
+  }
+  service.send_raw(both);
+  program.join();
+  REQUIRE(reply);
+  REQUIRE(reply->port != 0);
+  agent.link().tell({.kind = RequestKind::kSent, .id = reply->id, .bytes = 4 * Flows::kElephant});
+  CHECK(service.receive()["port"] == reply->port);
+}
+
 TEST_CASE("a process that is gone when the agent reads its request has no flow") {
   AgentOptions options{.addresses = {IpAddress(fake_verbs::kAddress)}};
   options.ports[IpAddress(kPeer)] = {61002};
