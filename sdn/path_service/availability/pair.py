@@ -304,6 +304,7 @@ class Pair:
         self._follower = link
         self._forget_trials()
         self._told = frozenset(self._hosts)
+        self._sent.clear()  # acknowledgements of earlier beats say nothing of this snapshot
         number = self._next(now_s)
         self._elections.append(_Election(number, self.generation + 1, self._told))
         snapshot = Snapshot(number, self.name, self.generation, tuple(sorted(self._told)))

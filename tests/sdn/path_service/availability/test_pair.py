@@ -441,6 +441,33 @@ def test_a_leader_has_the_other_one_follow_anew_where_a_host_has_voted_and_only_
     assert pair.seen(0.1, 1, 3) == []
 
 
+def test_a_late_acknowledgement_says_nothing_of_data_that_was_sent_after_its_beat() -> None:
+    """Before, the leader wrote a generation that the other one had not heard of, and then won with older data."""
+    leads, other = Pair("l", Position(0, 0), alone=True), Pair("f", Position(0, 0))
+    leads.start()
+    leads.linked(1)
+    other.linked(1)
+    (_, snapshot) = leads.heard(0.0, 1, other.follow("token"))
+    assert isinstance(snapshot, Send)
+    *_, first = other.heard(0.0, 1, snapshot.message)
+    assert isinstance(first, Send)
+    leads.heard(0.0, 1, first.message)
+    assert (leads.data_generation, leads.is_followed()) == (2, True)
+    (beat,) = leads.tick(0.2)
+    assert isinstance(beat, Send)
+    (late,) = other.heard(0.2, 1, beat.message)
+    assert isinstance(late, Send)
+    (_, snapshot) = leads.seen(0.25, 2, voted=50)
+    assert isinstance(snapshot, Send)
+    assert leads.heard(0.3, 1, late.message) == []
+    assert (leads.data_generation, other.data_generation) == (2, 2)
+    assert not leads.is_followed()
+    *_, ack = other.heard(0.3, 1, snapshot.message)
+    assert isinstance(ack, Send)
+    assert leads.heard(0.3, 1, ack.message) == [Keep(51, False)]
+    assert leads.is_followed()
+
+
 def test_a_service_that_has_asked_for_votes_and_is_acknowledged_has_the_other_one_follow_anew() -> None:
     """Hosts that have voted for it do not vote again in this generation: the other one could not take over."""
     pair = Pair("l", Position(0, 0), alone=True)
