@@ -86,6 +86,7 @@ class Routing:
         if (had := self._had.get(pair)) is not None:
             if pair.ports != [had] * pair.client.lanes:
                 pair.ports = [had] * pair.client.lanes
+            pair.ports_table = None  # these are no ports of the table
             return pair.ports
         if (pair.ports_way is not way and pair.ports_way != way) or pair.ports_table is not self.tables:
             client, peer = pair.client, pair.peer
@@ -320,7 +321,7 @@ class Routing:
 
     def _keep_port(self, pair: Pair, port: int) -> None:
         """A connection has this port. It may be none that it was given here: it may have begun before this service."""
-        if self._had.get(pair) == port or port in self.ports(pair, pair.way):
+        if pair not in self._had and port in self.ports(pair, pair.way):
             return
         way = self.tables.way(pair.client.nic, pair.peer.nic, port, *pair.peer.at[1:])
         if way is None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 from ipaddress import IPv4Address
-from itertools import permutations
+from itertools import islice, permutations
 
 import pytest
 
-from netmodel import Flow, Topology, path_of
+from netmodel import Flow, Topology, forwarding, path_of
 from sdn.path_service.constraints import Constraints, PinnedPair, Via
 from sdn.path_service.messages import Announce, Release
 from sdn.path_service.places import SENT
@@ -37,10 +38,11 @@ class Programs(Hosts):
         self.sent(connection, 0)
         return connection
 
-    def sent(self, connection: tuple[int, int], size: int) -> None:
+    def sent(self, connection: tuple[int, int], size: int, port: int | None = None) -> None:
         conn, number = connection
-        peer, port = self.peers[connection]
-        self.hear(self.service.handle(self.now_s, conn, [Announce(number, peer, size, peer_port=port)]))
+        peer, peer_port = self.peers[connection]
+        said = Announce(number, peer, size, peer_port=peer_port, port=port)
+        self.hear(self.service.handle(self.now_s, conn, [said]))
 
     def close(self, connection: tuple[int, int]) -> None:
         self.hear(self.service.handle(self.now_s, connection[0], [Release(connection[1])]))
@@ -271,6 +273,60 @@ def test_connections_that_tell_their_ports_are_counted_where_they_are_by_another
     planned = {f"{link[end]} {way}": link[way] for link in after.service.paths() for end, way in ENDS}
     for port, count in after.loads(data).items():
         assert count in (planned.get(f"{port} up"), planned.get(f"{port} down"))
+
+
+def spine_of(programs: Programs, connection: tuple[int, int], port: int) -> str:
+    """The spine that packets of a connection with this port go over."""
+    peer, peer_port = programs.peers[connection]
+    src, dst = IPv4Address(programs.device[connection[0]]), IPv4Address(peer)
+    routes = forwarding(programs.topology, frozenset(programs.dead))
+    path = path_of(programs.topology, Flow(src, dst, port, peer_port), programs.hash, routes=routes)
+    (spine,) = {end.node for end in path if end.node.startswith("spine")}
+    return spine
+
+
+def counted_on(programs: Programs, connection: tuple[int, int]) -> str:
+    (spine,) = {port.split(":")[0] for port in programs.loads([connection]) if port.startswith("spine")}
+    return spine
+
+
+def ports_elsewhere(programs: Programs, connection: tuple[int, int]) -> Iterator[int]:
+    """Ports that lead over another spine than the one where a connection is counted."""
+    began = counted_on(programs, connection)
+    return (port for port in range(50_000, 51_000) if spine_of(programs, connection, port) != began)
+
+
+def test_a_port_that_was_told_is_not_given_to_the_next_connection() -> None:
+    """Before, one to the same peer and port was given it, though it was planned on another way."""
+    programs = Programs(PathService(fabric(leaves=2, spines=2, hosts=2)))
+    first = programs.begin(0, 2)
+    told = next(ports_elsewhere(programs, first))
+    programs.sent(first, 0, told)
+    assert programs.answered[first].ports == [told]
+    programs.close(first)
+    again = first[0], 99
+    programs.peers[again] = programs.peers[first]
+    programs.sent(again, 0)
+    assert counted_on(programs, again) == spine_of(programs, again, programs.answered[again].ports[0])
+
+
+def test_a_told_port_is_followed_when_a_link_of_its_way_has_died() -> None:
+    """Before, a connection that told it again was counted where its place is, and not where its port leads now."""
+    topology, differed = fabric(leaves=2, spines=3, hosts=2), 0
+    for number in range(8):
+        programs = Programs(PathService(topology))
+        data = programs.begin(0, 2)
+        told = [*islice(ports_elsewhere(programs, data), number + 1)][-1]
+        programs.sent(data, MEBIBYTES, told)
+        ends = {"leaf1", counted_on(programs, data)}
+        dead = [link for link in topology.links if {link.a.node, link.b.node} == ends]
+        programs.link(dead, up=False)
+        differed += counted_on(programs, data) != spine_of(programs, data, told)
+        programs.sent(data, 2 * MEBIBYTES, told)
+        assert counted_on(programs, data) == spine_of(programs, data, told)
+        programs.link(dead, up=True)
+        assert counted_on(programs, data) == spine_of(programs, data, told)
+    assert differed
 
 
 @pytest.mark.parametrize("topology", [*FABRICS, fabric(parallel=2)], ids=lambda topology: topology.name)
