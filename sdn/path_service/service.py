@@ -189,6 +189,8 @@ class PathService:
                 pair = self._parties.clients[client.conn].pairs.get(at)
                 if pair is not None and pair.commodity is not None:
                     pair.since_s, pair.measured_bps = before.since_s, before.measured_bps
+                    if client.fixed and before.ports:  # it has told its port, and counts where that leads now
+                        continue
                     for path in old._pinning.paths(before):
                         self._pinning.keep(pair, path)
         self._assignments.adopt(old.clients, self.options.rates)

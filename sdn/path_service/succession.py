@@ -56,6 +56,14 @@ def _hello(client: Client) -> Hello:
 
 def _announcements(client: Client) -> list[Announce]:
     return [
-        Announce(number, pair.peer.at[0], size, pair.job, None, pair.peer.at[1])
+        Announce(
+            number,
+            pair.peer.at[0],
+            size,
+            pair.job,
+            None,
+            pair.peer.at[1],
+            pair.ports[-1] if client.fixed and pair.ports else None,
+        )
         for number, (pair, size) in client.open.items()
     ]

@@ -13,6 +13,7 @@ from sdn.path_service.service import Options, PathService
 from sdn.path_service.succession import SuccessionError, take_over
 from tests.sdn.path_service.sample import Hosts, address, fabric, three_tiers
 from tests.sdn.path_service.test_constraints import busy, change, drained, load, ways
+from tests.sdn.path_service.test_places import MEBIBYTES, Programs, counted_on, ports_elsewhere, spine_of
 
 BEFORE = fabric(leaves=3, spines=2)
 
@@ -83,6 +84,25 @@ def test_connections_that_cannot_move_do_not_after_it() -> None:
     assert follow(hosts, hosts.topology) == 0
     assert ways(hosts.service) == before
     assert all(client.fixed for client in hosts.service.clients)
+
+
+def test_ports_that_were_told_are_kept() -> None:
+    """Before, the new service chose others, and counted the connections on the paths of these."""
+    topology = fabric(leaves=2, spines=2, hosts=4)
+    programs = Programs(PathService(topology))
+    told: dict[tuple[int, int], int] = {}
+    for host in range(4):
+        connection = programs.begin(host, host + 4)
+        told[connection] = next(ports_elsewhere(programs, connection))
+        programs.sent(connection, MEBIBYTES, told[connection])
+    before = {connection: counted_on(programs, connection) for connection in told}
+    assert follow(programs, topology) == 0
+    assert {connection: counted_on(programs, connection) for connection in told} == before
+    ports = {number: flow["ports"] for flow in programs.service.flows(9) for number in flow["ids"]}
+    assert ports == {number: [port] for (_, number), port in told.items()}
+    follow(programs, fabric(leaves=2, spines=3, hosts=4))
+    for connection, port in told.items():
+        assert counted_on(programs, connection) == spine_of(programs, connection, port)
 
 
 def test_what_cannot_be_taken_over_is_refused() -> None:
