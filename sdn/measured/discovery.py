@@ -211,6 +211,11 @@ class Discovery(Generic[Way]):
         self._pairs[pair].checks[port] = None
         self._ask(now_s, pair)
 
+    def checking(self, pair: PairKey) -> bool:
+        """Whether such probes of an announced pair are under way, or wait."""
+        state = self._pairs[pair]
+        return bool(state.checks) and state.asked is not None
+
     def hurry(self, now_s: float, pair: PairKey) -> None:
         """What an announced pair lacks is urgent, until nothing more is asked of it."""
         self._pairs[pair].urgent = True

@@ -407,6 +407,10 @@ class MeasuredPinning:
         """Whether the routes of a pair may have changed, and ports of its lanes are still to be probed again."""
         return bool(self._discovery.doubtful(pair))
 
+    def is_checked(self, pair: PairKey) -> bool:
+        """Whether a port of a pair is probed once more, because it may have moved."""
+        return self._discovery.checking(pair)
+
     def reached(self, pair: PairKey) -> tuple[int, int]:
         """How many of an announced pair's paths its ports reach, as far as that matters, and how many it has."""
         ways = len(list(self._fabric.paths(pair.src, pair.dst)))

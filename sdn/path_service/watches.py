@@ -143,7 +143,7 @@ class Watches:
             for key in list(self._stale):
                 if key not in used or (conn := self._host_of(key)) is None:
                     del self._stale[key]
-                elif not self._pinning.is_doubtful(key):
+                elif not (self._pinning.is_doubtful(key) or self._pinning.is_checked(key)):
                     del self._stale[key]
                     self._watch(conn, key, sends)
         return sends

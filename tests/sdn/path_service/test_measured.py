@@ -539,6 +539,28 @@ def test_a_move_behind_the_topmost_router_is_found_by_watching(topology: Topolog
     assert probers.misplaced() == set()
 
 
+def test_a_move_that_a_hop_tells_is_not_watched_for_again_before_it_was_checked() -> None:
+    """Else the host tells it twice, while the routers that it watches for are still the old ones."""
+    probers = measured(PARALLEL_LEAVES, LinuxL4Hash())
+    probers.connect(0)
+    probers.announce(0, HOSTS // 2)
+    probers.run(60.0)
+    far = max(probers.watches.values(), key=lambda watch: watch.ttl)
+    port, router = far.ports[0]
+    other = next(other for _, other in far.ports if other != router)
+    moved = Moved(far.peer, (Answer(port, "hop", other, 0.001),), far.peer_port, far.ttl)
+    sends = probers.service.handle(probers.now_s + 1.0, 0, [moved])
+    sends += probers.service.tick(probers.now_s + 1.1)
+    asked = [message for _, message in sends if isinstance(message, Probe)]
+    assert [port in ask.ports for ask in asked] == [True]
+    assert not [message for _, message in sends if isinstance(message, Watch)]
+    probers.now_s += 1.1
+    probers.hear(sends)
+    probers.run(1.0)  # it was checked: the port takes its path
+    probers.say(0, moved)
+    assert probers.service.counts["watched ports that moved"] == 2
+
+
 def test_further_hops_are_watched_within_what_routers_answer() -> None:
     """By hosts that say that they can; others watch the topmost router only."""
     probers = measured(PARALLEL_LEAVES, LinuxL4Hash())
