@@ -95,7 +95,10 @@ class Host {
   /// What the client does after each line.
   void act() {
     for (const unsigned char letter : session_.take_warning()) require(letter >= 0x20 && letter < 0x7F);
-    if (session_.take_wish()) session_.offer_probes(100, out_);
+    if (session_.take_wish()) {
+      session_.offer_probes(100, out_);
+      session_.announce_open(out_);
+    }
     for (const ProbeOrder& order : session_.take_orders()) take(order);
     if (const auto table = session_.take_changes()) check_bounds(*table);
     session_.on_time(now_, out_);

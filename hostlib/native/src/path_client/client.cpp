@@ -170,7 +170,10 @@ void Client::on_lines(std::size_t searched, Nanos now) {
       connections_.fetch_add(1, std::memory_order_relaxed);
       set_connected(true, now);
     }
-    if (const auto wish = session_.take_wish(); wish && options_.probe_rate > 0) start_probes(*wish);
+    if (const auto wish = session_.take_wish()) {
+      if (options_.probe_rate > 0) start_probes(*wish);
+      session_.announce_open(out_);
+    }
     pass_orders();
     begin = end + 1;
   }

@@ -124,8 +124,11 @@ Session::Verdict Session::on_line(std::string_view line, Nanos now, std::string&
             }
             hello_.generation = std::max(hello_.generation, w.generation);
             welcome_ = now_.connected = changed_ = true;
-            if (w.probe) wish_ = w;
-            announce_all(false, out);
+            if (w.probe) {
+              wish_ = w;  // `announce_open` follows
+            } else {
+              announce_all(false, out);
+            }
             return Verdict::kContinue;
           },
           [&](const Assign& a) {

@@ -52,10 +52,13 @@ class Session {
   [[nodiscard]] bool welcome() const { return welcome_; }
 
   // -- probes -----------------------------------------------------------------------------------------------------
-  /// The welcome, when the service has just asked this host to probe.
+  /// The welcome, when the service has just asked this host to probe. `announce_open` has to follow.
   std::optional<Welcome> take_wish() { return std::exchange(wish_, std::nullopt); }
   /// This host probes, at most `rate` packets a second: says so. From now on there may be orders.
   void offer_probes(double rate, std::string& out);
+  /// Announces what is open. After each wish, and after the offer: a service looks for no ports for a host that has not
+  /// offered to probe.
+  void announce_open(std::string& out) { announce_all(false, out); }
   std::vector<ProbeOrder> take_orders() { return std::exchange(orders_, {}); }
 
   // -- what has changed -------------------------------------------------------------------------------------------

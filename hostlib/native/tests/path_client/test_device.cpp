@@ -12,6 +12,7 @@
 #include "bytes.hpp"
 #include "engine/device.hpp"
 #include "fake_path_service.hpp"
+#include "path_client/client.hpp"
 
 namespace paralet {
 namespace {
@@ -174,6 +175,28 @@ TEST_CASE("controller: paths are probed from the ports of lanes while these carr
   CHECK(one.counters().path_client->invalid == 0);
   one.close();
   two.close();
+}
+
+TEST_CASE("a client offers probes, unless it has none to send, before it announces what is open again") {
+  for (const double rate : {100.0, 0.0}) {
+    test::FakePathService service;
+    path_client::Options options = controlled(service).policy.path_client;
+    options.probe_rate = rate;
+    path_client::Mailbox mailbox;
+    path_client::Client client(options, {.token = "t", .device = kHost, .instance = 1, .lanes = 2}, mailbox, [] {});
+    service.welcome();
+    REQUIRE(mailbox.post(path_client::Announce{.id = 1, .peer = kFarHost, .bytes = 10}));
+    CHECK(service.receive()["type"] == "announce");
+    service.disconnect();
+    service.accept();
+    CHECK(service.receive()["type"] == "hello");
+    service.send({{"type", "welcome"}, {"version", 2}, {"session", "1"}, {"probe", true}, {"router_rate", 0}});
+    if (rate > 0) CHECK(service.receive()["type"] == "probe");
+    CHECK(service.receive()["type"] == "announce");
+    REQUIRE(mailbox.post(path_client::Release{.id = 1}));
+    CHECK(service.receive()["type"] == "release");  // and it was announced once
+    client.stop();
+  }
 }
 
 TEST_CASE("controller: a service of the older version is no loss, and is not logged") {

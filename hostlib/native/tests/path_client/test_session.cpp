@@ -154,7 +154,7 @@ TEST_CASE("a host that has offered probes gets orders, and the QPNs and ports of
   CHECK_FALSE(talk.session.take_wish());
   talk.said();
   talk.session.offer_probes(100, talk.out);
-  CHECK(talk.said()[0] == json{{"type", "probe"}, {"rate", 100.0}});
+  CHECK(talk.said()[0] == json{{"type", "probe"}, {"rate", 100.0}, {"hops", true}});
   const auto lanes_told = [&talk] {
     const auto orders = talk.session.take_orders();
     REQUIRE(orders.size() == 1);
@@ -192,6 +192,26 @@ TEST_CASE("a host that has offered probes gets orders, and the QPNs and ports of
   CHECK(talk.receive(ask) == Verdict::kContinue);
   CHECK(talk.session.take_orders().empty());
   CHECK(talk.session.counters().invalid == 1);
+}
+
+TEST_CASE("open elephants are announced once on each connection, and after probes where the service wants some") {
+  Talk talk;
+  talk.welcome();
+  talk.event(Announce{.id = 1, .peer = kSessionPeer, .bytes = 10});
+  talk.event(Announce{.id = 2, .peer = kOther, .bytes = 10});
+  for (const bool probes : {true, false}) {
+    talk.lose();
+    talk.session.on_connected(talk.out);
+    talk.said();
+    CHECK(talk.receive({{"type", "welcome"}, {"version", 2}, {"probe", true}}) == Verdict::kContinue);
+    REQUIRE(talk.session.take_wish());
+    if (probes) talk.session.offer_probes(100, talk.out);
+    talk.session.announce_open(talk.out);
+    CHECK(talk.types() == (probes ? std::vector<std::string>{"probe", "announce", "announce"}
+                                  : std::vector<std::string>{"announce", "announce"}));
+    talk.event(Announce{.id = 1, .peer = kSessionPeer, .bytes = 20});
+    CHECK(talk.types() == std::vector<std::string>{"announce"});
+  }
 }
 
 TEST_CASE("an elephant's assignment takes precedence over one without an elephant") {
