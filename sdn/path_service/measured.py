@@ -76,6 +76,7 @@ class Measured:
         self._own: dict[int, Pair] = {}  # by commodity; numbers are below 0, and those of predictions above
         self._keys: dict[Pair, PairKey] = {}  # of those in `_own` that can be pinned
         self._users: dict[PairKey, dict[Pair, None]] = {}  # several devices of a host may send to one peer
+        self._early: dict[Pair, tuple[int, int]] = {}  # connections before any probes of their NIC: sent bytes and port
         self._asked: dict[tuple[int, int], float] = {}  # by connection and ask: when it counts as unanswered
         self._held: dict[Pair, float] = {}  # until when its announcement may wait
         self._constraints = Constraints()
@@ -110,6 +111,8 @@ class Measured:
     def has_sent(self, now_s: float, pair: Pair, sent: int, port: int | None) -> list[Pair]:
         self._now_s = now_s
         if not self._is_planned(pair):
+            if port is not None:
+                self._early[pair] = sent, port
             return []
         if sent:
             self._search.is_stale = True
@@ -146,6 +149,7 @@ class Measured:
     def depart(self, now_s: float, number: int) -> list[Pair]:
         self._now_s = now_s
         if number < 0:
+            self._early.pop(self._own[number], None)
             return self._quit(now_s, self._own.pop(number))
         pair = self._planned.pairs[number]
         moved = self._planned.depart(now_s, number)
@@ -272,10 +276,10 @@ class Measured:
         self._now_s = now_s
         host = self._hosts.get(client.conn)
         if isinstance(message, CanProbe):
-            if host is None:  # pairs that have commodities already are measured from their next ones on
+            if host is None:  # lanes that have commodities already are measured from their next ones on
                 self._hosts[client.conn] = self._probing.setdefault(client.nic, {})[client.conn] = ProbingHost(client)
                 self._watches.begin(client.conn, every_hop=message.hops)
-            return []
+            return self._count_early(now_s, client.nic)
         if host is None:
             return []
         match message:
@@ -286,6 +290,19 @@ class Measured:
             case Report():
                 self._lost(now_s, client, message)
         return []
+
+    def _count_early(self, now_s: float, nic: int) -> list[Pair]:
+        """A NIC's connections that were announced before any offer of probes enter the plan, with the ports they have.
+
+        Earlier clients announce what is open first, and then offer probes.
+        """
+        changed: list[Pair] = []
+        for pair in [pair for pair in self._early if pair.client.nic == nic]:
+            sent, port = self._early.pop(pair)
+            assert pair.commodity is not None  # else it has departed
+            del self._own[pair.commodity]
+            changed += [*self.arrive(now_s, pair), *self.has_sent(now_s, pair, sent, port)]
+        return distinct(changed)
 
     def _lost(self, now_s: float, client: Client, message: Report) -> None:
         """A lane has left its port: its path is probed where packets were lost on it."""

@@ -321,3 +321,24 @@ def test_a_connection_that_tells_its_port_keeps_it_and_counts_where_it_leads() -
     other.say(0, Announce(1, peer, SENT, peer_port=3000, port=known.port))
     other.run(LATEST_S)
     assert [flow["ports"] for flow in other.service.flows(9)] == [[known.port]]
+
+
+@pytest.mark.parametrize("offers_first", [True, False], ids=["now", "earlier"])
+def test_connections_that_another_service_takes_over_count_on_the_paths_of_its_plan(offers_first: bool) -> None:
+    """Clients of agents offer probes, and then tell what has sent how much from which port. Earlier ones told first."""
+    programs = Programs(TWO_TIERS)
+    for slot in range(2):
+        hello = Hello(2, TOKEN, address(TWO_TIERS, 0), f"{slot:016x}", slot + 1, 1, "tcp", fixed=True)
+        programs.hear(programs.service.connect(programs.now_s, slot, hello)[0])
+        told = Announce(slot + 1, address(TWO_TIERS, 4), SENT, peer_port=3000, port=50000 + slot)
+        offer = CanProbe(100.0, hops=True)
+        for message in (offer, told) if offers_first else (told, offer):
+            programs.say(slot, message)
+    programs.run(LATEST_S)
+    flows = {flow["ids"][0]: flow for flow in programs.service.flows(9)}
+    assert {number: flow["ports"][-1] for number, flow in flows.items()} == {1: 50000, 2: 50001}
+    assert len({tuple(flow["path"]) for flow in flows.values()}) == 2
+    status = programs.service.status()["measured"]
+    assert (status["connections_with_port"], status["random"], status["no_choice"]) == (2, 0, 0)
+    programs.say(0, Release(1))
+    assert [flow["ids"] for flow in programs.service.flows(9)] == [[2]]
