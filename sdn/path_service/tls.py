@@ -136,6 +136,7 @@ class _Tls(asyncio.Transport, asyncio.Protocol):
         self._is_over = True
         self._done(self)
         self._refuse(code, text)
+        self._session = None  # it may wait for a turn yet
 
     def turn(self, until_s: float) -> bool:
         """Goes on with the handshake by what has come, in one step, however long that takes."""
@@ -187,6 +188,7 @@ class _Tls(asyncio.Transport, asyncio.Protocol):
         self._end()
         self._is_over = True
         self._done(self)
+        self._session = None
         self._inner.connection_lost(exc)
 
     def pause_writing(self) -> None:

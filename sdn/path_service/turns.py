@@ -5,6 +5,9 @@ Start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGC
 time, which advances by the time that its turns take. The host that is least far goes next, so a host that asks for
 little never waits for more than the turn in progress. The connections of one host go round.
 
+A host of which nothing is kept begins at a virtual time that goes on with the work that is done. If it began with the
+host whose turn it is, addresses that are new again and again would go before all others for ever.
+
 Turns may be within other turns, as one worker there: so all that is done for strangers together has a part of the time,
 which they share fairly.
 """
@@ -38,7 +41,7 @@ class Share:
     def __init__(self, weight: float = 1.0) -> None:
         self.weight = weight
         self.end_s = 0.0
-        """The virtual time at which its last turn ended."""
+        """The virtual time at which its last turn ended, or from which on it may have one."""
         self.waiting: deque[Worker] = deque()
 
 
@@ -53,6 +56,9 @@ class Turns:
         self._within = within
         self._is_waiting = False  # within these
         self._now_s = 0.0  # the virtual time: when the present turn has begun
+        self._new_s = 0.0  # the virtual time at which new shares begin
+        self._most_s = 0.0  # the highest virtual time at which a turn has ended: new shares begin no later
+        self._weight = 0.0  # of all shares with waiting workers
         self._queue: list[tuple[float, float, int, Share]] = []  # shares with waiting workers, by virtual time
         self._count = 0
         self._shares: WeakValueDictionary[str, Share] = WeakValueDictionary()
@@ -62,12 +68,14 @@ class Turns:
         share = self._shares.get(host)
         if share is None:
             share = self._shares[host] = Share()
+            share.end_s = max(self._new_s, self._now_s)
         return share
 
     def wait(self, share: Share, worker: Worker) -> None:
         """A worker that does not wait yet asks for turns, until nothing of its work is left."""
         share.waiting.append(worker)
         if len(share.waiting) == 1:
+            self._weight += share.weight
             self._push(share)
         if self._within is not None and not self._is_waiting:
             self._is_waiting = True
@@ -102,9 +110,14 @@ class Turns:
                 if left:
                     waiting.append(worker)
                 now_s = clock()
-            share.end_s = self._now_s + (now_s - begin_s) / share.weight
+            took_s = now_s - begin_s
+            share.end_s = self._now_s + took_s / share.weight
+            self._most_s = max(self._most_s, share.end_s)
+            self._new_s = min(max(self._new_s, self._now_s) + took_s / self._weight, self._most_s)
             if waiting:
                 self._push(share)
+            else:
+                self._weight -= share.weight
         return bool(queue)
 
     def _push(self, share: Share) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from typing import Any
 
 import pytest
 
@@ -124,5 +125,27 @@ def test_bytes_that_come_before_a_handshake_has_ended_are_bounded(
             host.say(first_flight(authority) + b"\x17\x03\x03\x40\x00" + bytes(1 << 14))
             await counted(server, tls=1)
             await host.closed()
+
+    run(body)
+
+
+def test_a_handshake_that_was_refused_while_it_waited_holds_no_memory(authority: Authority, service: Issued) -> None:
+    """Before, its session, with all that had come, was held until its turn."""
+
+    async def body() -> None:
+        async with served(service) as (server, at):
+            begun: list[Any] = []
+            server._wait_as_stranger = lambda host, worker, has_begun: begun.append(worker)  # type: ignore[method-assign]
+            hosts = [await Host.to(at) for _ in range(2)]
+            for host in hosts:
+                host.say(first_flight(authority))
+            async with asyncio.timeout(TIMEOUT_S):
+                while len(begun) < 2:
+                    await asyncio.sleep(0.01)
+                begun[0].fail("tls", "others need the room")
+                begun[1].abort()
+                while any(worker._session is not None for worker in begun):
+                    await asyncio.sleep(0.01)
+            assert not any(worker.turn(0.0) for worker in begun)
 
     run(body)

@@ -94,3 +94,50 @@ def test_work_without_a_turn_counts() -> None:
     turns.wait(fresh, second)
     turns.run(0.0004)
     assert (first.lines, second.lines) == (1, 0), "who has used less goes first"
+
+
+def test_addresses_that_are_new_again_and_again_do_not_hold_up_one_that_waits() -> None:
+    """Nobody holds their shares between turns. Before, time stood still for the one that had had a turn already."""
+    time = Time()
+    turns = Turns(lambda: time.now_s)
+    host = [Work(time, 0.002, 1) for _ in range(8)]
+    for work in host:
+        turns.wait(turns.share("host"), work)
+    new: dict[str, Work] = {}
+    for _ in range(200):
+        for address in ("a", "b"):
+            if address not in new or not new[address].lines:
+                new[address] = Work(time, 0.002, 1)
+                turns.wait(turns.share(address), new[address])
+        turns.run(0.001)
+    assert sum(not work.lines for work in host) == 8
+
+
+def test_work_within_other_work_has_its_part_by_weight() -> None:
+    time = Time()
+    turns = Turns(lambda: time.now_s)
+    works = {weight: Work(time, line_s, 10**6) for weight, line_s in ((6.0, 0.0001), (1.0, 0.002), (1.5, 0.0007))}
+    for weight, work in works.items():
+        turns.wait(Share(weight), work)
+    while time.now_s < 6:
+        turns.run(0.002)
+    used = {weight: sum(1 for _ in work.ended_s) * work.line_s / weight for weight, work in works.items()}
+    assert max(used.values()) < 1.03 * min(used.values()), used
+
+
+def test_an_address_that_is_new_waits_for_no_more_than_a_turn_of_each_other_one() -> None:
+    """However much was done before, by hosts that did not wait for each other, too."""
+    time = Time()
+    turns = Turns(lambda: time.now_s)
+    shares = [turns.share(f"host {number}") for number in range(10)]
+    heavy = Work(time, 0.002, 10**6)
+    for number in range(1000):
+        if number == 500:
+            turns.wait(turns.share("heavy"), heavy)
+        turns.wait(shares[number % 10], Work(time, 0.002, 1))
+        turns.run(0.002)
+    new, begun_s = Work(time, 0.002, 1), time.now_s
+    turns.wait(turns.share("new"), new)
+    while not new.ended_s:
+        turns.run(0.002)
+    assert new.ended_s[0] - begun_s < 12 * 0.002
