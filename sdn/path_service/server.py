@@ -284,7 +284,7 @@ class Server:
             return "certificate", f"its certificate is not for {hello.device}"
         named = max(hello.generation or 0, hello.voted)
         if named > self.generation + _MOST_AHEAD:
-            return "message", f"generation {named} cannot have welcomed it: this one is {self.generation}"
+            return "message", f"generation {named} cannot be: this one is {self.generation}"
         if self.guard is not None and (why := self.guard.refusal(hello)) is not None:
             return "standby", why
         return None

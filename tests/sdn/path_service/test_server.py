@@ -196,6 +196,19 @@ def test_invalid_input_is_refused_with_a_log_line(said: bytes, code: str, caplog
     assert TOKEN not in line
 
 
+@pytest.mark.parametrize("key", ["generation", "voted"])
+def test_a_generation_that_cannot_be_is_refused(key: str) -> None:
+    async def body() -> None:
+        async with served() as (_, at):
+            host = await Host.to(at)
+            host.say(HELLO.rstrip(b"}\n") + b',"%s":%d}\n' % (key.encode(), 1 << 40))
+            error = await host.hear()
+            assert isinstance(error, Error)
+            assert (error.code, error.text) == ("message", f"generation {1 << 40} cannot be: this one is 1")
+
+    run(body)
+
+
 @pytest.mark.parametrize("text", ["\x1b[31m", "\n1.2.3.4:5 refused: token: x", "\x9b2J", "\u202egnol"])
 @pytest.mark.parametrize("place", ["type", "device"])
 def test_a_log_line_is_one_line_without_control_characters(
