@@ -58,24 +58,25 @@ struct Peer {
   handshake::Guid device{};
   IpAddress address;
   std::uint16_t udp_port = 0;                 ///< where it receives packets; known in kReady
-  std::vector<std::uint16_t> further_ports;   ///< the same for its shards 1, 2, ..
   std::uint16_t max_ip_id = kDefaultMaxIpId;  ///< highest IPv4 identification of its packets
   bool initiator = false;                     ///< we connected to it
   bool eager = false;                         ///< both sides send short messages eagerly
-  bool credit_waits = false;                  ///< these wait for credits, and the receiver notices where none comes
-  Signs signs;                                ///< that its engine runs
-  bool fewer_lanes = false;                   ///< its welcome had fewer lanes than our hello: it has no ports for more
-  bool heard = false;                         ///< its engine has sent something since the last housekeeping
-  bool delivered = false;                     ///< it, or its kernel, has acknowledged something since
-  bool advertisements_urgent = false;         ///< the sender may be waiting for `gathering`
-  bool setting_up = false;                    ///< the set-up thread creates or connects the QPs of all lanes
-  unsigned setups = 0;                        ///< jobs of the set-up and the memory thread that use this object
-  std::unique_ptr<Channel> channel;           ///< nullptr between fused devices
-  std::unique_ptr<Fusion> fusion;             ///< where both devices are fused, alike
-  std::unique_ptr<Opening> opening;           ///< behind a pointer, as only a peer that is being set up has one
-  std::uint32_t path_mtu = 0;                 ///< of lanes that are set up from now on
-  bool narrowed = false;                      ///< it is smaller than the hello and the welcome agreed on
+  std::vector<std::uint16_t> further_ports;   ///< where it receives packets of its shards 1, 2, ..
+  /// That its engine runs. What follows begins in its padding: an idle peer is to stay small (docs/performance.md).
+  [[no_unique_address]] Signs signs;
+  bool credit_waits = false;           ///< short messages wait for credits, which a receiver notices
+  bool fewer_lanes = false;            ///< its welcome had fewer lanes than our hello: it has no ports for more
+  bool heard = false;                  ///< its engine has sent something since the last housekeeping
+  bool delivered = false;              ///< it, or its kernel, has acknowledged something since
+  bool advertisements_urgent = false;  ///< the sender may be waiting for `gathering`
+  bool setting_up = false;             ///< the set-up thread creates or connects the QPs of all lanes
+  bool narrowed = false;               ///< `path_mtu` is smaller than the hello and the welcome agreed on
+  unsigned setups = 0;                 ///< jobs of the set-up and the memory thread that use this object
+  std::uint32_t path_mtu = 0;          ///< of lanes that are set up from now on
   std::uint32_t connections = 0;
+  std::unique_ptr<Channel> channel;  ///< nullptr between fused devices
+  std::unique_ptr<Fusion> fusion;    ///< where both devices are fused, alike
+  std::unique_ptr<Opening> opening;  ///< behind a pointer, as only a peer that is being set up has one
   std::vector<Lane> lanes;
   LaneChoice choice;
   AdvertisementBatch* gathering = nullptr;  ///< advertisements that wait to be sent together

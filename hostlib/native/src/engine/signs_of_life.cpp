@@ -15,7 +15,9 @@ Signs::Due Signs::next(Nanos now, bool awaited) {
     unanswered = 0;
     return Due::kNothing;
   }
-  return unanswered++ < kAsks ? Due::kAsk : Due::kGiveUp;
+  if (unanswered == kAsks) return Due::kGiveUp;
+  ++unanswered;
+  return Due::kAsk;
 }
 
 }  // namespace paralet

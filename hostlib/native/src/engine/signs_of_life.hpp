@@ -23,11 +23,11 @@ struct Signs {
   static constexpr unsigned kAsks = 4;
   enum class Due : std::uint8_t { kNothing, kAsk, kGiveUp };
 
+  Nanos since = 0;              ///< its last sign, or the last ask
+  std::uint8_t unanswered = 0;  ///< asks since its last sign, at most kAsks
   bool agreed = false;
   bool acknowledges_alone = false;  ///< its NIC acknowledges, whatever its engine does
   bool owes_answer = false;         ///< it has asked for a sign
-  unsigned unanswered = 0;          ///< asks since its last sign
-  Nanos since = 0;                  ///< its last sign, or the last ask
 
   /// The endpoint of the other side, in a hello or a welcome. Takes the offer out: it is not for the NIC.
   void agree(bool offered, Ece& remote);
