@@ -204,8 +204,8 @@ def computing_s(**changes: Any) -> float:
 
 def test_computing_depends_on_the_split_the_batch_and_the_gpu() -> None:
     whole = computing_s(tensor=8, pipeline=8)
-    assert whole == pytest.approx(2.85, abs=0.005)
-    assert computing_s(tensor=8, pipeline=2) == pytest.approx(6.78, abs=0.005)
+    assert whole == pytest.approx(2.93, abs=0.005)
+    assert computing_s(tensor=8, pipeline=2) == pytest.approx(6.98, abs=0.005)
     assert computing_s(tensor=4, pipeline=8) > 1.5 * whole
     assert computing_s(tensor=8, pipeline=8, gpu="h100") < whole / 1.8
     stages = 15 / 8  # eight microbatches go through eight stages
