@@ -140,22 +140,23 @@ def test_a_measuring_service_asks_hosts_to_probe_and_shows_what_they_found(tmp_p
         say(type="probe", rate=100.0)
         say(type="announce", id=1, peer="10.0.1.1", bytes=9)
         spines: list[int] = []
-        while spines != [0, 0, 1, 1]:  # half of the lanes on each; until then lanes may have any port that is known
+        watched: list[tuple[int, str]] = []
+        # Half of the lanes on each spine, and a port of each path watched; until then any ports that are known.
+        while spines != [0, 0, 1, 1] or {router for _, router in watched} != {"172.16.0.1", "172.16.0.2"}:
             heard = json.loads(said.readline())
             if heard["type"] == "probe":
                 answers = [[port, "hop", f"172.16.0.{1 + port % 2}", 0.001] for port in heard["ports"]]
                 say(type="probed", ask=heard["ask"], answers=answers)
             elif heard["type"] == "assign":
                 spines = sorted(port % 2 for port in heard["ports"])
+            elif heard["type"] == "watch":
+                watched = heard["ports"]
         text = paralet("status", "--token-file", token_file).stdout
         assert "1 hosts probe; of 1 pairs 1 are pinned, 0 being measured, 0 in doubt" in text
         (flow,) = json.loads(paralet("flows", "--token-file", token_file, "--json").stdout)["flows"]
         assert [f"leaf1:{3 + port % 2}" for port in flow["ports"]] == [path[1] for path in flow["lane_paths"]]
         assert " | " in paralet("flows", "--token-file", token_file).stdout
-        while (watch := json.loads(said.readline()))["type"] != "watch":
-            pass
-        assert {router for _, router in watch["ports"]} == {"172.16.0.1", "172.16.0.2"}
-        port, router = watch["ports"][0]
+        port, router = watched[0]
         other = f"172.16.0.{3 - int(router[-1])}"
         say(type="moved", peer="10.0.1.1", answers=[[port, "hop", other, 0.001]])
         say(type="ping", nonce=1)
