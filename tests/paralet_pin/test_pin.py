@@ -165,20 +165,25 @@ def test_status_output_and_signals_are_the_programs(scene: Scene) -> None:
     assert process.returncode == -signal.SIGTERM
 
 
+def asks(scene: Scene, server: socket.socket) -> dict[str, str]:
+    """The settings that have an agent ask a path service at the address of a socket, in place of ports by hand."""
+    token = Path(scene.environment["TMPDIR"]) / "token"
+    token.write_text("0123456789abcdef0123456789abcdef")
+    token.chmod(0o600)
+    return {
+        "PARALET_PORTS": "",
+        "PARALET_PATH_SERVICE": f"127.0.0.1:{server.getsockname()[1]}",
+        "PARALET_PATH_SERVICE_TOKEN_FILE": str(token),
+    }
+
+
 def test_without_a_path_service_one_sentence_and_the_kernels_ports(scene: Scene) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        token = Path(scene.environment["TMPDIR"]) / "token"
-        token.write_text("0123456789abcdef0123456789abcdef")
-        token.chmod(0o600)
-        service = {
-            "PARALET_PORTS": "",
-            "PARALET_PATH_SERVICE": f"127.0.0.1:{nobody.getsockname()[1]}",
-            "PARALET_PATH_SERVICE_TOKEN_FILE": str(token),
-        }
+        service = asks(scene, nobody)
         words = [sys.executable, str(PROGRAM), "several", SERVER, str(scene.port)]
         status, out, err = scene.run(*words, **service)
-        token.unlink()
+        Path(service["PARALET_PATH_SERVICE_TOKEN_FILE"]).unlink()
     assert status == 0
     assert all(port in PORTS_OF_KERNEL for port in json.loads(out))
     assert (
@@ -202,19 +207,11 @@ def test_the_agent_tells_connections_that_wait_for_their_ports_and_how_long_othe
     with socket.create_server(("127.0.0.1", 0)) as listener:
         serving = threading.Thread(target=silent_service, args=(listener,))
         serving.start()
-        token = Path(scene.environment["TMPDIR"]) / "token"
-        token.write_text("0123456789abcdef0123456789abcdef")
-        token.chmod(0o600)
-        service = {
-            "PARALET_PORTS": "",
-            "PARALET_PATH_SERVICE": f"127.0.0.1:{listener.getsockname()[1]}",
-            "PARALET_PATH_SERVICE_TOKEN_FILE": str(token),
-            "PARALET_PIN_WAIT_US": "3000000",
-        }
+        service = asks(scene, listener) | {"PARALET_PIN_WAIT_US": "3000000"}
         try:
             said = scene.said("waits", **service)
         finally:
-            token.unlink()
+            Path(service["PARALET_PATH_SERVICE_TOKEN_FILE"]).unlink()
         serving.join()
     assert isinstance(said, list)
     meanwhile, after = said

@@ -26,6 +26,8 @@ from sdn.path_service.service import PathService
 
 RATE = 10**9
 TOKEN = "only for tests 0123456789"
+SERVICE = "127.0.0.1"
+"""The address that a path service's certificate is for."""
 LANES = 3
 
 

@@ -12,22 +12,12 @@ import pytest
 from sdn.path_service import tls
 from sdn.path_service.limits import Limits
 from tests.certificates import Authority, Issued
-from tests.sdn.path_service.sample import address
+from tests.sdn.path_service.sample import SERVICE, address
 from tests.sdn.path_service.test_server import TIMEOUT_S, TOPOLOGY, Host, run
-from tests.sdn.path_service.test_tls import SERVICE, client, counted, greeted, served
+from tests.sdn.path_service.test_tls import client, counted, greeted, served
 
 STRANGERS = 150
 WITHOUT_RATE = Limits(lines_per_s=1e6, burst_lines=1 << 20)
-
-
-@pytest.fixture(scope="module")
-def service(authority: Authority) -> Issued:
-    return authority.issue("service", SERVICE)
-
-
-@pytest.fixture(scope="module")
-def first(authority: Authority) -> Issued:
-    return authority.issue("first", address(TOPOLOGY, 0), use="clientAuth")
 
 
 @pytest.fixture(scope="module")

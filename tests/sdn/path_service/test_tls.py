@@ -31,21 +31,8 @@ from sdn.path_service.server import Server, bind
 from sdn.path_service.service import Options, PathService
 from sdn.path_service.tls import TlsChannels, TlsError, TlsFiles
 from tests.certificates import Authority, Issued
-from tests.sdn.path_service.sample import TOKEN, address, hello
+from tests.sdn.path_service.sample import SERVICE, TOKEN, address, hello
 from tests.sdn.path_service.test_server import TIMEOUT_S, TOPOLOGY, Host, run
-
-SERVICE = "127.0.0.1"
-
-
-@pytest.fixture(scope="module")
-def service(authority: Authority) -> Issued:
-    return authority.issue("service", SERVICE)
-
-
-@pytest.fixture(scope="module")
-def first(authority: Authority) -> Issued:
-    """The certificate of host 0."""
-    return authority.issue("first", address(TOPOLOGY, 0), use="clientAuth")
 
 
 def files(issued: Issued) -> TlsFiles:
