@@ -25,6 +25,7 @@ import yaml
 
 import nccl_net_plugin
 from tests.deploy.commands import check
+from tests.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = ROOT / "deploy" / "jobs"
@@ -105,12 +106,17 @@ def planned(cluster: dict[str, str], tmp_path: Path) -> Iterator[dict[str, str]]
         cluster["HOME"] = str(tmp_path)
         (tmp_path / ".paralet-token").write_text("0123456789abcdef0123456789abcdef")
         (tmp_path / ".paralet-token").chmod(0o600)
-        ports = {"PARALET_PORTS": f"{SERVER}=61234", "PARALET_ADDRESSES": "127.0.0.1"}
+        ports = {"PARALET_PORTS": f"{SERVER}={free_ports(1)[0]}", "PARALET_ADDRESSES": "127.0.0.1"}
         yield {**cluster, **ports, "PARALET_PIN_NETWORKS": "127.0.0.0/8"}
         until = time.monotonic() + 30
         while os.listdir(cluster["TMPDIR"]) and time.monotonic() < until:
             time.sleep(0.01)
         os.rmdir(cluster["TMPDIR"])  # fails if an agent has outlived its program
+
+
+def given(planned: dict[str, str]) -> str:
+    """What the program prints: its port is the planned one."""
+    return planned["PARALET_PORTS"].removeprefix(f"{SERVER}=") + "\n"
 
 
 SERVICE = {"PARALET_PATH_SERVICE": "10.0.0.1:4792"}
@@ -133,7 +139,7 @@ PINNED = {
 def test_programs_keep_their_transport_and_get_planned_ports(planned: dict[str, str], script: str) -> None:
     told, program, options = PINNED[script]
     done = run(script, {**planned, **told}, *program)
-    assert (done.returncode, done.stdout) == (0, "61234\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, given(planned)), done.stderr
     called = Path(planned["CALLS"]).read_text()
     assert all(option in called for option in options)
 
@@ -168,7 +174,7 @@ def test_a_pod_has_the_agent_beside_its_program(planned: dict[str, str]) -> None
             [sys.executable, "-c", CONNECTS], env={**planned, **variables}, capture_output=True, text=True, check=False
         )
         agent.terminate()
-    assert (said.stdout, said.stderr) == ("61234\n", "")
+    assert (said.stdout, said.stderr) == (given(planned), "")
     os.unlink(f"{folder}/libparalet-pin.so")
 
 

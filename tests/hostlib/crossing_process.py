@@ -10,14 +10,15 @@ from __future__ import annotations
 import sys
 
 from hostlib import Connection, Device
+from tests.ports import free_ports
 
 DEADLINE_S = 60.0
-PORTS = (0xF600, 0xF601)
 
 
 def main(own: str, peer: str, rounds: int) -> None:
+    ports = free_ports(2)
     for number in range(rounds):
-        with Device(own, backend="tcp", lanes=len(PORTS), policy="pinned", ports={peer: PORTS}) as device:
+        with Device(own, backend="tcp", lanes=len(ports), policy="pinned", ports={peer: ports}) as device:
             listener = device.listen()
             print(listener.handle.hex(), flush=True)
             outgoing = device.connect(bytes.fromhex(sys.stdin.readline()))

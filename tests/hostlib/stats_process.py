@@ -2,6 +2,7 @@
 """The second process of test_stats.py: two devices that exchange messages. Answers each line of standard input:
 
 counters    with Device.counters() of both devices, in one line of JSON
+ports       with the ports that the second device pins
 fork        with the process id of a fork, which sleeps until it is killed
 
 usage: stats_process.py MESSAGES [NETWORK]
@@ -17,13 +18,14 @@ import signal
 import sys
 
 from hostlib import Device
+from tests.ports import free_ports
 
 DEADLINE_S = 60.0
 
 
 def main(messages: int, network: str = "127.0.0") -> None:
     first, second = f"{network}.1", f"{network}.2"
-    ports = {first: [50001, 50002]}
+    ports = {first: free_ports(2)}
     with Device(first, lanes=4) as one, Device(second, lanes=2, policy="pinned", ports=ports) as two:
         listener = two.listen()
         to = one.connect(listener.handle)
@@ -37,6 +39,8 @@ def main(messages: int, network: str = "127.0.0") -> None:
             match line.strip():
                 case "counters":
                     print(json.dumps([one.counters(), two.counters()]), flush=True)
+                case "ports":
+                    print(json.dumps(ports[first]), flush=True)
                 case "fork":
                     if (child := os.fork()) == 0:
                         signal.pause()

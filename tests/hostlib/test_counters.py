@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_ports
+
 from .conftest import DEADLINE_S, NO_SPURIOUS_RETRANSMITS, A, B, Pair, counters_once_acknowledged
 
 
@@ -51,10 +53,11 @@ def test_all_lanes_are_listed_and_used(make_pair: Callable[..., Pair]) -> None:
 
 
 def test_pinned_lanes_use_their_ports(make_pair: Callable[..., Pair]) -> None:
-    pair = make_pair(policy="pinned", ports={B: [50001, 50002, 50003], A: [50004]}, lanes=4)
+    *there, back = free_ports(4)
+    pair = make_pair(policy="pinned", ports={B: there, A: [back]}, lanes=4)
     pair.exchange(bytes(200_000))
-    assert [lane["port"] for lane in pair.one.counters()["lanes"]] == [50001, 50002, 50003, 50001]
-    assert [lane["port"] for lane in pair.two.counters()["lanes"]] == [50004] * 4
+    assert [lane["port"] for lane in pair.one.counters()["lanes"]] == [*there, there[0]]
+    assert [lane["port"] for lane in pair.two.counters()["lanes"]] == [back] * 4
 
 
 def test_a_small_path_mtu_makes_more_packets(make_pair: Callable[..., Pair]) -> None:

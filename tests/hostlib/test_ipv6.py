@@ -11,6 +11,7 @@ import pytest
 
 from hostlib import Device, local_interfaces, stats
 from hostlib.parameters import read_parameters
+from tests.ports import free_ports
 
 from .conftest import DEADLINE_S, Pair, join
 
@@ -56,11 +57,11 @@ def test_snapshots_name_ipv6_addresses(pair: Pair) -> None:
 
 
 def test_pinned_ports_name_ipv6_peers() -> None:
-    ports = {LOCAL: [50001, 50002]}
-    with Device(LOCAL, lanes=2, policy="pinned", ports=ports) as one, Device(LOCAL, lanes=2) as two:
+    ports = free_ports(2)
+    with Device(LOCAL, lanes=2, policy="pinned", ports={LOCAL: ports}) as one, Device(LOCAL, lanes=2) as two:
         pair = join(one, two)
         assert pair.exchange(bytes(100_000)) == bytes(100_000)
-        assert [lane["port"] for lane in one.counters()["lanes"]] == [50001, 50002]
+        assert [lane["port"] for lane in one.counters()["lanes"]] == ports
 
 
 def test_link_local_addresses_are_not_listed() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from hostlib import Device, DeviceError, Faults, Policy, TransportError, _engine, local_interfaces
 from hostlib.device import Backend, CongestionControl
+from tests.ports import free_ports
 
 from .conftest import A, B, join
 
@@ -228,33 +229,27 @@ def test_an_address_of_another_machine_is_a_device_error() -> None:
 
 def test_a_source_port_that_another_program_holds_is_a_device_error() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-        port = next(p for p in range(0xE000, 0xF000) if bound(taken, p))
+        (port,) = free_ports(1)
+        taken.bind((A, port))
         with Device(A, lanes=1, policy="pinned", ports={B: [port]}) as one, Device(B, lanes=1) as two:
             with pytest.raises(DeviceError) as error:
                 one.connect(two.listen().handle)
             assert str(error.value) == f"UDP source port {port} of {A} is taken by another program"
 
 
-def bound(holder: socket.socket, port: int) -> bool:
-    try:
-        holder.bind((A, port))
-    except OSError:
-        return False
-    return True
-
-
 def test_set_port_accepts_ports_of_rocev2s_source_port_range() -> None:
     with Device(A, lanes=2) as one, Device(B, lanes=2) as two:
         joined = join(one, two)
-        for port in (49151, 65536, -1):
-            with pytest.raises(ValueError, match=f"^source port {port} is outside 49152..65535$"):
-                one.set_port(B, 0, port)
+        for wrong in (49151, 65536, -1):
+            with pytest.raises(ValueError, match=f"^source port {wrong} is outside 49152..65535$"):
+                one.set_port(B, 0, wrong)
+        (port,) = free_ports(1)
         with pytest.raises(ValueError, match="'nobody' is not an IP address"):
-            one.set_port("nobody", 0, 50000)
-        assert one.set_port(B, 1, 50000)
-        assert not one.set_port(B, 2, 50000)
-        assert not one.set_port("10.9.9.9", 0, 50000)
-        assert [lane["port"] for lane in one.counters()["lanes"]][1] == 50000
+            one.set_port("nobody", 0, port)
+        assert one.set_port(B, 1, port)
+        assert not one.set_port(B, 2, port)
+        assert not one.set_port("10.9.9.9", 0, port)
+        assert [lane["port"] for lane in one.counters()["lanes"]][1] == port
         assert joined.exchange(bytes(range(256))) == bytes(range(256))
 
 

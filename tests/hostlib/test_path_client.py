@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hostlib import Device, DeviceError, Faults, stats
+from tests.ports import free_ports
 
 from .conftest import DEADLINE_S, A, B, Pair, join
 from .path_service import TOKEN, Message, PathService, eventually
@@ -26,9 +27,19 @@ from .path_service import TOKEN, Message, PathService, eventually
 LANES = 4
 # A busy machine delays packets more than a network does. No lane may leave its port because of that.
 COMMON: dict[str, Any] = {"lanes": LANES, "target_queue_s": 0.02, "min_timeout_s": 2.0}
-FIRST = [50001, 50002, 50003, 50004]
-SECOND = [51001, 51002, 51003, 51004]
 MIB = 2**20
+
+
+@pytest.fixture
+def first() -> list[int]:
+    """A source port for each lane."""
+    return free_ports(LANES)
+
+
+@pytest.fixture
+def second() -> list[int]:
+    """Others."""
+    return free_ports(LANES)
 
 
 @pytest.fixture
@@ -125,19 +136,19 @@ def test_hello_identifies_the_device(service: PathService, make: Callable[..., P
 
 
 def test_an_elephant_is_announced_gets_its_ports_and_is_released(
-    service: PathService, make: Callable[..., Pair]
+    service: PathService, make: Callable[..., Pair], first: list[int]
 ) -> None:
     pair = make(job="bert")
-    service.answer = assigns(service, FIRST)
+    service.answer = assigns(service, first)
     data = os.urandom(4 * MIB)
     assert pair.exchange(data) == data
     announce = service.received("announce")[0]
     assert (announce["peer"], announce["bytes"], announce["job"]) == (B, len(data), "bert")
     assert "repeat_s" not in announce
-    wait_for_ports(pair, FIRST)
+    wait_for_ports(pair, first)
     assert service.received("release")[0]["id"] == announce["id"]
     # A repeated message starts on the same ports.
-    assert ports(pair) == FIRST
+    assert ports(pair) == first
     assert pair.exchange(data) == data
     assert service.received("announce", 2)[1]["id"] != announce["id"]
     service.received("release", 2)
@@ -182,49 +193,55 @@ def test_a_growing_elephant_is_announced_again_with_the_same_id(
     assert len({message["id"] for message in announces[:4]}) == 1
 
 
-def test_idle_lanes_take_ports_assigned_without_an_elephant(service: PathService, make: Callable[..., Pair]) -> None:
+def test_idle_lanes_take_ports_assigned_without_an_elephant(
+    service: PathService, make: Callable[..., Pair], first: list[int], second: list[int]
+) -> None:
     pair = make()
     before = ports(pair)
-    service.push(pushed(service, pair, FIRST))
-    wait_for_ports(pair, FIRST)
-    service.push(service.assign("127.0.0.3", SECOND))  # an unknown peer
+    service.push(pushed(service, pair, first))
+    wait_for_ports(pair, first)
+    service.push(service.assign("127.0.0.3", second))  # an unknown peer
     # An elephant's own assignment takes precedence while it is open; afterwards the other one is valid again.
-    service.answer = assigns(service, SECOND)
+    service.answer = assigns(service, second)
     finish = start(pair, os.urandom(4 * MIB))
     finish()
     service.received("release")
-    wait_for_ports(pair, FIRST)
+    wait_for_ports(pair, first)
     # Back to ECMP.
     service.push(pushed(service, pair, []))
-    wait_until_left(pair, FIRST, SECOND)
+    wait_until_left(pair, first, second)
     assert ports(pair) == before
 
 
-def test_fewer_ports_than_lanes_repeat(service: PathService, make: Callable[..., Pair]) -> None:
+def test_fewer_ports_than_lanes_repeat(service: PathService, make: Callable[..., Pair], first: list[int]) -> None:
     pair = make()
-    service.push(pushed(service, pair, FIRST[:3]))
-    wait_for_ports(pair, [*FIRST[:3], FIRST[0]])
+    service.push(pushed(service, pair, first[:3]))
+    wait_for_ports(pair, [*first[:3], first[0]])
 
 
-def test_a_later_peer_starts_on_its_assigned_ports(service: PathService, make: Callable[..., Pair]) -> None:
+def test_a_later_peer_starts_on_its_assigned_ports(
+    service: PathService, make: Callable[..., Pair], second: list[int]
+) -> None:
     pair = make()
     with Device("127.0.0.3", **COMMON) as late:
-        service.push(service.assign("127.0.0.3", SECOND, peer_port=late.udp_port))
+        service.push(service.assign("127.0.0.3", second, peer_port=late.udp_port))
         eventually(lambda: state(pair)["assigns"] == 1, "the assignment never arrived")
         other = join(pair.one, late)
         rows = [lane for lane in pair.one.counters()["lanes"] if lane["peer"] == "127.0.0.3"]
-        eventually(lambda: [lane["port"] for lane in rows] == SECOND, "the new peer's lanes took other ports")
+        eventually(lambda: [lane["port"] for lane in rows] == second, "the new peer's lanes took other ports")
         other.to.close()
 
 
-def test_a_peer_is_an_address_and_a_udp_port(service: PathService, make: Callable[..., Pair]) -> None:
+def test_a_peer_is_an_address_and_a_udp_port(
+    service: PathService, make: Callable[..., Pair], first: list[int], second: list[int]
+) -> None:
     """Switches hash the destination port, and only the first process at an address has port 4791."""
     pair = make()
-    with Device(B, **COMMON) as second:
-        other = join(pair.one, second)
-        service.push(pushed(service, pair, FIRST), service.assign(B, SECOND, peer_port=second.udp_port))
-        wait_for_ports(pair, FIRST + SECOND)
-        for each in (pair, Pair(pair.one, second, other.listener, other.to, other.back)):
+    with Device(B, **COMMON) as third:
+        other = join(pair.one, third)
+        service.push(pushed(service, pair, first), service.assign(B, second, peer_port=third.udp_port))
+        wait_for_ports(pair, first + second)
+        for each in (pair, Pair(pair.one, third, other.listener, other.to, other.back)):
             assert each.exchange(bytes(MIB)) == bytes(MIB)
             count = 1 if each is pair else 2
             assert service.received("announce", count)[-1].get("peer_port", 4791) == each.two.udp_port
@@ -237,15 +254,17 @@ def test_a_peer_is_an_address_and_a_udp_port(service: PathService, make: Callabl
         assert service.received("hello", 3)[2]["protocol"] == "tcp"
 
 
-def test_new_ports_during_a_message_are_taken_between_flowlets(service: PathService, make: Callable[..., Pair]) -> None:
+def test_new_ports_during_a_message_are_taken_between_flowlets(
+    service: PathService, make: Callable[..., Pair], first: list[int], second: list[int]
+) -> None:
     """Pacing makes the message last, so that many moves occur between its flowlets."""
     pair = make(line_rate_bps=400e6, flowlet_bytes=32768)
-    service.answer = assigns(service, FIRST)
+    service.answer = assigns(service, first)
     data = os.urandom(16 * MIB)
     finish = start(pair, data)
     elephant = service.received("announce")[0]["id"]
-    wait_for_ports(pair, FIRST)
-    for numbers in [SECOND, FIRST] * 5:
+    wait_for_ports(pair, first)
+    for numbers in [second, first] * 5:
         service.push(service.assign(B, numbers, id=elephant))
         wait_for_ports(pair, numbers)
     assert state(pair)["elephants"] == 1, "the message was over before the last push"
@@ -255,25 +274,29 @@ def test_new_ports_during_a_message_are_taken_between_flowlets(service: PathServ
     assert state(pair)["reverted"] == 0
 
 
-def test_the_service_is_killed_and_restarted_during_a_message(service: PathService, make: Callable[..., Pair]) -> None:
+def test_the_service_is_killed_and_restarted_during_a_message(
+    service: PathService, make: Callable[..., Pair], first: list[int]
+) -> None:
     pair = make(line_rate_bps=200e6)
-    service.answer = assigns(service, FIRST)
+    service.answer = assigns(service, first)
     finish = start(pair, os.urandom(16 * MIB))
-    wait_for_ports(pair, FIRST)
+    wait_for_ports(pair, first)
     service.stop()
-    wait_until_left(pair, FIRST)
+    wait_until_left(pair, first)
     assert not state(pair)["connected"]
     service.start()
     # The open elephant is announced again with the same id and gets its ports back.
     announces = service.received("announce", 2)
     assert announces[0]["id"] == announces[1]["id"]
-    wait_for_ports(pair, FIRST)
+    wait_for_ports(pair, first)
     finish()
 
 
-def test_repeated_restarts_of_the_service_lose_no_message(service: PathService, make: Callable[..., Pair]) -> None:
+def test_repeated_restarts_of_the_service_lose_no_message(
+    service: PathService, make: Callable[..., Pair], first: list[int]
+) -> None:
     pair = make(line_rate_bps=1e9, reconnect_s=(0.001, 0.01))
-    service.answer = assigns(service, FIRST)
+    service.answer = assigns(service, first)
     data = os.urandom(4 * MIB)
     for round_number in range(20):
         finish = [start(pair, data) for _ in range(2)]
@@ -287,7 +310,7 @@ def test_repeated_restarts_of_the_service_lose_no_message(service: PathService, 
         finish = [start(pair, data)]
         service.received("announce", seen + 1)
         finish[0]()
-    wait_for_ports(pair, FIRST)
+    wait_for_ports(pair, first)
     assert state(pair)["connections"] >= 21
     assert pair.one.counters()["messages"]["failed"] == 0
 
@@ -302,16 +325,16 @@ def test_without_a_service_messages_use_ecmp() -> None:
         assert not state(pair)["connected"]
 
 
-def test_a_new_elephant_waits_for_its_ports(service: PathService, make: Callable[..., Pair]) -> None:
+def test_a_new_elephant_waits_for_its_ports(service: PathService, make: Callable[..., Pair], first: list[int]) -> None:
     pair = make(assign_wait_s=DEADLINE_S)
     finish = start(pair, os.urandom(4 * MIB))
     elephant = service.received("announce")[0]["id"]
     assert pair.exchange(b"a mouse") == b"a mouse"  # other messages do not wait
     # The message arrives before its acknowledgement, with which the sender counts it.
     eventually(lambda: sum(lane["flowlets"] for lane in pair.one.counters()["lanes"]) == 1, "the mouse is counted")
-    service.push(service.assign(B, FIRST, id=elephant))
+    service.push(service.assign(B, first, id=elephant))
     finish()
-    assert ports(pair) == FIRST
+    assert ports(pair) == first
 
 
 def test_a_new_elephant_waits_for_a_limited_time(service: PathService, make: Callable[..., Pair]) -> None:
@@ -331,11 +354,13 @@ def test_a_waiting_elephant_starts_when_the_service_is_killed(service: PathServi
     finish()
 
 
-def test_a_rate_limits_what_is_sent_to_the_peer(service: PathService, make: Callable[..., Pair]) -> None:
+def test_a_rate_limits_what_is_sent_to_the_peer(
+    service: PathService, make: Callable[..., Pair], first: list[int]
+) -> None:
     """Only a lower bound of the time is checked, because an upper bound depends on the machine's speed."""
     rate_bps = 100e6
     pair = make(flowlet_bytes=32768, assign_wait_s=DEADLINE_S)
-    service.answer = assigns(service, FIRST, rate_bps=rate_bps)
+    service.answer = assigns(service, first, rate_bps=rate_bps)
     data = os.urandom(2 * MIB)
     begin = time.monotonic()
     start(pair, data)()
@@ -346,11 +371,11 @@ def test_a_rate_limits_what_is_sent_to_the_peer(service: PathService, make: Call
     # null removes the limit during a message.
     elephant = service.received("announce")[0]["id"]
     service.received("release")
-    service.answer = assigns(service, FIRST, rate_bps=1e6)
+    service.answer = assigns(service, first, rate_bps=1e6)
     finish = start(pair, data)
     elephant = service.received("announce", 2)[1]["id"]
     eventually(lambda: state(pair)["assigns"] == 2, "no second assignment")
-    service.push(service.assign(B, FIRST, id=elephant, rate_bps=None))
+    service.push(service.assign(B, first, id=elephant, rate_bps=None))
     begin = time.monotonic()
     finish()
     assert time.monotonic() - begin < 8 * len(data) / 1e6 / 2
@@ -388,13 +413,15 @@ def test_the_period_of_repeated_elephants_is_announced(service: PathService, mak
     assert periods[0] >= 0.8 * period_s
 
 
-def test_a_lane_with_loss_leaves_its_port_and_tries_it_again(service: PathService, make: Callable[..., Pair]) -> None:
+def test_a_lane_with_loss_leaves_its_port_and_tries_it_again(
+    service: PathService, make: Callable[..., Pair], first: list[int]
+) -> None:
     quick = {"target_queue_s": None, "min_timeout_s": None}
     faulty = {"faults": Faults(drop=0.05, seed=1), **quick}
     pair = make(two=faulty, flowlet_bytes=65536, revert_loss=0.01, **quick)
 
     def once(message: Message) -> list[Message | bytes]:
-        return assigns(service, FIRST)(message) if service.generation == 0 else []
+        return assigns(service, first)(message) if service.generation == 0 else []
 
     service.answer = once
     data = os.urandom(2 * MIB)
@@ -405,7 +432,7 @@ def test_a_lane_with_loss_leaves_its_port_and_tries_it_again(service: PathServic
 
     eventually(all_reported, "some lane never left its port")
     for report in service.of_type("report"):
-        assert report["port"] == FIRST[report["lane"]]
+        assert report["port"] == first[report["lane"]]
         assert report["reason"] == "loss"
         assert report["value"] > 0.01
     assert state(pair)["reverted"] >= LANES
@@ -417,12 +444,12 @@ def test_a_lane_with_loss_leaves_its_port_and_tries_it_again(service: PathServic
 
     eventually(reported_again, "no lane ever tried its port again")
     service.received("release")
-    service.push(pushed(service, pair, FIRST))
-    wait_for_ports(pair, FIRST)
+    service.push(pushed(service, pair, first))
+    wait_for_ports(pair, first)
 
 
 def test_packets_lost_on_a_dead_path_are_retransmitted_when_the_lane_moves(
-    service: PathService, make: Callable[..., Pair]
+    service: PathService, make: Callable[..., Pair], first: list[int]
 ) -> None:
     """The second device drops everything and no timeout occurs in time: only the move causes retransmissions."""
     never = {"min_timeout_s": 1000.0, "retry_time_s": 10_000.0}
@@ -431,9 +458,9 @@ def test_packets_lost_on_a_dead_path_are_retransmitted_when_the_lane_moves(
     pair.back.recv(bytearray(4 * MIB))
     pair.to.send(bytes(4 * MIB))
     eventually(lambda: all(lane["tx_packets"] for lane in pair.one.counters()["lanes"]), "some lane sends nothing")
-    for lane, port in enumerate(FIRST):
+    for lane, port in enumerate(first):
         assert pair.one.set_port(B, lane, port)
-    wait_for_ports(pair, FIRST)
+    wait_for_ports(pair, first)
 
     def lanes() -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = pair.one.counters()["lanes"]
@@ -472,7 +499,7 @@ lines = st.one_of(
 )
 
 
-def test_random_messages_do_no_harm(service: PathService, make: Callable[..., Pair]) -> None:
+def test_random_messages_do_no_harm(service: PathService, make: Callable[..., Pair], first: list[int]) -> None:
     pair = make(reconnect_s=(0.001, 0.002))
     data = os.urandom(2 * MIB)
 
@@ -488,8 +515,8 @@ def test_random_messages_do_no_harm(service: PathService, make: Callable[..., Pa
     eventually(lambda: state(pair)["connected"], "never connected again")
     assert state(pair)["invalid"] > 0
     service.generation = 2**62
-    service.answer = assigns(service, FIRST)
-    eventually(lambda: pair.exchange(data) == data and ports(pair) == FIRST, "never back on assigned ports")
+    service.answer = assigns(service, first)
+    eventually(lambda: pair.exchange(data) == data and ports(pair) == first, "never back on assigned ports")
 
 
 @pytest.mark.parametrize(
@@ -513,31 +540,35 @@ def test_random_messages_do_no_harm(service: PathService, make: Callable[..., Pa
     ids=lambda value: str(value)[:40],
 )
 def test_an_invalid_message_reverts_lanes_to_ecmp(
-    service: PathService, make: Callable[..., Pair], garbage: dict[str, Any] | bytes, connected: bool
+    service: PathService, make: Callable[..., Pair], garbage: dict[str, Any] | bytes, connected: bool, first: list[int]
 ) -> None:
     pair = make(reconnect_s=(5.0, 5.0))
-    service.push(pushed(service, pair, FIRST))
-    wait_for_ports(pair, FIRST)
-    service.push(garbage if isinstance(garbage, bytes) else {**pushed(service, pair, FIRST), **garbage})
-    wait_until_left(pair, FIRST)
+    service.push(pushed(service, pair, first))
+    wait_for_ports(pair, first)
+    service.push(garbage if isinstance(garbage, bytes) else {**pushed(service, pair, first), **garbage})
+    wait_until_left(pair, first)
     assert state(pair)["connected"] is connected
     assert pair.exchange(b"still here") == b"still here"
 
 
-def test_stale_assignments_are_ignored(service: PathService, make: Callable[..., Pair]) -> None:
+def test_stale_assignments_are_ignored(
+    service: PathService, make: Callable[..., Pair], first: list[int], second: list[int]
+) -> None:
     pair = make()
-    service.push({**pushed(service, pair, FIRST), "generation": 10})
-    wait_for_ports(pair, FIRST)
+    service.push({**pushed(service, pair, first), "generation": 10})
+    wait_for_ports(pair, first)
     service.push(
-        {**pushed(service, pair, SECOND), "generation": 9}, {**service.assign(B, SECOND, id=77), "generation": 11}
+        {**pushed(service, pair, second), "generation": 9}, {**service.assign(B, second, id=77), "generation": 11}
     )
     eventually(lambda: state(pair)["stale"] == 2, "not counted")
-    assert ports(pair) == FIRST
-    service.push({**pushed(service, pair, SECOND), "generation": 10})
-    wait_for_ports(pair, SECOND)
+    assert ports(pair) == first
+    service.push({**pushed(service, pair, second), "generation": 10})
+    wait_for_ports(pair, second)
 
 
-def test_an_announcement_is_repeated_after_a_busy_error(service: PathService, make: Callable[..., Pair]) -> None:
+def test_an_announcement_is_repeated_after_a_busy_error(
+    service: PathService, make: Callable[..., Pair], first: list[int]
+) -> None:
     pair = make(line_rate_bps=50e6)
     refusals = 0
 
@@ -548,14 +579,14 @@ def test_an_announcement_is_repeated_after_a_busy_error(service: PathService, ma
         refusals += 1
         if refusals == 1:
             return [{"type": "error", "code": "busy", "text": "ask later"}]
-        return assigns(service, FIRST)(message)
+        return assigns(service, first)(message)
 
     service.answer = answer
     finish = start(pair, os.urandom(16 * MIB))
     announces = service.received("announce", 2)
     assert announces[0] == announces[1]
     assert state(pair)["connections"] == 1  # the error has not ended it; a service that a busy machine stops may later
-    wait_for_ports(pair, FIRST)
+    wait_for_ports(pair, first)
     finish()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from hostlib import Device
+from tests.ports import free_ports
 
 from .conftest import A, B, Pair, join
 from .path_service import TOKEN, Message, PathService, eventually
@@ -33,20 +34,8 @@ def controlled(service: PathService, **options: Any) -> Device:
     return Device(A, policy="controller", path_service=service.address, token=TOKEN, **(common | options))
 
 
-def closed_port() -> int:
-    """A port of B without a socket."""
-    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as one:
-        one.bind((B, 0))
-        return int(one.getsockname()[1])
-
-
-def binds(one: socket.socket, port: int) -> bool:
-    """Whether the socket got this port of A."""
-    try:
-        one.bind((A, port))
-    except OSError:
-        return False
-    return True
+def free_port() -> int:
+    return free_ports(1)[0]
 
 
 def ask(number: int, ports: list[int], peer_port: int, **more: Any) -> Message:
@@ -71,7 +60,7 @@ def test_ports_that_carry_data_are_probed_and_the_data_arrive(service: PathServi
     with controlled(service) as one, Device(B, lanes=4) as two:
         assert service.received("probe")[0]["rate"] == 2000.0
         pair = join(one, two)
-        closed = closed_port()
+        closed = free_port()
         for number in range(8):
             service.push(ask(number, lane_ports(pair), closed))
             data = os.urandom(2**20)
@@ -100,19 +89,20 @@ def test_lanes_over_tcp_are_probed_by_syns(service: PathService) -> None:
         service.received("probe")
         with closing(socket.socket()) as listening:  # so that the port is closed, not free for others
             listening.bind((B, 0))
-            service.push(ask(1, [50000, 50001], listening.getsockname()[1]))
+            service.push(ask(1, free_ports(2), listening.getsockname()[1]))
             assert [row[:2] for row in answers(service, 1).values()] == [["destination", B]] * 2
 
 
 def test_a_change_of_a_watched_port_is_told_once(service: PathService) -> None:
-    watched = {"type": "watch", "peer": B, "peer_port": closed_port(), "ttl": TTL, "period_s": 0.1}
+    watched = {"type": "watch", "peer": B, "peer_port": free_port(), "ttl": TTL, "period_s": 0.1}
+    moving, staying = free_ports(2)
     with controlled(service) as one:
         service.received("probe")
-        service.push(watched | {"ports": [[50000, "172.16.0.1"], [50001, B]]})
+        service.push(watched | {"ports": [[moving, "172.16.0.1"], [staying, B]]})
         (moved,) = service.received("moved")
         assert (moved["peer"], moved["peer_port"]) == (B, watched["peer_port"])
-        assert [row[:3] for row in moved["answers"]] == [[50000, "destination", B]]
-        service.push(ask(1, [50000], watched["peer_port"]))
+        assert [row[:3] for row in moved["answers"]] == [[moving, "destination", B]]
+        service.push(ask(1, [moving], watched["peer_port"]))
         answers(service, 1)
         time.sleep(0.3)
         assert len(service.of_type("moved")) == 1
@@ -122,11 +112,12 @@ def test_a_change_of_a_watched_port_is_told_once(service: PathService) -> None:
 
 
 def test_a_port_is_watched_at_several_hops(service: PathService) -> None:
-    watched = {"type": "watch", "peer": B, "peer_port": closed_port(), "period_s": 0.1}
+    watched = {"type": "watch", "peer": B, "peer_port": free_port(), "period_s": 0.1}
+    port = free_port()
     with controlled(service):
         assert service.received("probe")[0]["hops"] is True
         for ttl in (TTL, TTL + 1):
-            service.push(watched | {"ttl": ttl, "ports": [[50000, "172.16.0.1"]]})
+            service.push(watched | {"ttl": ttl, "ports": [[port, "172.16.0.1"]]})
         assert {moved["ttl"] for moved in service.received("moved", 2)} == {TTL, TTL + 1}
         assert len(service.of_type("moved")) == 2
 
@@ -134,7 +125,7 @@ def test_a_port_is_watched_at_several_hops(service: PathService) -> None:
 def test_a_device_whose_probes_are_turned_off_does_not_offer_them(service: PathService) -> None:
     with controlled(service, probe_rate=0) as one:
         eventually(lambda: one.counters()["path_client"]["connected"], "never connected")
-        service.push(ask(1, [50000], closed_port()))
+        service.push(ask(1, [free_port()], free_port()))
         eventually(lambda: one.counters()["path_client"]["invalid"] == 1, "the ask was never counted")
         assert not service.of_type("probe")
         assert not service.of_type("probed")
@@ -142,22 +133,24 @@ def test_a_device_whose_probes_are_turned_off_does_not_offer_them(service: PathS
 
 def test_an_ask_whose_ports_cannot_be_probed_is_answered(service: PathService) -> None:
     with controlled(service), closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as other:
-        taken = next(port for port in range(50500, 50600) if binds(other, port))
+        taken = free_port()
+        other.bind((A, taken))
         service.received("probe")
-        service.push(ask(1, [taken], closed_port()), {**ask(2, [50000], 9), "peer": "fd00::1"})
+        service.push(ask(1, [taken], free_port()), {**ask(2, [free_port()], 9), "peer": "fd00::1"})
         assert list(answers(service, 1).values()) == [["failed", None, None]]
         assert list(answers(service, 2).values()) == [["failed", None, None]]
 
 
 def test_after_a_reconnection_probes_are_offered_again_and_old_asks_are_forgotten(service: PathService) -> None:
+    port = free_port()
     with controlled(service, reconnect_s=(0.01, 0.02)), Device(B) as two:
         service.received("probe")
-        service.push(ask(1, [50000], two.udp_port))  # never answered by the peer
+        service.push(ask(1, [port], two.udp_port))  # never answered by the peer
         service.stop()
         service.start()
         service.received("probe", 2)
-        service.push(ask(2, [50000], closed_port()))
-        assert answers(service, 2)[50000][:2] == ["destination", B]
+        service.push(ask(2, [port], free_port()))
+        assert answers(service, 2)[port][:2] == ["destination", B]
         assert {message["ask"] for message in service.of_type("probed")} == {2}
 
 
@@ -166,7 +159,7 @@ def test_a_device_closes_at_once_while_probes_are_under_way(service: PathService
         device = controlled(service)
         service.received("probe")
         takes_s = 5.0  # the longest time of an ask, and this one's rate makes it the least
-        service.push(ask(1, list(range(50000, 50064)), two.udp_port, rate=5.0))
+        service.push(ask(1, free_ports(64), two.udp_port, rate=5.0))
         eventually(lambda: two.counters()["discards"]["malformed"] > 0, "no probe ever arrived")
         began = time.monotonic()
         device.close()

@@ -156,7 +156,7 @@ def many(where: Where, count: str = "1024") -> object:
     with socket.create_server((where[0], 0), backlog=int(count)) as server:
         kept = [connected(server.getsockname()) for _ in range(int(count))]
         ports = {own.getsockname()[1] for own in kept}
-        return [len(ports), sorted(port for port in ports if port > 61000)]
+        return [len(ports), sorted(port for port in ports if port >= 61000)]
 
 
 def hangs(where: Where) -> object:

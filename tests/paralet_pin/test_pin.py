@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import signal
 import socket
@@ -20,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import Authority
+from tests.ports import free_ports
 
 PROGRAM = Path(__file__).with_name("program.py")
 SERVER = "127.0.0.2"
@@ -70,7 +70,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         server.listen(128)
         port = server.getsockname()[1]
         datagrams.bind((SERVER, port))
-        planned = random.sample(range(61001, 65536), 6)
+        planned = free_ports(6)
         folder = Path("/tmp") / f"pin-{os.getpid()}-{port}"  # the path of a socket is short
         folder.mkdir()
         environment = {

@@ -3,9 +3,11 @@
 #include <doctest/doctest.h>
 
 #include <utility>
+#include <vector>
 
 #include "base/interfaces.hpp"
 #include "engine/fused_fixture.hpp"
+#include "free_ports.hpp"
 
 namespace paralet {
 namespace {
@@ -15,13 +17,13 @@ using namespace test;  // NOLINT(google-build-using-namespace): the fixture
 /// GUIDs are random, so a number of rounds has each of the two devices come first, whoever began.
 constexpr int kRounds = 12;
 
+using Ports = std::vector<std::uint16_t>;
+
 /// A device that pins its lanes: over TCP it can have only one set of them to a peer.
-DeviceOptions pinning(const IpAddress& own, const IpAddress& other, std::uint16_t first_port, unsigned lanes = 2) {
+DeviceOptions pinning(const IpAddress& own, const IpAddress& other, const Ports& ports, unsigned lanes = 2) {
   DeviceOptions out = options(own, lanes);
   out.policy.kind = PolicyKind::kPinned;
-  for (unsigned i = 0; i < lanes; ++i) {
-    out.policy.ports[other].push_back(static_cast<std::uint16_t>(first_port + i));
-  }
+  out.policy.ports[other] = {ports.begin(), ports.begin() + lanes};
   return out;
 }
 
@@ -62,10 +64,12 @@ TEST_CASE("devices that connect to each other at once share their lanes, also pi
     if (ipv6 && !interface_of(local6)) continue;
     const IpAddress at_a = ipv6 ? local6 : IpAddress(kA);
     const IpAddress at_b = ipv6 ? local6 : IpAddress(kB);
+    const Ports of_a = free_ports(2);
+    const Ports of_b = free_ports(2);
     for (int round = 0; round < kRounds; ++round) {
       CAPTURE(round);
-      Device a(pinning(at_a, at_b, 0xF400));
-      Device b(pinning(at_b, at_a, 0xF500));
+      Device a(pinning(at_a, at_b, of_a));
+      Device b(pinning(at_b, at_a, of_b));
       cross(a, b, round % 2 == 0);
       check_one_set_of_lanes(a);
       check_one_set_of_lanes(b);
@@ -84,11 +88,13 @@ TEST_CASE("devices with different numbers of lanes that connect to each other at
 }
 
 TEST_CASE("devices that pin different numbers of lanes and connect to each other at once use both connections") {
+  const Ports of_a = free_ports(3);
+  const Ports of_b = free_ports(3);
   for (int round = 0; round < kRounds; ++round) {
     CAPTURE(round);
     const bool more = round / 2 % 2 == 0;
-    Device a(pinning(kA, kB, 0xF400, more ? 3 : 2));
-    Device b(pinning(kB, kA, 0xF500, more ? 2 : 3));
+    Device a(pinning(kA, kB, of_a, more ? 3 : 2));
+    Device b(pinning(kB, kA, of_b, more ? 2 : 3));
     cross(a, b, round % 2 == 0);
   }
 }
@@ -106,10 +112,12 @@ TEST_CASE("fused devices that connect to each other at once share their lanes") 
 }
 
 TEST_CASE("a connection is opened though the peer's own, begun at once, is refused") {
+  const Ports of_a = free_ports(2);
+  const Ports of_b = free_ports(2);
   for (int round = 0; round < kRounds; ++round) {
     CAPTURE(round);
-    Device a(pinning(kA, kB, 0xF400));
-    Device b(pinning(kB, kA, 0xF500));
+    Device a(pinning(kA, kB, of_a));
+    Device b(pinning(kB, kA, of_b));
     const auto at_a = a.listen();
     const auto at_b = b.listen();
     const auto gone = b.listen();

@@ -7,6 +7,7 @@
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
 #include "engine/device_fixture.hpp"
+#include "free_ports.hpp"
 
 namespace paralet {
 namespace {
@@ -52,7 +53,8 @@ TEST_CASE("a lane between IPv6 addresses has the chosen port, and moves") {
   if (!has_ipv6()) return;
   DeviceOptions pinned = options(kLocal, 2);
   pinned.policy.kind = PolicyKind::kPinned;
-  pinned.policy.ports[kLocal] = {0xD111, 0xD112};
+  const auto free = free_ports(3);
+  pinned.policy.ports[kLocal] = {free[0], free[1]};
   Device a(pinned);
   Device b(options(kLocal, 2));
   const Joined joined(a, b);
@@ -62,10 +64,10 @@ TEST_CASE("a lane between IPv6 addresses has the chosen port, and moves") {
     for (const LaneCounters& lane : a.counters().lanes) out.push_back(lane.qp.port);
     return out;
   };
-  CHECK(ports() == std::vector<std::uint16_t>{0xD111, 0xD112});
-  CHECK(a.set_port(kLocal, 1, 0xD333));
+  CHECK(ports() == std::vector<std::uint16_t>{free[0], free[1]});
+  CHECK(a.set_port(kLocal, 1, free[2]));
   joined.check(300'000);
-  CHECK(ports() == std::vector<std::uint16_t>{0xD111, 0xD333});
+  CHECK(ports() == std::vector<std::uint16_t>{free[0], free[2]});
 }
 
 TEST_CASE("an IPv4 device and an IPv6 device do not connect, and the error says why") {

@@ -13,6 +13,7 @@
 
 #include "base/errors.hpp"
 #include "engine/device_fixture.hpp"
+#include "free_ports.hpp"
 #include "soft/soft_backend.hpp"
 
 namespace paralet {
@@ -23,7 +24,8 @@ using namespace test;  // NOLINT(google-build-using-namespace): the fixture
 TEST_CASE("pinned lanes use their ports and can be moved" * of_soft()) {
   DeviceOptions pinned = options(kA, 3);
   pinned.policy.kind = PolicyKind::kPinned;
-  pinned.policy.ports[kB] = {0xD111, 0xD222};
+  const auto free = free_ports(3);
+  pinned.policy.ports[kB] = {free[0], free[1]};
   Device a(pinned);
   Device b(options(kB));
   const Joined joined(a, b);
@@ -32,11 +34,11 @@ TEST_CASE("pinned lanes use their ports and can be moved" * of_soft()) {
     for (const LaneCounters& lane : a.counters().lanes) out.push_back(lane.qp.port);
     return out;
   };
-  CHECK(ports() == std::vector<std::uint16_t>{0xD111, 0xD222, 0xD111});
-  CHECK(a.set_port(kB, 1, 0xD333));
-  CHECK_FALSE(a.set_port(kB, 3, 0xD333));
-  CHECK_FALSE(a.set_port(kA, 0, 0xD333));
-  CHECK(ports() == std::vector<std::uint16_t>{0xD111, 0xD333, 0xD111});
+  CHECK(ports() == std::vector<std::uint16_t>{free[0], free[1], free[0]});
+  CHECK(a.set_port(kB, 1, free[2]));
+  CHECK_FALSE(a.set_port(kB, 3, free[2]));
+  CHECK_FALSE(a.set_port(kA, 0, free[2]));
+  CHECK(ports() == std::vector<std::uint16_t>{free[0], free[2], free[0]});
   CHECK(a.counters().lanes[1].moves == 1);
   joined.check(500'000);
 }
@@ -53,7 +55,7 @@ TEST_CASE("a lane changes its port between flowlets only") {
   const auto sent = joined.send(out);
   REQUIRE(eventually([&] { return a.counters().lanes[0].qp.counters.tx_packets > 3; }));
   const std::uint16_t before = a.counters().lanes[0].qp.port;
-  const std::uint16_t after = before == 0xD123 ? 0xD124 : 0xD123;
+  const std::uint16_t after = free_port();  // not that of the lane
   CHECK(a.set_port(kB, 0, after));
   CHECK(a.counters().lanes[0].qp.port == before);
   CHECK(a.counters().lanes[0].moves == 0);
@@ -145,9 +147,10 @@ TEST_CASE("with fixed ports a lane moves to a fresh QP, and flowlets on the old 
       return lane.qp.port == port && lane.moves == moves;
     });
   };
-  CHECK(pair.a.set_port(kB, 0, 0xD123));
-  CHECK(pair.a.set_port(kB, 0, 0xD124));  // follows the first move, which is in progress
-  CHECK(moved_to(0xD124, 2));
+  const auto free = free_ports(2);
+  CHECK(pair.a.set_port(kB, 0, free[0]));
+  CHECK(pair.a.set_port(kB, 0, free[1]));  // follows the first move, which is in progress
+  CHECK(moved_to(free[1], 2));
   require_done(sent);
   require_done(received);
   CHECK(received->memory == out);
@@ -165,11 +168,13 @@ TEST_CASE("with fixed ports a lane moves to a fresh QP, and flowlets on the old 
 TEST_CASE("with fixed ports both sides may move a lane at the same time, repeatedly, during messages") {
   FixedPortPair pair;
   const Joined joined(pair.a, pair.b);
+  const auto free = free_ports(32);
   std::jthread mover([&](const std::stop_token& stop) {
-    for (std::uint16_t port = 0xD200; !stop.stop_requested(); ++port) {
+    for (std::size_t next = 0; !stop.stop_requested(); next += 2) {
       for (unsigned lane = 0; lane < 2; ++lane) {
-        pair.a.set_port(kB, lane, static_cast<std::uint16_t>(port + 0x800 * lane));
-        pair.b.set_port(kA, lane, static_cast<std::uint16_t>(port + 0x800 * lane));
+        const std::uint16_t port = free[(next + lane) % free.size()];
+        pair.a.set_port(kB, lane, port);
+        pair.b.set_port(kA, lane, port);
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
@@ -201,13 +206,14 @@ TEST_CASE("with fixed ports flowlets on a dead path arrive on the fresh QP, once
     const auto sent = joined.send(out);
     const std::uint64_t before = lane_of(pair.a, 0).qp.counters.tx_packets;
     REQUIRE(eventually([&] { return lane_of(pair.a, 0).qp.counters.tx_packets > before + 3; }));
-    CHECK(pair.a.set_port(kB, 0, 0xD123));
-    if (acknowledgements_only) CHECK(pair.b.set_port(kA, 0, 0xD124));
+    const std::uint16_t fresh = free_port();
+    CHECK(pair.a.set_port(kB, 0, fresh));
+    if (acknowledgements_only) CHECK(pair.b.set_port(kA, 0, free_port()));
     require_done(sent);
     require_done(received);
     CHECK(received->memory == out);
     CHECK(eventually([&] { return pair.a_qps.alive == 2 && pair.b_qps.alive == 2; }));  // the dead QPs were destroyed
-    CHECK(lane_of(pair.a, 0).qp.port == 0xD123);
+    CHECK(lane_of(pair.a, 0).qp.port == fresh);
     joined.check(100'000);
   }
 }
@@ -216,16 +222,17 @@ TEST_CASE("a lane keeps its port when either NIC has no more QPs") {
   FixedPortPair pair;
   const Joined joined(pair.a, pair.b);
   const std::uint16_t before = lane_of(pair.a, 0).qp.port;
+  const std::uint16_t after = free_port();
   for (FixedPortBackend::Qps* full : {&pair.a_qps, &pair.b_qps}) {
     full->most = 2;
-    CHECK(pair.a.set_port(kB, 0, 0xD123));
+    CHECK(pair.a.set_port(kB, 0, after));
     joined.check(50'000);
     CHECK(eventually([&] { return pair.a_qps.alive == 2; }));
     CHECK(lane_of(pair.a, 0).qp.port == before);
     full->most = 1000;
   }
-  CHECK(pair.a.set_port(kB, 0, 0xD123));
-  CHECK(eventually([&] { return lane_of(pair.a, 0).qp.port == 0xD123; }));
+  CHECK(pair.a.set_port(kB, 0, after));
+  CHECK(eventually([&] { return lane_of(pair.a, 0).qp.port == after; }));
   joined.check(50'000);
 }
 
@@ -234,8 +241,8 @@ TEST_CASE("devices may be closed while lanes move") {
     FixedPortPair pair;
     const Joined joined(pair.a, pair.b);
     joined.check(1000);
-    CHECK(pair.a.set_port(kB, 0, 0xD123));
-    CHECK(pair.b.set_port(kA, 0, 0xD124));
+    CHECK(pair.a.set_port(kB, 0, free_port()));
+    CHECK(pair.b.set_port(kA, 0, free_port()));
     (i % 2 == 0 ? pair.a : pair.b).close(0);
     (i % 2 == 0 ? pair.b : pair.a).close(0);
     CHECK(pair.a_qps.alive == 0);

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections that are refused and devices that cannot be opened.
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <string>
 
 #include "base/errors.hpp"
+#include "base/file_descriptor.hpp"
+#include "base/socket_address.hpp"
 #include "engine/device_fixture.hpp"
 #include "engine/handshake.hpp"
-#include "wire/wire.hpp"
+#include "free_ports.hpp"
 
 namespace paralet {
 namespace {
@@ -71,23 +70,9 @@ TEST_CASE("a device that cannot be opened reports the reason") {
 }
 
 TEST_CASE("the error for a pinned port that another program holds names the port" * of_soft()) {
-  const int fd = ::socket(AF_INET, SOCK_DGRAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(kA);
-  REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  socklen_t length = sizeof address;
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-  // The port must be in RoCEv2's range; the kernel's choice may be below it.
-  std::uint16_t port = ntohs(address.sin_port);
-  int held = fd;
-  if (port < wire::kFirstEntropyPort) {
-    held = ::socket(AF_INET, SOCK_DGRAM, 0);
-    for (port = 0xD000; port < 0xD100; ++port) {
-      address.sin_port = htons(port);
-      if (::bind(held, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) break;
-    }
-  }
+  const std::uint16_t port = free_port();
+  const FileDescriptor held(::socket(AF_INET, SOCK_DGRAM, 0));
+  REQUIRE(::bind(held.get(), SocketAddress(kA, port).get(), SocketAddress::kRoom) == 0);
   DeviceOptions pinned = options(kA, 1);
   pinned.policy.kind = PolicyKind::kPinned;
   pinned.policy.ports[kB] = {port};
@@ -100,8 +85,6 @@ TEST_CASE("the error for a pinned port that another program holds names the port
   const auto mine = a.listen();
   CHECK(connect_error(b, mine->handle) ==
         "127.0.0.1 refused: UDP source port " + std::to_string(port) + " of 127.0.0.1 is taken by another program");
-  ::close(fd);
-  if (held != fd) ::close(held);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "base/file_descriptor.hpp"
 #include "base/socket_address.hpp"
 #include "engine/device_fixture.hpp"
+#include "free_ports.hpp"
 #include "fused/fused_backend.hpp"
 #include "tcp/tcp_backend.hpp"
 
@@ -37,26 +38,26 @@ std::vector<std::uint16_t> lane_ports(Device& device) {
 TEST_CASE("pinned lanes over TCP use their ports and can be moved") {
   DeviceOptions pinned = over_tcp(kA, 2);
   pinned.policy.kind = PolicyKind::kPinned;
-  // Above those that Linux gives to connections of other programs (net.ipv4.ip_local_port_range).
-  pinned.policy.ports[kB] = {0xF111, 0xF222};
+  const auto free = free_ports(3);
+  pinned.policy.ports[kB] = {free[0], free[1]};
   Device a(pinned);
   Device b(over_tcp(kB));
   const Joined joined(a, b);
-  CHECK(lane_ports(a) == std::vector<std::uint16_t>{0xF111, 0xF222});
+  CHECK(lane_ports(a) == std::vector<std::uint16_t>{free[0], free[1]});
   joined.check(500'000);
-  CHECK(a.set_port(kB, 1, 0xF333));
-  REQUIRE(eventually([&] { return lane_ports(a) == std::vector<std::uint16_t>{0xF111, 0xF333}; }));
+  CHECK(a.set_port(kB, 1, free[2]));
+  REQUIRE(eventually([&] { return lane_ports(a) == std::vector<std::uint16_t>{free[0], free[2]}; }));
   joined.check(500'000);
   CHECK(a.counters().lanes[1].moves == 1);
-  CHECK(a.set_port(kB, 1, 0xF222));  // the port that it had a moment ago
-  REQUIRE(eventually([&] { return lane_ports(a) == std::vector<std::uint16_t>{0xF111, 0xF222}; }));
+  CHECK(a.set_port(kB, 1, free[1]));  // the port that it had a moment ago
+  REQUIRE(eventually([&] { return lane_ports(a) == std::vector<std::uint16_t>{free[0], free[1]}; }));
   joined.check(500'000);
 }
 
 TEST_CASE("the error for a TCP port that another program holds names the port") {
   const FileDescriptor held(::socket(AF_INET, SOCK_STREAM, 0));
-  std::uint16_t port = 0xD400;
-  while (::bind(held.get(), SocketAddress(kA, port).get(), SocketAddress::kRoom) != 0) ++port;
+  const std::uint16_t port = free_port();
+  REQUIRE(::bind(held.get(), SocketAddress(kA, port).get(), SocketAddress::kRoom) == 0);
   DeviceOptions pinned = over_tcp(kA, 1);
   pinned.policy.kind = PolicyKind::kPinned;
   pinned.policy.ports[kB] = {port};
@@ -69,16 +70,14 @@ TEST_CASE("the error for a TCP port that another program holds names the port") 
 }
 
 TEST_CASE("a device with more pinned lanes uses those that its peer has set up") {
-  const auto with_ports = [](std::uint32_t own, std::uint32_t peer, std::uint16_t first_port, unsigned lanes) {
+  const auto with_ports = [](std::uint32_t own, std::uint32_t peer, unsigned lanes) {
     DeviceOptions out = over_tcp(own, lanes);
     out.policy.kind = PolicyKind::kPinned;
-    for (unsigned i = 0; i < lanes; ++i) {
-      out.policy.ports[peer].push_back(static_cast<std::uint16_t>(first_port + i));
-    }
+    out.policy.ports[peer] = free_ports(lanes);
     return out;
   };
-  Device a(with_ports(kA, kB, 0xF600, 2));
-  Device b(with_ports(kB, kA, 0xF700, 3));
+  Device a(with_ports(kA, kB, 2));
+  Device b(with_ports(kB, kA, 3));
   const Joined first(a, b);
   const Joined second(b, a);
   first.check(100'000);

@@ -12,6 +12,7 @@
 #include "bytes.hpp"
 #include "engine/device.hpp"
 #include "fake_path_service.hpp"
+#include "free_ports.hpp"
 #include "path_client/client.hpp"
 
 namespace paralet {
@@ -20,8 +21,6 @@ namespace {
 using Ports = std::vector<std::uint16_t>;
 constexpr std::uint32_t kHost = 0x7F000001;  // 127.0.0.1
 constexpr std::uint32_t kFarHost = 0x7F000002;
-const Ports kPorts{50001, 50002};
-const Ports kMore{51001, 51002};
 
 template <typename Condition>
 void until(Condition condition) {
@@ -101,13 +100,15 @@ TEST_CASE("controller: messages arrive while ports are pushed and the service re
   });
 
   const nlohmann::json peer_port{{"peer_port", two.udp_port()}};
+  const Ports some = test::free_ports(2);
+  const Ports others = test::free_ports(2);
   for (int round = 0; round < 5; ++round) {
-    for (const Ports& pushed : {kPorts, kMore, kPorts}) {
+    for (const Ports& pushed : {some, others, some}) {
       service.assign(kFarHost, pushed, peer_port);
       until([&] { return ports(one) == pushed; });
     }
     service.disconnect();
-    until([&] { return ports(one) != kPorts; });
+    until([&] { return ports(one) != some; });
     service.welcome();
     const int before = messages;
     until([&] { return messages > before; });

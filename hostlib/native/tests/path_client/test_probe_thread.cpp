@@ -10,6 +10,7 @@
 
 #include "base/file_descriptor.hpp"
 #include "base/socket_address.hpp"
+#include "free_ports.hpp"
 #include "path_client/probe_thread.hpp"
 #include "wire/wire.hpp"
 
@@ -50,14 +51,14 @@ TEST_CASE("a probe carries the QPN of the lane that has its port, and a new one 
   const PeerName name(kProbed, peer.port);
   ProbeTotals totals;
   ProbeThread thread({.from = kProber, .limits = {.rate = 0, .router_rate = 0, .attempts = 1}}, totals, [] {});
-  const std::vector<std::uint16_t> ports{50011, 50012, 50013};
+  const std::vector<std::uint16_t> ports = test::free_ports(3);
   const auto probed = [&](std::uint64_t ask) {
     thread.order(ProbeAsk{.ask = ask, .peer = name, .ttl = 4, .ports = ports});
     return peer.qpns(ports.size());
   };
   using Qpns = std::map<std::uint16_t, std::uint32_t>;
-  CHECK(probed(1) == Qpns{{50011, kSomeQpn}, {50012, kSomeQpn}, {50013, kSomeQpn}});
-  thread.order(PeerLanes{.peer = name, .qpns = {17, 18}, .ports = {50011, 50012}});
+  CHECK(probed(1) == Qpns{{ports[0], kSomeQpn}, {ports[1], kSomeQpn}, {ports[2], kSomeQpn}});
+  thread.order(PeerLanes{.peer = name, .qpns = {17, 18}, .ports = {ports[0], ports[1]}});
   // The first ask's packets may be sent again meanwhile: nobody answers them.
   const auto later = [&](std::uint64_t ask, const Qpns& wanted) {
     Qpns seen = probed(ask);
@@ -66,9 +67,11 @@ TEST_CASE("a probe carries the QPN of the lane that has its port, and a new one 
     }
     return seen;
   };
-  CHECK(later(2, {{50011, 17}, {50012, 18}, {50013, 17}}) == Qpns{{50011, 17}, {50012, 18}, {50013, 17}});
-  thread.order(PeerLanes{.peer = name, .qpns = {17, 99}, .ports = {50011, 50012}});
-  CHECK(later(3, {{50011, 17}, {50012, 99}, {50013, 17}}) == Qpns{{50011, 17}, {50012, 99}, {50013, 17}});
+  CHECK(later(2, {{ports[0], 17}, {ports[1], 18}, {ports[2], 17}}) ==
+        Qpns{{ports[0], 17}, {ports[1], 18}, {ports[2], 17}});
+  thread.order(PeerLanes{.peer = name, .qpns = {17, 99}, .ports = {ports[0], ports[1]}});
+  CHECK(later(3, {{ports[0], 17}, {ports[1], 99}, {ports[2], 17}}) ==
+        Qpns{{ports[0], 17}, {ports[1], 99}, {ports[2], 17}});
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bytes.hpp"
+#include "free_ports.hpp"
 #include "soft/soft_backend.hpp"
 #include "udp_endpoint.hpp"
 
@@ -34,7 +35,7 @@ SoftOptions ours() {
 class Scene {
  public:
   explicit Scene(const Ece& ece = kNic) : qp_(backend.create_qp()) {
-    for (std::uint16_t port = 0xD100; !backend.connect_qp(qp_.qpn, remote(ece), port);) ++port;
+    REQUIRE(backend.connect_qp(qp_.qpn, remote(ece), test::free_port()));
   }
 
   [[nodiscard]] QpCounters counters() const { return backend.statistics(qp_.qpn).counters; }

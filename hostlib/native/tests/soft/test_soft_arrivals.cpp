@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bytes.hpp"
+#include "free_ports.hpp"
 #include "soft_scene.hpp"
 #include "udp_endpoint.hpp"
 
@@ -35,8 +36,8 @@ struct Stage {
   fuzz::UdpEndpoint peer{kOurAddress};
   fuzz::UdpEndpoint stranger{kThird};
   std::uint32_t mtu;
-  bool selective = false;  ///< QPs that connect from now on use selective repeat
-  std::uint16_t port = 0xD010;
+  bool selective = false;       ///< QPs that connect from now on use selective repeat
+  std::uint32_t connected = 0;  ///< QPs so far
   std::vector<Completion> done;
 
   QpIdentity connect(std::uint32_t first_psn) {
@@ -47,7 +48,8 @@ struct Stage {
                           .first_psn = first_psn,
                           .path_mtu = mtu,
                           .ece = soft_ece(selective ? kSelectiveRepeat : 0)};
-    REQUIRE(b.connect_qp(qp.qpn, remote, port++));
+    REQUIRE(b.connect_qp(qp.qpn, remote, test::free_port()));
+    ++connected;
     return qp;
   }
 
@@ -96,7 +98,7 @@ struct Write {
   Write(Stage& on, std::uint32_t middle_packets, std::uint32_t last_bytes = 101)
       : stage(on),
         packets(middle_packets + 2),
-        data(test::random_fill(on.port, std::size_t{packets - 1} * on.mtu + last_bytes)),
+        data(test::random_fill(on.connected, std::size_t{packets - 1} * on.mtu + last_bytes)),
         memory(data.size() + 2 * kAround, kUntouched),
         rkey(on.b.register_memory(memory.data() + kAround, data.size())),
         first_psn(0xFFFFF8),  // PSNs wrap soon
@@ -246,7 +248,7 @@ TEST_CASE("two ends use the options that both of them offer") {
       REQUIRE(backend.connect_qp(
           qp.qpn,
           {.address = kOurAddress, .udp_port = 4791, .qpn = 5, .first_psn = 0, .path_mtu = kPathMtu, .ece = offered},
-          0xD001));
+          test::free_port()));
       return backend.ece(qp.qpn);
     };
     for (const std::uint32_t offered : {0U, kSelectiveRepeat, kMarkCounts, kAll, 0xFFFFFFFFU}) {

@@ -12,6 +12,7 @@
 #include "base/file_descriptor.hpp"
 #include "base/socket_address.hpp"
 #include "bytes.hpp"
+#include "free_ports.hpp"
 #include "soft_scene.hpp"
 
 namespace paralet {
@@ -36,7 +37,8 @@ struct Two {
     std::uint32_t at_a;
     std::uint32_t at_b;
   };
-  Pair connect(std::uint16_t port) {
+  Pair connect() {
+    const std::uint16_t port = test::free_port();
     const QpIdentity one = a.create_qp();
     const QpIdentity other = b.create_qp();
     const auto remote = [this](std::uint32_t address, const SoftBackend& there, const QpIdentity& qp) {
@@ -74,14 +76,14 @@ TEST_CASE("destroying a QP in the middle of a SEND returns its receive buffer") 
   Two two;
   Bytes memory(480);
   two.b.post_receive({.data = memory.data(), .length = 480, .cookie = 7});
-  const Two::Pair broken = two.connect(0xD001);
+  const Two::Pair broken = two.connect();
   const Bytes half = test::random_fill(1, 400);
   two.send(broken.at_a, half);
   REQUIRE(two.eventually([&] { return two.b.statistics(broken.at_b).counters.rx_packets == 1; }, false));
   CHECK(two.at_b.empty());
   two.b.destroy_qp(broken.at_b);
 
-  const Two::Pair whole = two.connect(0xD002);
+  const Two::Pair whole = two.connect();
   const Bytes message = test::random_fill(2, 400);
   two.send(whole.at_a, message);
   REQUIRE(two.eventually([&] { return !two.at_b.empty(); }, true));
@@ -117,7 +119,7 @@ TEST_CASE("packets have the traffic class of the options as their TOS byte, with
                           .qpn = 5,
                           .path_mtu = kPathMtu,
                           .ece = soft_ece(test.agreed)};
-    REQUIRE(a.connect_qp(qp.qpn, remote, 0xD001));
+    REQUIRE(a.connect_qp(qp.qpn, remote, test::free_port()));
     const Bytes data(100);
     a.post(qp.qpn, {.kind = WorkKind::kSend, .data = data.data(), .length = 100});
     a.flush(now());
@@ -146,7 +148,7 @@ TEST_CASE("a whole message of 256 KiB is sent before the next QP sends") {
   Bytes memory(2 * std::size_t{kBytes});
   const std::uint32_t rkey = two.b.register_memory(memory.data(), memory.size());
   const Bytes message = test::random_fill(3, kBytes);
-  const std::array<Two::Pair, 2> pairs{two.connect(0xD003), two.connect(0xD004)};
+  const std::array<Two::Pair, 2> pairs{two.connect(), two.connect()};
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     two.a.post(pairs[i].at_a,
                {.data = message.data(), .length = kBytes, .remote_address = i * std::uint64_t{kBytes}, .rkey = rkey});
@@ -176,8 +178,8 @@ TEST_CASE("a QP probes no earlier than twice the recent round trip on other QPs 
     two.a.flush(at);
     return two.a.statistics(pair.at_a).counters.retransmits;
   };
-  const Two::Pair quick = two.connect(0xD005);
-  const Two::Pair slow = two.connect(0xD006);
+  const Two::Pair quick = two.connect();
+  const Two::Pair slow = two.connect();
   Nanos t = kSecond;
   write(quick, t);
   answer(t += 100 * kMicrosecond);
@@ -208,7 +210,7 @@ TEST_CASE("long messages on several QPs, for every path MTU") {
     for (std::size_t i = 0; i < messages.size(); ++i) {
       received[i].resize(kBytes);
       const std::uint32_t rkey = two.b.register_memory(received[i].data(), kBytes);
-      const Two::Pair pair = two.connect(static_cast<std::uint16_t>(0xD100 + i));
+      const Two::Pair pair = two.connect();
       two.a.post(pair.at_a, {.data = messages[i].data(), .length = kBytes, .rkey = rkey});
     }
     two.a.flush(now());
