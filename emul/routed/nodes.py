@@ -8,8 +8,9 @@ from emul.commands import FabricError
 
 _KEEPER = "echo; exec sleep infinity"
 
-# FRR's daemons keep sockets in the first folder and crash logs in the second, which belong to the machine.
-_ROUTER = "mount -t tmpfs -o mode=0775,uid=frr,gid=frr frr /run/frr && mount -t tmpfs frr /var/tmp && "
+# FRR's daemons keep sockets in /run/frr and crash logs in /var/tmp. The machine's /run need not have that folder: FRR's
+# package makes it by systemd-tmpfiles, which containers mostly lack.
+_ROUTER = "mount -t tmpfs -o mode=755 run /run; install -d -m 775 -o frr -g frr /run/frr; mount -t tmpfs tmp /var/tmp; "
 
 
 class Nodes:
@@ -19,7 +20,7 @@ class Nodes:
     """
 
     def __init__(self, hosts: Iterable[str], routers: Iterable[str]) -> None:
-        unshare = ["unshare", "--net", "--mount", "--propagation=private", "sh", "-c"]
+        unshare = ["unshare", "--net", "--mount", "--propagation=private", "sh", "-ec"]
         scripts = {**dict.fromkeys(hosts, _KEEPER), **dict.fromkeys(routers, _ROUTER + _KEEPER)}
         self._keepers: dict[str, subprocess.Popen[str]] = {}
         for name, script in scripts.items():
