@@ -58,7 +58,7 @@ debian_packages() {
     export DEBIAN_FRONTEND=noninteractive
     step "reading the lists of Debian packages" apt-get update -q
     for package in "${checks[@]}"; do
-        if apt-cache show "$package" >/dev/null 2>&1; then available+=("$package"); else lacking+=("$package"); fi
+        if [[ -n "$(apt-cache show "$package" 2>/dev/null)" ]]; then available+=("$package"); else lacking+=("$package"); fi
     done
     needed+=("${available[@]}")
     if ((${#needed[@]})); then

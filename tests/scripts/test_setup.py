@@ -58,6 +58,33 @@ def test_a_step_that_fails_shows_its_output(tree: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith("setup: '.venv/bin/python setup.py")
 
 
+# By package: what apt-cache prints of it, and its exit status. A name that other packages provide has status 0, too.
+SHOWN = {"real": ("Package: real", 0), "provided": ("", 0), "unknown": ("", 100)}
+
+
+def test_packages_for_checks_that_a_release_lacks_are_left_out_and_told_once(tree: Path) -> None:
+    """On Ubuntu 24.04 chromium is no package, but a package that installs a snap provides it."""
+    shown = "\n".join(f'{name}) printf "{text}"; exit {status} ;;' for name, (text, status) in SHOWN.items())
+    stubs = {
+        "apt-cache": f'case "$2" in\n{shown}\nesac',
+        "apt-get": f'echo "$*" >>"{tree}/asked"',
+        "dpkg-query": f'case "$*" in *real) grep -q real "{tree}/asked" && printf installed ;; esac',
+    }
+    for name, script in stubs.items():
+        (tree / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tree / name).chmod(0o755)
+    (tree / "scripts" / "apt-packages.txt").touch()
+    (tree / "scripts" / "apt-packages-check.txt").write_text("".join(f"{name}\n" for name in SHOWN))
+    argv = ["unshare", "--user", "--map-root-user", "env", "--unset=PARALET_SKIP_APT", str(tree / "scripts/setup.sh")]
+    environment = {**os.environ, "PATH": f"{tree}:{os.environ['PATH']}"}
+    for is_told in (True, False):
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert ("this release has no provided unknown" in done.stderr) == is_told
+    asked = ["update -q", "install -q -y --no-install-recommends real"]
+    assert (tree / "asked").read_text().splitlines() == asked
+
+
 @pytest.mark.parametrize(("environment", "uses_lock"), [({}, True), ({"PARALET_UNLOCKED": "1"}, False)])
 def test_python_311_gets_what_the_lock_says(tree: Path, environment: dict[str, str], uses_lock: bool) -> None:
     version = subprocess.run(["/usr/bin/python3", "--version"], capture_output=True, text=True, check=True).stdout
