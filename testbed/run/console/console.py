@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from netmodel import PortRef
 from netmodel.printable import printable_lines
 from testbed.errors import InputError, TestbedError, lines_of, sentence_of
 from testbed.run.console.fabric import ConsoleFabric, node_names
@@ -143,6 +144,17 @@ def _capture(console: FabricConsole, words: Sequence[str], terminal: Terminal) -
     return _run(terminal, [*console.enter(port.node), *argv])
 
 
+def _py(console: FabricConsole, words: Sequence[str], terminal: Terminal) -> int:
+    fabric = console.fabric
+    try:
+        value = eval(" ".join(words), {"fabric": fabric, "topology": fabric.topology, "PortRef": PortRef})
+    except Exception as error:
+        raise InputError(f"{type(error).__name__}: {error}") from error
+    if value is not None:
+        terminal.write(f"{value!r}\n")
+    return 0
+
+
 def _run(terminal: Terminal, argv: Sequence[str]) -> int:
     try:
         return terminal.run(argv)
@@ -190,6 +202,8 @@ class Command:
     """Carries it out; its words are those after its name. The exit status. Raises the errors of `testbed.errors`."""
     next: Callable[[FabricConsole, Sequence[str]], Iterable[str]] = _no_word
     """The words that may follow others, for completion."""
+    takes_text: bool = False
+    """What follows its name is one word, whatever quotes and spaces are in it."""
 
 
 COMMANDS = {
@@ -203,11 +217,14 @@ COMMANDS = {
     ),
     "link": Command(
         LINK_USAGE,
-        "cut, mend or slow links, or lose, damage, delay, reorder or mark what leaves by a port",
+        "cut, mend or slow links; faults of the packets that leave by a port",
         _link,
         _a_link,
     ),
     "capture": Command("capture PORT [-w FILE] [FILTER..]", "packets at a port, by tcpdump", _capture, _a_port),
+    "py": Command(
+        "py EXPRESSION", "the value of a Python expression with fabric, topology and PortRef", _py, takes_text=True
+    ),
     "exec": Command("exec NODE PROGRAM [ARGUMENT..]", "run a program on a host or switch", _exec, _a_node),
 }
 """By name: the commands at the prompt of `paralet shell`, which other processes can give too."""

@@ -12,7 +12,6 @@ from types import FrameType
 from netmodel.printable import printable
 from testbed.errors import lines_of
 from testbed.run.console.console import COMMANDS, FabricConsole
-from testbed.run.console.tables import columns
 from testbed.run.console.terminal import Terminal
 
 _LEAVING = ("exit", "quit")
@@ -50,7 +49,9 @@ def words_of(line: str, nodes: Sequence[str]) -> list[str]:
     ValueError for a quotation without end.
     """
     first, _, rest = line.strip().partition(" ")
-    if first in nodes and first not in COMMANDS:
+    if first in COMMANDS:
+        return [first, rest] if COMMANDS[first].takes_text else shlex.split(line, comments=True)
+    if first in nodes:
         return ["exec", first, "sh", "-c", rest] if rest.strip() else ["exec", first]
     return shlex.split(line, comments=True)
 
@@ -115,4 +116,4 @@ def _help() -> str:
     rows = [(command.usage, command.help) for command in COMMANDS.values()]
     rows += [("NODE COMMAND", "a command line of a shell on a host or switch: h1 ping -c 3 h2")]
     rows += [("help, exit", "this list; the end, as Ctrl-D")]
-    return columns(rows)
+    return "".join(f"{usage}\n    {what}\n" for usage, what in rows)

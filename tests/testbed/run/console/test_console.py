@@ -105,7 +105,7 @@ def test_rules_are_those_of_the_switch(session: Session) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("ping h1", "'ping' is no command: use one of nodes, net, links, rules, link, capture, exec"),
+        ("ping h1", "'ping' is no command: use one of nodes, net, links, rules, link, capture, py, exec"),
         ("nodes h1", "usage: nodes [--json]"),
         ("rules h1", "usage: rules SWITCH, where SWITCH is one of leaf1, leaf2, spine1, spine2"),
         ("link", "usage: link PORT|NODE NODE"),
@@ -166,3 +166,13 @@ def test_words_are_completed_by_their_place(
 
 def test_every_command_says_how_it_is_used() -> None:
     assert all(command.usage.split()[0] == name for name, command in COMMANDS.items())
+
+
+def test_an_expression_reaches_the_fabric(session: Session) -> None:
+    assert session.give("py [h.name for h in topology.hosts]")[:2] == (0, "['h1', 'h2']\n")
+    assert session.give("py fabric.set_link(topology.link_at(PortRef('leaf1', 2)), False)")[:2] == (0, "")
+    assert session.fabric.down == {UPLINK}
+    for wrong in ("py 1 +", "py nobody", "py topology.host('h9')", "py"):
+        status, shown, errors = session.give(wrong)
+        assert (status, shown) == (2, "")
+        assert re.match("paralet: [A-Z][A-Za-z]+Error: ", errors), errors

@@ -42,6 +42,7 @@ sys.exit(prompt.serve(Session(Path("/tmp")).console, "demo"))
         ("exec h1 echo 'a b'", ["exec", "h1", "echo", "a b"]),
         ("h1 echo 'a b' | wc -c &", ["exec", "h1", "sh", "-c", "echo 'a b' | wc -c &"]),
         ("h1", ["exec", "h1"]),
+        ("py len('# h1') ", ["py", "len('# h1')"]),
     ],
 )
 def test_a_line_becomes_words(line: str, words: list[str]) -> None:
@@ -74,7 +75,9 @@ def test_exit_ends_it_and_help_lists_the_commands(
     failed, session = serve(monkeypatch, tmp_path, "help\nexit\nlink leaf1 spine1 down\n")
     assert not failed
     assert not session.changes
-    assert "rules SWITCH " in capfd.readouterr()[0]
+    shown = capfd.readouterr()[0].splitlines()
+    assert "rules SWITCH" in shown
+    assert max(map(len, shown)) <= 80
 
 
 class Typing:
