@@ -7,6 +7,7 @@ Only the standard library and `testbed.errors` are imported here: testbed.nccl r
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EDQUOT, ENOSPC
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 from pathlib import Path
 
@@ -17,8 +18,21 @@ LOCK = ".lock"
 
 
 @contextmanager
+def named_when_full(folder: Path) -> Iterator[None]:
+    """Within the block, an OSError of a full disk or quota names `folder`: the kernel names no file when it writes."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (ENOSPC, EDQUOT) and error.filename is None:
+            error.filename = str(folder)
+        raise
+
+
+@contextmanager
 def sole_writer(folder: Path, option: str | None = "--results") -> Iterator[None]:
     """While open, `folder`, which is made if missing, belongs to this process. The kernel unlocks it when this ends.
+
+    Errors of a full disk name the folder.
 
     `option` is the command's option for another folder, if it has one. Raises InputError where another process has the
     folder, and where it cannot be written or its file system has no locks.
@@ -38,7 +52,8 @@ def sole_writer(folder: Path, option: str | None = "--results") -> Iterator[None
             said = f"{folder} cannot be locked against other commands: {error.strerror}"
             raise InputError(f"{said}; take a folder on another file system") from error
         try:
-            yield
+            with named_when_full(folder):
+                yield
         finally:
             flock(descriptor, LOCK_UN)  # a fork that still runs has the same lock
     finally:

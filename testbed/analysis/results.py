@@ -288,11 +288,17 @@ def prepare(folder: Path) -> None:
                 old.unlink()
 
 
-def point_latest(folder: Path) -> None:
-    """Point the link `latest`, beside `folder`, to it. The change is atomic."""
-    fresh = folder.parent / f".latest-{os.getpid()}"
+def point_latest(folder: Path) -> bool:
+    """Point the link `latest`, beside `folder`, to it. The change is atomic.
+
+    False, and nothing is changed, where a file or folder has that name.
+    """
+    latest, fresh = folder.parent / "latest", folder.parent / f".latest-{os.getpid()}"
+    if latest.exists() and not latest.is_symlink():
+        return False
     fresh.symlink_to(folder.name)
-    fresh.replace(folder.parent / "latest")
+    fresh.replace(latest)
+    return True
 
 
 def _link_rows(flows: RunFlows, links: Sequence[Uplink]) -> Iterable[tuple[object, ...]]:

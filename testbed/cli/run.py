@@ -112,7 +112,8 @@ def run(
         observations = observations_of(folder, experiment)
     outcome = evaluate(experiment, observations, folder)
     (folder / results.KEPT).unlink(missing_ok=True)  # the observations have all of them
-    results.point_latest(folder)
+    if not results.point_latest(folder):
+        print(printable_lines(f"paralet: {folder.parent / 'latest'} is no link, so it stays as it is"), file=sys.stderr)
     outcome.show(as_json)
     context.exit(0 if all(result.verified for result in outcome.results) else 1)
 

@@ -19,6 +19,7 @@ from testbed.analysis.kept_runs import NOT_KEPT, KeptRuns, Runs
 from testbed.analysis.observations import Observations
 from testbed.live.runs_so_far import Entry, Happened, line
 from testbed.progress import Steps
+from testbed.result_folder import named_when_full
 from testbed.run.agent_processes import AgentProcesses
 from testbed.run.bring_up import Up, brought_up
 from testbed.run.console.console import FabricConsole
@@ -89,7 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         runs = len(experiment.seeds) * len(experiment.spec.policies)
         with AgentProcesses(all_hosts(experiment)) as agents, Steps(runs) as steps:
             kept = NOT_KEPT if arguments.kept is None else KeptRuns(arguments.kept)
-            run_in_sandbox(experiment, agents, arguments.log_dir, steps, tell, kept).save(arguments.out)
+            with named_when_full(arguments.out.parent):
+                run_in_sandbox(experiment, agents, arguments.log_dir, steps, tell, kept).save(arguments.out)
 
     return exit_status(work)
 

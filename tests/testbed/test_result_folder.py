@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from testbed import result_folder
+from testbed.analysis import results
 from testbed.cli import main
 from testbed.errors import InputError
 from testbed.nccl import devices
@@ -39,6 +40,19 @@ def test_a_folder_has_one_writer_until_it_ends(tmp_path: Path) -> None:
             pass
     with sole_writer(folder):
         pass
+
+
+def test_a_full_disk_is_told_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel names no file when it writes to a full one, such as /dev/full."""
+
+    def write(*_: object) -> None:
+        Path("/dev/full").write_text("results")
+
+    monkeypatch.setattr(results, "write_summary", write)
+    argv = ["run", str(write_spec(tmp_path)), "--fabric", "fluid", "--seeds", "1", "--results", str(tmp_path)]
+    done = CliRunner().invoke(main, argv)
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[-1] == f"paralet: {tmp_path}/small cannot be used: No space left on device"
 
 
 def test_a_fork_that_outlives_the_run_does_not_keep_the_folder(tmp_path: Path) -> None:

@@ -123,6 +123,16 @@ def test_run_writes_results_and_prints_a_table(tmp_path: Path, sandboxed: list[i
 
 
 @pytest.mark.usefixtures("no_plots")
+def test_a_folder_of_the_users_with_the_name_of_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "latest").mkdir()
+    done = paralet("run", write_spec(tmp_path), "--fabric", "fluid", "--seeds", 1, "--results", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert f"paralet: {tmp_path}/latest is no link, so it stays as it is" in done.stderr
+    assert not list((tmp_path / "latest").iterdir())
+    assert not list(tmp_path.glob(".latest-*"))
+
+
+@pytest.mark.usefixtures("no_plots")
 def test_run_uses_only_the_selected_policies_and_seeds(tmp_path: Path, sandboxed: list[int]) -> None:
     spec = write_spec(tmp_path)
     done = paralet("run", spec, "--results", tmp_path, "--policy", "pinned", "--seeds", 3, "--json")
