@@ -19,6 +19,7 @@ from testbed.errors import InputError, TestbedError
 if TYPE_CHECKING:
     from testbed.analysis.kept_runs import KeptRuns
     from testbed.analysis.observations import Observations
+    from testbed.cli.outcome import Outcome
     from testbed.spec import Experiment, FabricKind, FabricName
 
 GIVEN = Path("/dev/stdin")
@@ -75,27 +76,49 @@ def run(
     report` shows what is there. If DIR/NAME has other results, the new ones go to DIR/NAME-2, and so on.
     """
     require("models", "paralet run")
-    from emul import rxe
+    from testbed import spec
+
+    experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric, run_code=True)
+    if watch:
+        require("top", "--watch")
+    if watch and (experiment.spec.fabric_kind.modelled or _takes_guest(experiment)):
+        raise InputError("--watch shows processes of this machine: a model has none, and a guest's are its own")
+    if watch and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InputError("--watch needs a terminal: leave it out, or use `paralet top --json` beside the run")
+    held = context.with_resource(ExitStack())
+    _, outcome = carry_out(
+        experiment, spec_file, results_dir, held, overwrite=overwrite, time_limit_s=time_limit_s, watch=watch
+    )
+    outcome.show(as_json)
+    context.exit(0 if all(result.verified for result in outcome.results) else 1)
+
+
+def carry_out(
+    experiment: "Experiment",
+    spec_file: Path,
+    results_dir: Path,
+    held: ExitStack,
+    *,
+    overwrite: bool = False,
+    time_limit_s: int = guest.GuestOptions().time_limit_s,
+    watch: bool = False,
+) -> "tuple[Path, Outcome]":
+    """Run an experiment and evaluate it: the result folder, which `held` keeps to this process, and the outcome.
+
+    The options are those of `paralet run`. Raises TestbedError, and click's Exit where a runner has said on standard
+    error what failed.
+    """
     from testbed import spec
     from testbed.analysis import results
     from testbed.cli.outcome import evaluate, observations_of
     from testbed.cli.run_folder import run_folder
     from testbed.provenance import provenance
 
-    experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric, run_code=True)
     modelled = experiment.spec.fabric_kind.modelled
-    in_guest = experiment.spec.fabric_kind.rdma and not rxe.per_namespace()
-    if watch:
-        require("top", "--watch")
-    if watch and (modelled or in_guest):
-        raise InputError("--watch shows processes of this machine: a model has none, and a guest's are its own")
-    if watch and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise InputError("--watch needs a terminal: leave it out, or use `paralet top --json` beside the run")
     if not modelled:
         require_fabric(experiment.spec.fabric_kind)
         _check_time(experiment, spec_file)
     written = spec.dump(experiment.spec)
-    held = context.with_resource(ExitStack())
     folder, kept = run_folder(results_dir / experiment.spec.name, written, overwrite, held)
     _say_where(folder, results_dir / experiment.spec.name, kept, len(experiment.seeds) * len(experiment.spec.policies))
     (folder / results.SPEC).write_text(written)
@@ -103,7 +126,7 @@ def run(
     if modelled:
         observations = _model(experiment, folder, kept)
     else:
-        if in_guest:
+        if _takes_guest(experiment):
             _run_in_guest(folder, time_limit_s)
         elif watch:
             _run_watched(folder, written)
@@ -114,8 +137,14 @@ def run(
     (folder / results.KEPT).unlink(missing_ok=True)  # the observations have all of them
     if not results.point_latest(folder):
         print(printable_lines(f"paralet: {folder.parent / 'latest'} is no link, so it stays as it is"), file=sys.stderr)
-    outcome.show(as_json)
-    context.exit(0 if all(result.verified for result in outcome.results) else 1)
+    return folder, outcome
+
+
+def _takes_guest(experiment: "Experiment") -> bool:
+    """Whether this kernel lacks the RDMA devices that the fabric needs, and a guest has them."""
+    from emul import rxe
+
+    return experiment.spec.fabric_kind.rdma and not rxe.per_namespace()
 
 
 def require_fabric(kind: "FabricKind") -> None:
