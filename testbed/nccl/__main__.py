@@ -5,11 +5,11 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from netmodel.printable import printable, printable_lines
 from testbed.errors import InputError, TestbedError
@@ -34,6 +34,13 @@ _SIZES: dict[Kind, tuple[int, ...]] = {
     "cpu": (8, 64 << 10, 1 << 20, 4 << 20),
 }
 _REPETITIONS: dict[Kind, int] = {"gpu": 5, "cpu": 3}
+
+_DESCRIPTION = """\
+Run collectives of the real NCCL over the paralet plugin and over NCCL's own
+Socket transport, on a GPU or on the CPU device, for which `make nccl` installs
+NCCL. Every result is compared with the expected data, NCCL's logs must show the
+wanted network, and bus bandwidth is measured.
+"""
 
 _EPILOG = """\
 Examples:
@@ -71,14 +78,30 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(_end(self.prog, f"{message} (see `{self.prog} --help`)", 2))
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help in the words and the width of the other commands."""
+
+    def add_usage(
+        self,
+        usage: str | None,
+        actions: Iterable[argparse.Action],
+        groups: Iterable[Any],
+        prefix: str | None = None,
+    ) -> None:
+        """Add the first line."""
+        super().add_usage("%(prog)s [OPTIONS]", actions, groups, "Usage: ")
+
+    def start_section(self, heading: str | None) -> None:
+        """Begin a list of options."""
+        super().start_section(None if heading is None else heading.capitalize())
+
+
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=program,
-        description="Run collectives of the real NCCL over the paralet plugin and over NCCL's own Socket transport, "
-        "on a GPU or on the CPU device, for which `make nccl` installs NCCL. Every result is compared with the "
-        "expected data, NCCL's logs must show the wanted network, and bus bandwidth is measured.",
+        description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )
     parser.add_argument("--ranks", metavar="N", type=_from(2), default=2, help="processes, each a rank (default: 2)")
     parser.add_argument(

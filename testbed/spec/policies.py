@@ -57,7 +57,7 @@ def _known_planner(name: str) -> str:
 def _one_of(name: str, known: Sequence[str]) -> None:
     *some, last = map(repr, known)
     if name not in known:
-        raise ValueError(f"must be {', '.join(some)} or {last}, not {name!r}")
+        raise ValueError(f"must be {', '.join(some)} or {last}")
 
 
 class Policy(Section):

@@ -33,7 +33,7 @@ def test_every_command_has_a_section_with_its_options(pages: Path) -> None:
     sections = dict(re.findall(r"^## paralet ([^\n]+)\n\n```text\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL))
     assert {name.split()[0] for name in sections} == set(paralet.list_commands(click.Context(paralet)))
     for name, text in sections.items():
-        assert text.lower().startswith(f"usage: paralet {name} "), name
+        assert text.startswith(f"Usage: paralet {name} "), name
         assert "--help" in text
     assert "--seeds N" in sections["run"]
     assert "--token-file FILE" in sections["path-service fail-link"]

@@ -358,7 +358,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"policies": []}, "policies: "),
     (
         {"policies": [{"name": "a", "policy": "spray"}]},
-        r"policies\[0\].policy: must be 'ecmp', 'pinned', 'adaptive'",
+        r"policies\[0\].policy: must be 'ecmp', 'pinned', 'adaptive', .* or '\w+', not 'spray'$",
     ),
     (
         {"policies": [{"name": "a", "policy": "ecmp", "planner": "greedy"}]},
