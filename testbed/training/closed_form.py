@@ -281,7 +281,8 @@ def exchanges_of(strategy: Strategy, shared: float, owned: float, cluster: Clust
     among = cluster.group(copies, strategy.tensor)
     experts = cluster.group(copies // strategy.expert, strategy.tensor * strategy.expert)
     kind: Kind = "all_reduce" if strategy.zero == 0 else "reduce_scatter"
-    gradient = among.seconds(Collective(kind, SINGLE * shared)) + experts.seconds(Collective(kind, SINGLE * owned))
+    width = strategy.gradient_width
+    gradient = among.seconds(Collective(kind, width * shared)) + experts.seconds(Collective(kind, width * owned))
     gather = 0.0
     if strategy.zero:
         gathered = Collective("all_gather", HALF * shared), Collective("all_gather", HALF * owned)
@@ -289,7 +290,7 @@ def exchanges_of(strategy: Strategy, shared: float, owned: float, cluster: Clust
     return Exchanges(
         gradient,
         gather,
-        _ring_bytes(copies, (among, SINGLE * shared), (experts, SINGLE * owned)),
+        _ring_bytes(copies, (among, width * shared), (experts, width * owned)),
         _ring_bytes(copies, (among, HALF * shared), (experts, HALF * owned)) if strategy.zero else 0.0,
     )
 
@@ -309,7 +310,7 @@ def tied_of(strategy: Strategy, table: float, cluster: Cluster) -> tuple[float, 
     if strategy.pipeline == 1:
         return 0.0, 0.0
     ends = cluster.group(2, strategy.tensor * strategy.copies * (strategy.pipeline - 1))
-    size = SINGLE * table / (strategy.copies if strategy.zero > 1 else 1)
+    size = strategy.gradient_width * table / (strategy.copies if strategy.zero > 1 else 1)
     return ends.seconds(Collective("all_reduce", size)), size if ends.domains > 1 else 0.0
 
 
@@ -510,12 +511,14 @@ def state_bytes(model: Transformer, strategy: Strategy) -> float:
     """Bytes of parameters, gradients and Adam's state on the GPU that holds the most of them. The first and the last
     stage each have the table.
 
-    A parameter takes 2 bytes, its gradient 4 and Adam's state 12; ZeRO's stages divide them by the number of copies,
-    and those of experts by the number of copies that hold them.
+    A parameter takes 2 bytes, its gradient 4 (or 2) and Adam's state 12; ZeRO's stages divide them by the number of
+    copies, and those of experts by the number of copies that hold them.
     """
     sizes = _sizes(model, strategy)
     (layers, *ends), zero, copies = layers_of_stages(model, strategy), strategy.zero, strategy.copies
-    each, owned = parameter_bytes(zero, copies), parameter_bytes(zero, copies // strategy.expert)
+    each, owned = (
+        parameter_bytes(zero, holders, strategy.gradient_width) for holders in (copies, copies // strategy.expert)
+    )
     return max(
         (count * sizes.shared + table) * each + count * sizes.owned * owned
         for count, table in ((layers, 0.0), *((end, sizes.table) for end in ends))
@@ -550,9 +553,10 @@ def live_bytes(model: Transformer, strategy: Strategy) -> float:
     return max(max(first, inner) + sizes.again_bytes, last + max(sizes.last_bytes, sizes.again_bytes))
 
 
-def parameter_bytes(zero: int, copies: int) -> float:
-    """Bytes of a parameter, its gradient and Adam's state on one of `copies` GPUs."""
-    return sum(width / (copies if zero >= stage else 1) for width, stage in ((HALF, 3), (SINGLE, 2), (_STATE_BYTES, 1)))
+def parameter_bytes(zero: int, copies: int, gradient: float = SINGLE) -> float:
+    """Bytes of a parameter, its gradient of so many bytes and Adam's state on one of `copies` GPUs."""
+    parts = (HALF, 3), (gradient, 2), (_STATE_BYTES, 1)
+    return sum(width / (copies if zero >= stage else 1) for width, stage in parts)
 
 
 def activation_bytes(model: Transformer, strategy: Strategy) -> float:

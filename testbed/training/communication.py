@@ -15,7 +15,7 @@ from testbed.training.closed_form import (
 )
 from testbed.training.clusters import Cluster, Group
 from testbed.training.hardware import Collective
-from testbed.training.operators import HALF, SINGLE, Operator
+from testbed.training.operators import HALF, Operator
 from testbed.training.strategies import Strategy
 from testbed.training.transformer import Transformer, embedding, layer, output
 
@@ -93,9 +93,10 @@ def passes_of_tokens(strategy: Strategy) -> int:
 def exchanges(strategy: Strategy) -> list[tuple[Collective, int]]:
     """The collectives of copies in an iteration, with the bytes of one parameter, and how often they take place."""
     if strategy.zero == 0:
-        return [(Collective("all_reduce", SINGLE), 1)]
+        return [(Collective("all_reduce", strategy.gradient_width), 1)]
     gathers = 2 * strategy.microbatches if strategy.zero == 3 else 1
-    return [(Collective("reduce_scatter", SINGLE), reductions(strategy)), (Collective("all_gather", HALF), gathers)]
+    summed = Collective("reduce_scatter", strategy.gradient_width)
+    return [(summed, reductions(strategy)), (Collective("all_gather", HALF), gathers)]
 
 
 def exposed_s(found: Estimate) -> float:

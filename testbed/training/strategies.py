@@ -41,6 +41,8 @@ class Strategy:
     3 also parameters."""
     overlap_gradients: bool = True
     """Whether gradients of a layer are sent while the backward pass goes on."""
+    half_gradients: bool = False
+    """Whether copies sum gradients in half precision; otherwise in single precision. Megatron-LM's `--fp16` does so."""
     overlap_transfers: bool = False
     """Whether a stage computes while it sends to and receives from other stages. Megatron-LM does not."""
     flash: bool = False
@@ -73,6 +75,11 @@ class Strategy:
                 f"an interleaved schedule needs 2 stages or more and a multiple of {self.pipeline} microbatches, "
                 f"not {self.microbatches}"
             )
+
+    @property
+    def gradient_width(self) -> int:
+        """Bytes of a parameter's gradient."""
+        return 2 if self.half_gradients else 4
 
     @property
     def gpus(self) -> int:

@@ -421,6 +421,15 @@ def test_gradients_behind_the_backward_pass_cost_less_than_after_it() -> None:
     assert hidden.compute_s == exposed.compute_s
 
 
+def test_gradients_in_half_precision_take_half_the_room_and_half_the_time() -> None:
+    run = Strategy(tensor=8, pipeline=2, data=16, microbatches=4, overlap_gradients=False)
+    half = replace(run, half_gradients=True)
+    whole_s, half_s = (estimate(GPT_175B, split, DGX_A100).data_s for split in (run, half))
+    assert half_s == pytest.approx(whole_s / 2, rel=0.01)  # but for latencies
+    assert state_bytes(GPT_175B, half) == pytest.approx(state_bytes(GPT_175B, run) * 16 / 18)
+    assert exchanges(half)[0] == (Collective("all_reduce", 2.0), 1)
+
+
 def test_copies_with_a_shard_of_the_gradients_exchange_those_of_every_microbatch() -> None:
     """A copy cannot sum the gradients of microbatches that it does not hold. It holds and sends single precision."""
     run = Strategy(tensor=8, data=16, microbatches=6, overlap_gradients=False, zero=1)
