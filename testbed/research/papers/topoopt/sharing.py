@@ -19,7 +19,7 @@ from testbed.research.papers.topoopt.cost import FAT_TREE
 from testbed.research.papers.topoopt.iterations import fitting, job
 from testbed.research.topoopt.estimates import Job, Strategy
 from testbed.research.topoopt.fabrics import direct, switch
-from testbed.research.topoopt.iterations import simulate_s
+from testbed.research.topoopt.iterations import shortest_s, simulate_s
 from testbed.research.topoopt.shared import FatTree, Floats, PlacedJob, QueuedJob, shared_iterations_s, starts_s
 from testbed.training.networks import bert, candle, dlrm, vgg16
 from testbed.training.per_operator import iteration
@@ -101,7 +101,11 @@ def _alone(kind: str, fabric: Name) -> float:
     of = _of(kind)
     if fabric == "Ideal Switch":
         return _best(kind, DEGREE * RATE_BPS)[1]
-    return min(simulate_s(of, strategy, direct(of.demand(strategy), DEGREE, RATE_BPS)) for strategy in fitting(of))
+
+    def seconds(strategy: Strategy) -> float:
+        return simulate_s(of, strategy, direct(of.demand(strategy), DEGREE, RATE_BPS))
+
+    return shortest_s(of, fitting(of), DEGREE * RATE_BPS, seconds)
 
 
 @cache

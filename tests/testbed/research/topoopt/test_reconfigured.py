@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from testbed.research.topoopt import fabrics
-from testbed.research.topoopt.estimates import Estimator, Job, block, data_parallel
-from testbed.research.topoopt.iterations import simulate_s
+from testbed.research.topoopt.estimates import Estimator, Job, Strategy, block, data_parallel
+from testbed.research.topoopt.iterations import shortest_s, simulate_s
 from testbed.research.topoopt.reconfigured import Reconfiguration, iteration_s, repeated
 from testbed.training.networks import Layer, LayeredModel
 from testbed.training.per_operator import iteration
@@ -61,3 +61,23 @@ def test_no_iteration_is_shorter_than_on_an_ideal_switch(forwarding: bool, dimin
     ideal = Estimator(job, fabrics.switch(4, 2 * RATE_BPS))(strategy).bound_s
     times = [iteration_s(job, strategy, 2, RATE_BPS, replace(how, latency_s=latency_s)) for latency_s in (1e-6, 0.1)]
     assert ideal <= times[0] < times[1]
+
+
+@pytest.mark.parametrize("forwarding", [False, True])
+def test_a_strategy_that_cannot_be_the_shortest_is_not_simulated(forwarding: bool) -> None:
+    """All servers, one server, and one server for each layer: sums of gradients take far longer than computing."""
+    job, how, rate_bps = small(), replace(QUICK, period_s=0.25, forwarding=forwarding), RATE_BPS / 8
+    single = block(4, 1, 0)
+    strategies = (data_parallel(job), (single,) * 3, (single, block(4, 1, 1), block(4, 1, 2)))
+    every = {strategy: iteration_s(job, strategy, 2, rate_bps, how) for strategy in strategies}
+    asked: list[Strategy] = []
+
+    def seconds(strategy: Strategy) -> float:
+        asked.append(strategy)
+        return every[strategy]
+
+    assert shortest_s(job, strategies, 2 * rate_bps, seconds) == min(every.values())
+    ideal = Estimator(job, fabrics.switch(4, 2 * rate_bps))
+    assert all(ideal(strategy).bound_s <= every[strategy] for strategy in strategies)
+    assert data_parallel(job) not in asked
+    assert asked
