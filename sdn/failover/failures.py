@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The single failures of a fabric of two tiers or three, and the plan after each."""
 
-from itertools import chain
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -22,10 +21,10 @@ def failures(fabric: AnyClos, plan: AnyPlan | None = None) -> list[Failure]:
     """
     live = np.flatnonzero(links.rates(fabric) > 0)
     load = np.zeros(links.rates(fabric).size) if plan is None else links.loads(plan).sum(axis=0)
-    switches = links.of_switches(fabric)
-    found = dict.fromkeys(map(frozenset, chain(switches, ([link] for link in live.tolist()))))
-    cut = {failure: float(load[list(failure)].sum()) for failure in found}
-    return sorted(found, key=lambda failure: -cut[failure])
+    cut = {frozenset(switch): float(load[switch].sum()) for switch in links.of_switches(fabric)}
+    for link, demand in zip(live.tolist(), load[live].tolist(), strict=True):
+        cut[frozenset((link,))] = demand
+    return sorted(cut, key=lambda failure: -cut[failure])
 
 
 def plan_after(plan: AnyPlan, failure: Failure) -> AnyPlan:

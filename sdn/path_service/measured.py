@@ -25,7 +25,7 @@ from sdn.path_service.constraints import Constraints
 from sdn.path_service.messages import CanProbe, Moved, Probe, Probed, Report
 from sdn.path_service.next_hops import NextHops
 from sdn.path_service.parties import Client, Pair
-from sdn.path_service.pinning import HostProbes, Preview, Prospect, Rerouted, Sends, distinct
+from sdn.path_service.pinning import HostProbes, Move, Preview, Rerouted, Sends, distinct
 from sdn.path_service.port_search import HOLD_S, PortSearch
 from sdn.path_service.predicted import Predicted
 from sdn.path_service.probing_host import ProbingHost, answered, parts
@@ -251,15 +251,19 @@ class Measured:
         """By planned paths, some of which lanes may not have reached yet."""
         planned = self._pinning.preview(*self._steering(constraints))
         before, after = (fair_rates(self._fabric, {key: both[at] for key, both in planned.items()}) for at in (0, 1))
-        prospects, *own = self._planned.preview(constraints)
+        pairs, moves, rates_before, rates_after, *own = self._planned.preview(constraints)
         loads = [load.copy() for load in own]
         for key, both in planned.items():
             now, then = (self._fabric.whole(key.src, key.dst, [share.path for share in shares]) for shares in both)
             for shares, load in zip(both, loads, strict=True):
                 for share in shares:
                     self._add(load, share.path, share.part)
-            prospects += [Prospect(pair, now, then, before[key], after[key]) for pair in self._users.get(key, ())]
-        return Preview(prospects, *loads)
+            for pair in self._users.get(key, ()):
+                pairs.append(pair)
+                moves += [Move(pair, now, then)] if now != then else []
+                rates_before.append(before[key])
+                rates_after.append(after[key])
+        return Preview(pairs, moves, rates_before, rates_after, *loads)
 
     def _steering(self, constraints: Constraints) -> tuple[list[PortRef], dict[tuple[int, int], Via]]:
         """Drained links, and pins by NIC, as `MeasuredPinning.steer` takes them."""

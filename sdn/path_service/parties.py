@@ -123,6 +123,12 @@ class Pair:
         self.rate_bps: float | None = None
         self.measured_bps: float | None = None
 
+    def routed_alike(self) -> "Pair":
+        """Another pair with the same commodity on the same way, to try changes of routes on."""
+        made = Pair(self.client, self.peer)
+        made.commodity, made.way = self.commodity, self.way
+        return made
+
     def elephant_id(self) -> int | None:
         """The id that assignments carry: the newest open elephant's, or None without one."""
         if self.newest_id is None and self.elephants:

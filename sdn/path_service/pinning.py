@@ -27,24 +27,27 @@ class Rerouted(NamedTuple):
     """Those that moved to make room, or whose ports lead elsewhere now."""
 
 
-class Prospect(NamedTuple):
-    """What a change would do to a pair. Paths are one, or one for each lane; none where the ports are random."""
+class Move(NamedTuple):
+    """A pair that takes other paths: one, or one for each lane; none where the ports are random."""
 
     pair: Pair
     before: list[Path]
     after: list[Path]
-    before_bps: float
-    """Its max-min fair rate in bit/s now."""
-    after_bps: float
 
 
 class Preview(NamedTuple):
-    """What a change of constraints would do. Loads are as those of `Pinning.loads`."""
+    """What a change of constraints would do."""
 
-    prospects: list[Prospect]
-    """Of all pairs in the plan. Of connections that share a place of it, that is one."""
-    before: Floats
-    after: Floats
+    pairs: list[Pair]
+    """All pairs in the plan. Of connections that share a place of it, that is one."""
+    moves: list[Move]
+    """Of those whose paths change."""
+    rates_before_bps: list[float]
+    """The max-min fair rate of each of `pairs` in bit/s now."""
+    rates_after_bps: list[float]
+    loads_before: Floats
+    """As `Pinning.loads`."""
+    loads_after: Floats
 
 
 class Pinning(Protocol):

@@ -12,7 +12,7 @@ from sdn.path_service.constraints import Constraints
 from sdn.path_service.failover import Failover
 from sdn.path_service.next_hops import NextHops
 from sdn.path_service.parties import Client, Pair
-from sdn.path_service.pinning import HostProbes, Preview, Prospect, Rerouted, Sends, distinct
+from sdn.path_service.pinning import HostProbes, Move, Preview, Rerouted, Sends, distinct
 from sdn.path_service.routing import Routing
 from sdn.planners import UNREACHABLE, links
 from sdn.planners.links import reversed_way
@@ -92,12 +92,11 @@ class Predicted:
         now, then = self._routing, self._routing.copied()
         self._rerouted(then, constraints)
         before, after = now.plan(), then.plan()
-        rates = zip(before.rates.tolist(), after.rates.tolist(), strict=True)
-        prospects = [
-            Prospect(now.pairs[number], self.paths(now.pairs[number]), self.paths(then.pairs[number]), *bps)
-            for number, bps in zip(now.numbers(), rates, strict=True)
-        ]
-        return Preview(prospects, links.loads(before), links.loads(after))
+        pairs = [now.pairs[number] for number in now.numbers()]
+        both = zip(pairs, (then.pairs[number] for number in now.numbers()), strict=True)
+        moves = [Move(pair, self.paths(pair), self.paths(tried)) for pair, tried in both if pair.way != tried.way]
+        rates = before.rates.tolist(), after.rates.tolist()
+        return Preview(pairs, moves, *rates, links.loads(before), links.loads(after))
 
     def heard(self, now_s: float, client: Client, message: HostProbes) -> list[Pair]:
         """Nothing is measured, so no host was asked."""

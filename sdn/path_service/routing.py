@@ -215,7 +215,7 @@ class Routing:
         """A routing of its own, with copies of the pairs in the same order, to try changes on."""
         made = copy(self)
         made._live, made._pins, made._counts = self._live.copied(), self._pins.copied(), Counter()
-        copies = {pair: copy(pair) for pair in self.pairs.values()}
+        copies = {pair: pair.routed_alike() for pair in self.pairs.values()}
         made.pairs = {number: copies[pair] for number, pair in self.pairs.items()}
         made._places = self._places.copied(copies)
         made._had = {copies[pair]: port for pair, port in self._had.items()}

@@ -67,11 +67,19 @@ class Control:
         self._lock = asyncio.Lock()  # wishes come one by one
         self._paying = asyncio.Lock()
         self._owed: list[_Owed] = []  # changes of dead links that the store could not take
+        self._rehearse()
         if self._state:
             constraints, wrong = self._constraints(self._state)
             server.constrain(constraints, {"what": "what was asked before the start"})
             for sentence in wrong:
                 server.tell(f"without effect: {sentence}")
+
+    def _rehearse(self) -> None:
+        """Fills the caches that the first change needs, before hosts come: for those it would take long."""
+        topology = self._server.service.topology
+        with suppress(LookupError):  # it has no such hosts or links
+            check_pin(topology, topology.hosts[0].name, topology.hosts[-1].name, [topology.switches[-1].name])
+        self._effects(self._server.service.constraints)
 
     def adopt(self, state: State) -> None:
         """The store has this now, which came from the service that leads."""

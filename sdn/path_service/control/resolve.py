@@ -7,6 +7,7 @@ the topology has it again.
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from ipaddress import ip_address
 
 from netmodel import Host, Link, NoRouteError, PortRef, Topology, equal_cost_paths
 from sdn.path_service.constraints import Constraints, PinnedPair, Via
@@ -61,12 +62,12 @@ def pairs(topology: Topology, src: str, dst: str) -> list[PinnedPair]:
 
 def addresses(topology: Topology, name: str) -> list[str]:
     """The addresses of the host of this name, or the address itself where a host has it. Raises KeyError."""
-    for host in topology.hosts:
-        own = [str(nic.address) for nic in host.nics]
-        if host.name == name:
-            return own
-        if name in own:
-            return [name]
+    if topology.has_host(name):
+        return [str(nic.address) for nic in topology.host(name).nics]
+    with suppress(KeyError, ValueError):
+        address = ip_address(name)
+        topology.host_of(address)
+        return [str(address)]
     raise KeyError(f"{name!r} is neither a host of {topology.name} nor the address of one")
 
 
@@ -92,7 +93,6 @@ def _paths(topology: Topology, src: list[str], dst: list[str]) -> Iterator[tuple
 
 
 def _nics(topology: Topology, own: list[str]) -> Iterator[tuple[Host, int]]:
-    for host in topology.hosts:
-        for number, nic in enumerate(host.nics):
-            if str(nic.address) in own:
-                yield host, number
+    """Each of these addresses' host, and the number of its NIC."""
+    for address in map(ip_address, own):
+        yield topology.host_of(address), topology.port_of(address).port - 1

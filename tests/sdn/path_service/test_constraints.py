@@ -180,17 +180,22 @@ def test_a_preview_is_what_then_happens_and_changes_nothing(topology: Topology, 
     assert ways(service) == before
     change(hosts, wanted)
     after = ways(service)
-    for prospect in preview.prospects:
-        ends = prospect.pair.client.key[0], prospect.pair.peer.at[0]
-        assert [str(port) for path in prospect.before for port in path] == before[ends]
-        assert [str(port) for path in prospect.after for port in path] == after[ends]
-        assert prospect.before_bps > 0
-        assert prospect.after_bps > 0
-    assert len(preview.prospects) == len(before)
-    up, down = preview.after
+    moves = {(move.pair.client.key[0], move.pair.peer.at[0]): move for move in preview.moves}
+    assert moves
+    for pair in preview.pairs:
+        ends = pair.client.key[0], pair.peer.at[0]
+        if ends in moves:
+            assert [str(port) for path in moves[ends].before for port in path] == before[ends]
+            assert [str(port) for path in moves[ends].after for port in path] == after[ends]
+        assert (before[ends] != after[ends]) == (ends in moves)
+    assert len(preview.pairs) == len(before)
+    for rates_bps in (preview.rates_before_bps, preview.rates_after_bps):
+        assert len(rates_bps) == len(before)
+        assert min(rates_bps) > 0
+    up, down = preview.loads_after
     links = {link["lower"]: link for link in service.paths()}
     assert up.sum() + down.sum() == sum(link["up"] + link["down"] for link in links.values())
-    assert service.preview(wanted).before.tolist() == preview.after.tolist()
+    assert service.preview(wanted).loads_before.tolist() == preview.loads_after.tolist()
 
 
 @pytest.mark.long

@@ -52,10 +52,13 @@ def test_a_drained_switch_is_empty_when_ports_of_other_paths_were_found(
     assert load(probers.service, spine) == 0
     assert not probers.misplaced()
     assert all(port.node != spine for port, some in probers.load().items() if some)
-    moved = [prospect for prospect in preview.prospects if prospect.before != prospect.after]
-    assert moved
-    assert all(all(port.node != spine for path in prospect.after for port in path) for prospect in preview.prospects)
-    assert all(prospect.before_bps > 0 < prospect.after_bps for prospect in preview.prospects)
+    links = [probers.service.cables.link_number(link) for link in drained(topology, spine).drained]
+    assert preview.loads_before[:, links].any()
+    assert not preview.loads_after[:, links].any()
+    assert preview.moves
+    assert all(move.before != move.after for move in preview.moves)
+    assert all(port.node != spine for move in preview.moves for path in move.after for port in path)
+    assert min(preview.rates_before_bps + preview.rates_after_bps) > 0
     change(probers, Constraints())
     probers.run(1.0)
     assert not probers.misplaced()
