@@ -171,7 +171,8 @@ TEST_CASE("damaged bytes end the connection, whichever byte it is") {
     const auto channel = open_tls(host, "10.0.0.9");
     REQUIRE(service.receive(sent(*channel)));
     std::string flight = service.take();
-    size = flight.size();
+    size = flight.size();  // a byte more or less each time, as ECDSA signatures are
+    if (at >= size) break;
     flight[at] = static_cast<char>(flight[at] ^ 0x55);
     // A length that is damaged may have the host wait for more.
     if (refusal(*channel, flight).empty()) CHECK(refusal(*channel, std::string(1 << 16, '\x17')) != "");
