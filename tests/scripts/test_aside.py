@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,3 +47,24 @@ def test_the_command_ends_with_whoever_waits_for_it() -> None:
             signal.pidfd_send_signal(command, signal.SIGKILL)
         os.close(command)
         waiting.stdout.close()
+
+
+def test_the_command_can_be_stopped_for_a_while_with_all_that_it_started(tmp_path: Path) -> None:
+    group = tmp_path / "group"
+    words = [SCRIPT, "sh", "-c", "cat & echo $!; wait"]
+    variables = {**os.environ, "PARALET_ASIDE": str(group)}
+    with subprocess.Popen(words, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stdout is not None
+        number = int(waiting.stdout.readline())
+
+        def state() -> str:
+            return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+
+        os.killpg(int(group.read_text()), signal.SIGSTOP)
+        until = time.monotonic() + LIMIT_S
+        while state() != "T":
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        os.killpg(int(group.read_text()), signal.SIGCONT)
+        waiting.communicate(timeout=LIMIT_S)
+    assert waiting.returncode == 0
