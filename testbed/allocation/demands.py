@@ -13,10 +13,8 @@ from netmodel import Path, PortRef, Topology, uplinks
 from netmodel import pods as pods_of
 from sdn.planners.disjoint import assign
 from testbed.allocation.placement import leaf_of
+from testbed.allocation.routes import Pair
 from testbed.workloads import Transfer
-
-Pair = tuple[int, int]
-"""Source rank and destination rank."""
 
 Within: TypeAlias = Callable[[str, str], Sequence[Path]]
 """The paths that two hosts, by name, may use."""
@@ -32,28 +30,6 @@ def bytes_by_pair(transfers: Iterable[Transfer], item_bytes: int) -> dict[Pair, 
         pair = (transfer.src, transfer.dst)
         demands[pair] = demands.get(pair, 0) + transfer.count * item_bytes
     return demands
-
-
-def routes_of(transfers: Sequence[Transfer], shares: Callable[[int, int], Sequence[float]]) -> list[int]:
-    """The route of each transfer, where `shares` has the part of a pair's data that each of its routes is to carry.
-
-    Transfers are shared out whole and in order, each to the route that is furthest behind.
-    """
-    routes = [0] * len(transfers)
-    parts: dict[Pair, Sequence[float]] = {}
-    behind: dict[Pair, list[float]] = {}
-    for place, transfer in enumerate(transfers):
-        pair = transfer.src, transfer.dst
-        if pair not in parts:
-            parts[pair] = shares(*pair)
-            behind[pair] = [0.0] * len(parts[pair])
-        lag = behind[pair]
-        if len(lag) > 1:
-            for route, part in enumerate(parts[pair]):
-                lag[route] += part * transfer.count
-            routes[place] = max(range(len(lag)), key=lag.__getitem__)
-            lag[routes[place]] -= transfer.count
-    return routes
 
 
 def ideal_s(topology: Topology, hosts: Sequence[str], demands: dict[Pair, int], nic: int = 0) -> float:

@@ -14,7 +14,8 @@ from typing import TypeAlias
 import numpy as np
 
 from netmodel import ENTROPY_PORTS, IPPROTO_UDP, EcmpHash, Forwarding, Path, Topology, paths_of_ports, ports_for_path
-from testbed.allocation.demands import Pair, Within
+from testbed.allocation.demands import Within
+from testbed.allocation.routes import Pair
 from testbed.errors import InputError
 
 PlanPaths: TypeAlias = Callable[[Within | None], Mapping[Pair, Path]]

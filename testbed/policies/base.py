@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias
 from netmodel import Path, Topology
 from sdn.openflow.steering import Steering
 from sim.packet import Scheme
-from testbed.allocation.demands import Pair, Within
+from testbed.allocation.demands import Within
+from testbed.allocation.routes import Pair
 from testbed.workloads import Transfer
 
 Division: TypeAlias = Literal["pulled", "sprayed", "cycled", "parted"]

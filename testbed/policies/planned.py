@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 
 from netmodel import Path
 from sdn.planners.disjoint import check_served
-from testbed.allocation.demands import Pair, Within, disjoint_paths
+from testbed.allocation.demands import Within, disjoint_paths
 from testbed.allocation.placement import leaf_of
+from testbed.allocation.routes import Pair
 from testbed.policies.base import Placed, PolicyKind
 from testbed.workloads import Transfer
 

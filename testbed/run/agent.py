@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from testbed.allocation.demands import routes_of
+from testbed.allocation.routes import routes_of
 from testbed.analysis.observations import LaneCounters
 from testbed.errors import PeerLostError, TestbedError
 from testbed.run import agent_messages as messages

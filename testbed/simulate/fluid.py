@@ -11,7 +11,7 @@ from sim.fluid import Messages, Simulation
 from sim.links import Links
 from sim.messages import NO_CHANNEL
 from sim.paths import Paths, spread_paths
-from testbed.allocation.demands import Pair
+from testbed.allocation.routes import Pair
 from testbed.analysis.kept_runs import NOT_KEPT, Runs
 from testbed.analysis.observations import HappenedEvent, LinkLoad, Observations, RunRecord
 from testbed.arrangements import DecidedPaths, FibreState, Repair

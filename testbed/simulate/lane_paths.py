@@ -15,7 +15,8 @@ from netmodel.flow import IPPROTO_UDP, Addresses, address_array
 from sdn.planners import PLANNERS, Commodities
 from sim.links import Links
 from sim.paths import hashed_paths
-from testbed.allocation.demands import Pair, bytes_by_pair, routes_of
+from testbed.allocation.demands import bytes_by_pair
+from testbed.allocation.routes import Pair, routes_of
 from testbed.spec import Experiment, Instance, Policy
 from testbed.workloads import Transfer
 

@@ -12,7 +12,7 @@ from netmodel import Link, Path
 from sdn.path_service.planning import AnyRoute, exchange, live_plan, route_of
 from sdn.planners import PLANNERS
 from sdn.planners.links import ways
-from testbed.allocation.demands import Pair
+from testbed.allocation.routes import Pair
 from testbed.simulate.lane_paths import elephants
 from testbed.simulate.runs import Traffic
 from testbed.spec import Instance, Policy

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from netmodel import PortRef
 from sim.links import Links
-from testbed.allocation.demands import Pair, bytes_by_pair
+from testbed.allocation.demands import bytes_by_pair
+from testbed.allocation.routes import Pair
 from testbed.analysis.kept_runs import Runs
 from testbed.analysis.link_history import fabric_ports, history_of
 from testbed.analysis.observations import (

@@ -8,8 +8,9 @@ import numpy as np
 
 from netmodel import PortRef, Topology
 from sdn.topoopt import Demand, data_parallel
-from testbed.allocation.demands import Pair, bytes_by_pair
+from testbed.allocation.demands import bytes_by_pair
 from testbed.allocation.optical import Layout, Within, found, nic_at, rings
+from testbed.allocation.routes import Pair
 from testbed.arrangements.circuits import DirectCircuits
 from testbed.conflict import Conflict
 from testbed.spec.experiment import Experiment

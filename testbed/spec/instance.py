@@ -8,9 +8,10 @@ from functools import cached_property, lru_cache, partial
 
 from netmodel import Forwarding, Link, Path, PortRef, forwarding, in_order_of
 from sdn.failover.detours import Detours
-from testbed.allocation.demands import Pair, busiest_s, bytes_by_pair, ideal_s, phases_of, routes_of
+from testbed.allocation.demands import busiest_s, bytes_by_pair, ideal_s, phases_of
 from testbed.allocation.placement import leaf_of
 from testbed.allocation.ports import RankPorts, plan_ports
+from testbed.allocation.routes import Pair, routes_of
 from testbed.arrangements import Arrangement, Carried, DecidedPaths, FibreState, JobHosts, Repair
 from testbed.policies import Placed
 from testbed.spec.experiment import Experiment

@@ -10,7 +10,8 @@ from netmodel import IPPROTO_TCP, IPPROTO_UDP, Path, raise_all
 from sdn.openflow.steering import Steering
 from sdn.planners import DEFAULT_PLANNER, PLANNERS
 from sim.packet import Receiver
-from testbed.allocation.demands import Pair, Within
+from testbed.allocation.demands import Within
+from testbed.allocation.routes import Pair
 from testbed.conflict import Conflict
 from testbed.policies import Placed, PolicyKind, option_owners, policy_kind, policy_names
 from testbed.quantities import Bytes

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netmodel import PortRef, Topology, clos, leaf_spine, rail_only
-from testbed.allocation.demands import bytes_by_pair, disjoint_paths, ideal_s, routes_of
+from testbed.allocation.demands import bytes_by_pair, disjoint_paths, ideal_s
 from testbed.allocation.placement import PlacementError, leaf_of, place
+from testbed.allocation.routes import routes_of
 from testbed.workloads import Transfer, Workload
 from tests.testbed.kinds import KINDS
 
