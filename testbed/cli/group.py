@@ -4,12 +4,16 @@
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
+from errno import EACCES, EROFS
 from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
 
 from testbed.errors import InputError, TestbedError, lines_of, sentence_of
+
+_NOT_WRITABLE = (EACCES, EROFS)
+"""Errors of a file that the user has named, and may not write or read."""
 
 _UNCUT = 1000
 """More characters than any first sentence has."""
@@ -41,7 +45,7 @@ class OneSentenceGroup(click.Group):
         except TestbedError as error:
             _end(error, 1)
         except OSError as error:
-            _end(sentence_of(error), 1)
+            _end(sentence_of(error), 2 if error.errno in _NOT_WRITABLE and error.filename else 1)
         except (click.Abort, KeyboardInterrupt):
             _end("interrupted", 130)
         sys.exit(status if isinstance(status, int) else 0)

@@ -215,6 +215,21 @@ def test_a_folder_at_the_path_of_a_result_file_is_a_one_line_error(tmp_path: Pat
     assert done.stderr.splitlines()[-1] == f"paralet: {tmp_path / taken} cannot be used: Is a directory"
 
 
+@pytest.mark.parametrize("command", ["graph", "report"])
+def test_a_file_that_may_not_be_written_is_a_wrong_request(
+    tmp_path: Path, command: str, no_plots: None, ready_machine: None
+) -> None:
+    """Nobody, root neither, may make a file in /sys."""
+    spec = write_spec(tmp_path)
+    inputs: list[object] = [spec]
+    if command == "report":
+        for name in ("one", "two"):
+            run = paralet("run", spec, "--fabric", "fluid", "--seeds", 1, "--results", tmp_path / name)
+            assert run.exit_code == 0, run.output
+        inputs = [tmp_path / name / "small" for name in ("one", "two")]
+    assert_refused(paralet(command, *inputs, "--out", "/sys/out"), "/sys/out cannot be used: Permission denied")
+
+
 def test_a_run_that_cannot_end_in_time_is_refused_before_it_starts(tmp_path: Path, ready_machine: None) -> None:
     """The ideal of the small spec is 0.0096 s."""
     spec = write_spec(tmp_path, timeouts={"run_s": 0.009})
