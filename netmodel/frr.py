@@ -27,6 +27,10 @@ def zebra_configuration(plan: RouterPlan, router: str, interface: Callable[[Port
 
     interface: the name of a port's interface. The kernel gets routes with their next hops, not next-hop objects: FRR
     8.4 keeps a group of three in the kernel after one of its four members went and came back (FRR pull request 13413).
+
+    Links without addresses have router advertisements each second. Where FRR has mgmtd (10 and later), zebra goes on
+    without these lines: bgpd asks it for advertisements each 10 s, and the first four come each second, too. In a
+    file for all daemons, mgmtd takes them.
     """
     lines = [f"hostname {router}", "no zebra nexthop kernel enable"]
     if plan.unnumbered:

@@ -29,7 +29,9 @@ pytestmark = [
 ]
 
 REACHED_WITHIN_S = 60.0
-DAEMONS = {"zebra": "zserv.api", "staticd": "staticd.vty", "bgpd": "bgpd.vty"}
+# By daemon, in the order of their start: a socket that it has when it takes commands. mgmtd, which FRR 8 lacks, takes
+# those on addresses and static routes from FRR 10 on; FRR's own start script starts it.
+DAEMONS = {"zebra": "zserv.api", "mgmtd": "mgmtd.vty", "staticd": "staticd.vty", "bgpd": "bgpd.vty"}
 SPECS: dict[str, dict[str, Any]] = {
     "three tiers": {
         "topology": {
@@ -65,6 +67,8 @@ def deployed(folder: Path) -> Iterator[Nodes]:
                 commands.run([*enter[node], "ip", "link", "set", "dev", port, "up"])
         for daemon, socket in DAEMONS.items():  # one that finds no zebra looks again only 10 s later
             path = program(daemon)
+            if path is None and daemon == "mgmtd":
+                continue
             assert path is not None
             argv = [path, "-P", "0", "--log", "stdout"]
             daemons += [subprocess.Popen([*enter[name], *argv], stdout=subprocess.DEVNULL) for name in routers]
