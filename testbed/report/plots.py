@@ -131,7 +131,7 @@ def uplink_loads(experiment: Experiment, results: Sequence[PolicyResult], ideal_
     for panel in panels[len(results) :]:
         panel.set_visible(False)
     if image is not None:
-        figure.colorbar(image, ax=list(panels), label="bytes over the leaf's mean uplink", shrink=0.9)
+        figure.colorbar(image, ax=list(panels), label="bytes / the leaf's mean", shrink=0.9)
     return figure
 
 

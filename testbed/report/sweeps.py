@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from testbed.analysis.sweeps import Row
 from testbed.report.html import save_and_embed
 from testbed.report.plots import PALETTE, STYLE
-from testbed.report.scales import digits, of_times
+from testbed.report.scales import digits, of_sizes, of_times
 from testbed.report.sheet import Part, Table, write_sheet
 
 _MOST_CURVES = 8
@@ -39,7 +39,7 @@ def write(folder: Path, name: str, fabric: str, rows: Sequence[Row]) -> Path:
             parts[-1] = Part(parts[-1].heading, picture=parts[-1].picture, note=left)
     parts.append(_table(rows))
     seeds = max(row.seeds for row in rows)
-    lead = f"{len(rows)} combinations of values and policy on the {fabric} model, {seeds} seeds each."
+    lead = f"{len(rows)} combinations of values and policy on the {fabric} model, {seeds} seed{'s' * (seeds > 1)} each."
     return write_sheet(folder / "report.html", f"{name}, swept", lead, parts)
 
 
@@ -55,12 +55,16 @@ def curve(rows: Sequence[Row], axis: str) -> Figure:
     figure = Figure(figsize=(8.0, 3.8))
     axes = figure.subplots()
     numbers = all(_is_number(row.parameters[axis]) for row in rows)
+    # Keys that end so are sizes, and are read best in a unit of theirs.
+    scale = of_sizes(row.parameters[axis] for row in rows) if numbers and axis.endswith("bytes") else None
     names = list(dict.fromkeys(str(row.parameters[axis]) for row in rows))
     for index, policy in enumerate(dict.fromkeys(row.policy for row in rows)):
         own = [row for row in rows if row.policy == policy]
         if numbers:
             own.sort(key=lambda row: float(row.parameters[axis]))
         places = [row.parameters[axis] if numbers else names.index(str(row.parameters[axis])) for row in own]
+        if scale is not None:
+            places = [scale.of(place) for place in places]
         means = [row.mean_s / row.ideal_s for row in own]
         colour = PALETTE[index % len(PALETTE)]
         axes.plot(places, means, "o-", ms=4, lw=1.6, color=colour, label=policy)
@@ -70,9 +74,9 @@ def curve(rows: Sequence[Row], axis: str) -> Figure:
     if not numbers:
         axes.set_xticks(range(len(names)), names)
     axes.axhline(1.0, color=STYLE["text.color"], lw=1.2, ls="--", label="ideal")
-    axes.set_xlabel(axis)
+    axes.set_xlabel(axis if scale is None else f"{axis} ({scale.unit})")
     axes.set_ylabel("completion time / ideal")
-    axes.set_ylim(0, None)
+    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     axes.set_title("Mean of the seeds (line) up to the worst seed (shade)")
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure

@@ -21,3 +21,4 @@ def test_iperf3_sends_between_hosts(tmp_path: Path) -> None:
     assert all(moved < int(row["tx_bytes"]) < 1.2 * moved for row in rows)
     assert all(time_s > summary["ideal_s"] for time_s in summary["policies"][0]["completions_s"])
     assert "iperf Done." in (folder / "logs" / "agent-h1.log").read_text()
+    assert "Whether the bytes are right is not known" in (folder / "report.html").read_text()

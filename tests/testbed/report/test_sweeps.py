@@ -39,6 +39,13 @@ def test_a_curve_has_a_line_per_policy_over_the_values_in_order() -> None:
     assert lines["pinned"] == [[1, 2.0], [8, 2.0], [64, 2.0]]
     assert axes.get_xscale() == "log"
     assert axes.get_xlabel() == "m"
+    assert axes.get_ylim()[1] > 6.0
+
+
+def test_sizes_have_a_unit() -> None:
+    (axes,) = sweeps.curve(rows(**{"workload.bytes": [2_000_000, 3_000_000]}), "workload.bytes").axes
+    assert axes.get_xlabel() == "workload.bytes (MB)"
+    assert axes.lines[0].get_xdata().tolist() == [2.0, 3.0]
 
 
 @pytest.mark.parametrize(("others", "pictures"), [([1], 1), ([1, 2], 2), (list(range(10)), 8)])

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import matplotlib as mpl
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -14,7 +16,7 @@ from testbed import report
 from testbed.analysis import metrics
 from testbed.analysis.flows import check_flows, flows_of, predicted_path
 from testbed.analysis.results import ideal_of
-from testbed.report.plots import PLOTS, placement, uplink_loads
+from testbed.report.plots import PLOTS, STYLE, placement, uplink_loads
 from testbed.spec import Experiment
 from tests.testbed.simulate.small import observe, small
 
@@ -68,6 +70,25 @@ def test_names_of_many_switches_do_not_cover_each_other() -> None:
     assert many == 0
     assert few_rows == many_rows == 12
     assert low == high
+
+
+def test_labels_are_within_their_figures() -> None:
+    """Also in the smallest heat map, whose colour bar is shorter than many a label."""
+    made = small("fluid", topology={"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 1, "host_rate": "1G"}})
+    results = metrics.by_policy(made, flows_of(made, observe(made)))[:1]
+    for plot in PLOTS:
+        if plot.tells(made, results):
+            with mpl.rc_context(mpl.RcParams(STYLE)):
+                figure = plot.draw(made, results, ideal_of(made))
+                FigureCanvasAgg(figure).draw()  # type: ignore[no-untyped-call]
+            whole = figure.bbox.padded(1.0)
+            for axes in figure.axes:
+                for text in (axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts):
+                    if not text.get_text():
+                        continue
+                    box = text.get_window_extent()
+                    corners = (box.x0, box.y0), (box.x1, box.y1)
+                    assert all(whole.contains(*corner) for corner in corners), (plot.name, text.get_text())
 
 
 def test_three_tiers_are_drawn_above_each_other() -> None:

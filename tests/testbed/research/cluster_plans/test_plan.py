@@ -30,6 +30,7 @@ from testbed.spec import Experiment
 from testbed.training.closed_form import estimate
 from testbed.training.communication import exposed_s, hidden_s, sent_over_fabric
 from testbed.training.strategies import Strategy
+from tests.browser import PROGRAM, Browser
 from tests.testbed.experiments import first_of
 from tests.testbed.simulate.small import observe
 
@@ -453,6 +454,13 @@ def test_the_command_writes_report_points_and_spec(tmp_path: Path) -> None:
     assert "assumption" in page
     assert (folder / "trade_off.png").stat().st_size > 1000
     assert spec.load(folder / "chosen.yaml").ranks == 256
+    if PROGRAM is None:
+        pytest.skip("no chromium is installed, so the rest, the width of the page, is not seen")
+    with Browser(tmp_path / "browser", width=1280) as browser:
+        browser.open(f"file://{folder}/report.html")
+        tables = "[...document.querySelectorAll('.scroll')]"
+        assert browser.value(f"{tables}.length") == 4
+        assert browser.value(f"{tables}.filter((one) => one.scrollWidth > one.clientWidth).length") == 0
 
 
 def test_the_example_is_read_from_its_file() -> None:
