@@ -31,9 +31,10 @@ MOST_BYTES = 1 << 28
 """Memory of all tables; beyond this the ones that were used least recently are forgotten."""
 _MOST_BOTH_WAYS = 4096  # ports hashed for those that answers come back to over the same links, with 64 ways for one
 _TABLE_BYTES = 1_000  # of a table and its key, without hashed ports and answers
-_PORT_BYTES = 36  # of a port in an answer: an int, and the list's reference to it
+_PORT_BYTES = 8  # of a port in an answer: a reference
 _WAY_BYTES = 100  # of a way in the list of those that ports take
 _NOWHERE: list[int] = []
+_PORTS = tuple(ENTROPY_PORTS)  # answers share these objects, so that encoding thousands of them needs less memory
 
 
 class _Table:
@@ -62,7 +63,7 @@ class _Table:
                     self._hash_more((count - found.size) * self._groups.ways * 9 // 8)
                     found = self._along(way)
                 if found.size >= count:
-                    answer = found[:count].tolist()
+                    answer = _shared(found[:count])
             self._answers[way, count] = answer
             self.bytes += _PORT_BYTES * (len(answer) + 8)
         return answer
@@ -80,12 +81,11 @@ class _Table:
             tried = min(2 * tried, most)
             there, both = self._there_and_back(way, tried, back)
         if both.size >= count:
-            found: list[int] = both[:count].tolist()
-            return found
+            return _shared(both[:count])
         if not (first := self.ports(way, count)):
             return _NOWHERE
         others = np.setdiff1d(there, both, assume_unique=True)
-        return [*both.tolist(), *others.tolist(), *first[there.size :]][:count]
+        return [*_shared(both), *_shared(others), *first[there.size :]][:count]
 
     def _there_and_back(self, way: Way, count: int, back: "_Table") -> tuple[_Ports, _Ports]:
         """The first ports of a way, `count` where there are so many, and those of them that answers come back to."""
@@ -151,6 +151,10 @@ class _Table:
         if members <= 1 or not ports.size:
             return np.zeros(ports.size, dtype=np.intp)
         return self._hash.select(self.fields(ports), seed, members)
+
+
+def _shared(ports: _Ports) -> list[int]:
+    return [_PORTS[port] for port in (ports - ENTROPY_PORTS.start).tolist()]
 
 
 def _first_ports(count: int) -> npt.NDArray[np.uint16]:
