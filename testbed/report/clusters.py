@@ -92,7 +92,7 @@ def completion(metrics: Mapping[str, ClusterMetrics]) -> Figure:
     axes.bar(names, waiting, width=0.62, bottom=running, color=PALETTE[1], label="waiting")
     axes.set_ylabel("mean time of a job (s)")
     axes.set_title("Job completion time")
-    axes.legend()
+    _legend_beside(axes)
     _turn(axes)
     return figure
 
@@ -140,7 +140,7 @@ def failures(metrics: Mapping[str, ClusterMetrics]) -> Figure:
         below += counts
     axes.set_ylabel("failed placements")
     axes.set_title("Failed placements by cause")
-    axes.legend()
+    _legend_beside(axes)
     _turn(axes)
     return figure
 

@@ -39,5 +39,5 @@ def trade_off(found: Sequence[Point], chosen: Point | None) -> Figure:
     axes.set_xlabel("days of training")
     axes.set_ylabel("US dollars per million tokens")
     axes.set_title("Cost and time of every point")
-    axes.legend()
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
