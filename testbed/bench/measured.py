@@ -3,7 +3,9 @@
 
 `fabrics` runs a ring over measured paths on fabrics of many kinds, each with a seed and a placement drawn by chance.
 For every flow that the path service gave a port, the path that the service said is compared with the ports by which
-routers sent the flow, which they note themselves. `failures` runs the experiments on failures, and without them. Both
+routers sent the flow, which they note themselves. The time is compared with the ideal, at which every host sends at its
+full rate all the time, and with that of the fluid model on planned paths, which knows of shared links and dead routers.
+`failures` runs the experiments on failures, and without them. Both
 print a table in Markdown. Needs root.
 """
 
@@ -84,13 +86,25 @@ def spec_of(name: str, seed: int, payload: str, changes: Mapping[str, Any]) -> d
         "name": name,
         "fabric": "routed",
         "pinning": "measured",
-        "workload": {"kind": "ring_allreduce", "bytes": payload},
+        "workload": {"kind": "ring_allreduce", "bytes": payload, "slices": 8},  # as many as NCCL sends ahead
         "placement": {"rule": "random", "redraw": True},
         "policies": [_POLICY],
         "seeds": [seed],
         "path_mtu": 4096,
         **changes,
     }
+
+
+def model_of(spec: Mapping[str, Any], topology: Topology) -> dict[str, Any]:
+    """The spec of the same run in the fluid model, on planned paths. What is killed has its links cut."""
+    events = [
+        {"at_s": event["at_s"], "cut": str(link.a)}
+        for event in spec.get("events", ())
+        for link in topology.links
+        if event["kill"] in (link.a.node, link.b.node)
+    ]
+    kept = {key: value for key, value in spec.items() if key not in ("fabric", "pinning", "policies", "routers")}
+    return {**kept, "fabric": "fluid", "policies": [{"name": "planned", "policy": "controller"}], "events": events}
 
 
 def said_paths(event_log: Path) -> dict[Captured, list[str]]:
@@ -143,6 +157,7 @@ class Ran:
     seed: int
     refused: str = ""
     over_ideal: float = 0.0
+    over_model: float = 0.0
     completion_s: float = 0.0
     verified: bool = False
     again: int = 0
@@ -155,29 +170,31 @@ class Ran:
     lossy: tuple[str, ...] = ()
 
 
-def ran(name: str, spec: Mapping[str, Any]) -> Ran:
-    """Run a spec that has one policy, with measured paths, and one seed. Raises TestbedError where that fails."""
+def ran(name: str, spec: Mapping[str, Any], *, modelled: bool) -> Ran:
+    """Run a spec that has one policy, with measured paths, and one seed; if `modelled`, in the fluid model too.
+
+    Raises TestbedError where that fails.
+    """
     seed = spec["seeds"][0]
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        (folder / "spec.yaml").write_text(yaml.safe_dump(dict(spec)))
-        argv = [sys.executable, "-m", "testbed", "run", str(folder / "spec.yaml"), "--results", str(folder / "results")]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        if done.returncode == 2:
-            return Ran(name, seed, refused=done.stderr.strip().splitlines()[-1].partition(": pinning: ")[2])
-        if done.returncode:
-            raise TestbedError(f"{name}, seed {seed}: {done.stderr.strip()[-1000:]}")
-        results = folder / "results" / "latest"
+        results, refused = _results(name, spec, Path(scratch))
+        if refused:
+            return Ran(name, seed, refused=refused)
         (run,) = Observations.load(results / "observations.json").runs
         topology = load_topology(results / "logs" / "topology.yaml")
         summary = yaml.safe_load((results / "summary.json").read_text())
         cost = probing_cost(run, topology.ip_header_bytes)
         assert cost is not None  # its path service measures
         said = said_paths(results / "logs" / f"path-service-{run.policy}-{run.seed}.jsonl")
+        over_model = 0.0
+        if modelled:
+            model, _ = _results(name, model_of(spec, topology), Path(scratch) / "model")
+            over_model = run.completion_s / Observations.load(model / "observations.json").runs[0].completion_s
         return Ran(
             name,
             seed,
             over_ideal=run.completion_s / summary["ideal_s"],
+            over_model=over_model,
             completion_s=run.completion_s,
             verified=run.wrong_bytes == 0,
             again=sum(entry.lane.retransmits for entry in run.lanes),
@@ -191,18 +208,37 @@ def ran(name: str, spec: Mapping[str, Any]) -> Ran:
         )
 
 
+def _results(name: str, spec: Mapping[str, Any], folder: Path) -> tuple[Path, str]:
+    """Run a spec below a folder. Returns where its results are, and why it was refused, or an empty string."""
+    folder.mkdir(exist_ok=True)
+    (folder / "spec.yaml").write_text(yaml.safe_dump(dict(spec)))
+    argv = [sys.executable, "-m", "testbed", "run", str(folder / "spec.yaml"), "--results", str(folder / "results")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    refused = done.stderr.strip().splitlines()[-1].partition(": pinning: ")[2] if done.returncode == 2 else ""
+    if done.returncode and not refused:
+        raise TestbedError(f"{name}, seed {spec['seeds'][0]}: {done.stderr.strip()[-1000:]}")
+    return folder / "results" / "latest", refused
+
+
 def fabrics_table(runs: Iterable[Ran]) -> Iterator[str]:
     """The lines of the table of `fabrics`."""
-    names = ["fabric", "over the ideal", "flows with planned ports", "captured where the service said", "probes"]
-    yield from _head([*names, "of the bytes", "first ports after", "of the time"])
+    names = [
+        "fabric",
+        "over the ideal",
+        "over the model",
+        "flows with planned ports",
+        "captured where the service said",
+    ]
+    yield from _head([*names, "probes", "of the bytes", "first ports after", "of the time"])
     for run in runs:
         if run.refused:
-            yield _line([run.name, f"refused: {run.refused}", *[""] * 6])
+            yield _line([run.name, f"refused: {run.refused}", *[""] * 7])
             continue
         said = run.compared
         planned, same = f"{said.planned} of {said.flows}", f"{said.same} of {said.planned}"
         shares = f"{run.part_of_bytes:.2%}", f"{run.first_ports_s:.2f} s", f"{run.part_of_time:.1%}"
-        yield _line([run.name, f"{run.over_ideal:.2f}", planned, same, f"{run.probes:,}", *shares])
+        times = f"{run.over_ideal:.2f}", f"{run.over_model:.2f}"
+        yield _line([run.name, *times, planned, same, f"{run.probes:,}", *shares])
 
 
 def failures_table(undisturbed: Ran, runs: Iterable[Ran]) -> Iterator[str]:
@@ -259,7 +295,7 @@ def main(argv: Sequence[str]) -> int:
             ]
         for name, spec in specs:
             print(printable(f"{name}, seed {spec['seeds'][0]}"), file=sys.stderr, flush=True)
-            found.append(ran(name, spec))
+            found.append(ran(name, spec, modelled=arguments.what == "fabrics"))
             print(printable(f"  {found[-1]}"), file=sys.stderr, flush=True)
     except (LogError, TestbedError) as error:
         print(printable(f"measured: {error}"), file=sys.stderr)

@@ -10,10 +10,21 @@ import yaml
 
 from netmodel import leaf_spine
 from testbed.analysis.observations import LaneCounters, RankLane, RunRecord, SeenFlow
-from testbed.bench.measured import FABRICS, FAILURES, Compared, Ran, compared, fabrics_table, failures_table, spec_of
+from testbed.bench.measured import (
+    FABRICS,
+    FAILURES,
+    Compared,
+    Ran,
+    compared,
+    fabrics_table,
+    failures_table,
+    model_of,
+    spec_of,
+)
 from testbed.spec import load
 from tests.testbed.experiments import experiment
 from tests.testbed.run.fake_fabric import made_up
+from tests.testbed.simulate.small import observe
 
 ROOT = Path(__file__).parents[3]
 
@@ -41,9 +52,12 @@ def test_flows_are_compared_where_a_switch_had_a_choice(some_run: RunRecord) -> 
 
 
 def test_the_tables_have_a_line_for_each_run() -> None:
-    runs = [Ran("two tiers", 1, over_ideal=1.0625, compared=Compared(64, 60, 60), probes=1234), Ran("x", 2, "why")]
+    runs = [
+        Ran("two tiers", 1, over_ideal=1.0625, over_model=1.03, compared=Compared(64, 60, 60), probes=1234),
+        Ran("x", 2, "why"),
+    ]
     *_, first, second = fabrics_table(runs)
-    assert first.startswith("| two tiers | 1.06 | 60 of 64 | 60 of 60 | 1,234 | 0.00% |")
+    assert first.startswith("| two tiers | 1.06 | 1.03 | 60 of 64 | 60 of 60 | 1,234 | 0.00% |")
     assert second.startswith("| x | refused: why |")
     calm = Ran("nothing fails", 1, completion_s=10.0, verified=True)
     cut = Ran("cut", 1, completion_s=11.0, verified=True, repinned_s=(0.84, None), lossy=("core1:2 to agg3:3",))
@@ -57,6 +71,20 @@ def test_the_specs_are_valid(name: str, tmp_path: Path) -> None:
     file = tmp_path / "spec.yaml"
     file.write_text(yaml.safe_dump(spec_of("measured", 1, "1 MiB", FABRICS[name])))
     assert load(file).spec.measures
+
+
+def test_the_model_knows_of_shared_links_and_of_a_router_that_dies(tmp_path: Path) -> None:
+    """Both hosts of a leaf have one uplink between them from then on."""
+    dies = FABRICS["three tiers, agg1 dies"]
+    file = tmp_path / "spec.yaml"
+    completions = {}
+    for name, changes in (("lives", {**dies, "events": []}), ("dies", dies)):
+        real = spec_of("measured", 1, "6 MiB", changes)
+        file.write_text(yaml.safe_dump(real))
+        model = model_of(real, load(file).topology)
+        file.write_text(yaml.safe_dump(model))
+        completions[name] = observe(load(file)).runs[0].completion_s
+    assert completions["dies"] > 1.5 * completions["lives"]
 
 
 def test_parallel_links_are_refused_where_loopbacks_answer(tmp_path: Path) -> None:
