@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -40,6 +39,7 @@ from testbed.run.run_record import host_ports
 from testbed.run.steering import SteeredSwitches
 from testbed.run.timeline import Timeline
 from testbed.spec import Experiment, Instance
+from tests.testbed.run.agent_forker import ForkedAgent
 
 
 def agents_by(*argv: str) -> StartAgent:
@@ -51,12 +51,13 @@ def agents_by(*argv: str) -> StartAgent:
     return start
 
 
-TCP_AGENT = agents_by(sys.executable, "-m", "tests.testbed.run.tcp_transport")
-HOSTLIB_AGENT = agents_by(
-    sys.executable,
-    "-c",
-    "import sys; from testbed.run.agent import Hostlib, serve; sys.exit(serve(sys.stdin, sys.stdout, Hostlib()))",
-)
+def forked(transport: str) -> StartAgent:
+    """Starts agents over this transport."""
+    return lambda host, stderr: ForkedAgent(transport, stderr)
+
+
+TCP_AGENT = forked("tcp")
+HOSTLIB_AGENT = forked("hostlib")
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import socket
 import struct
-import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
 
 from testbed.run import agent_messages as messages
-from testbed.run.agent import serve
 from testbed.run.collective_executor import Request
 from testbed.workloads import Elements
 
@@ -164,7 +162,3 @@ class TcpTransport:
 
     def lost_peer(self, error: Exception) -> bool:
         return isinstance(error, ConnectionError)
-
-
-if __name__ == "__main__":
-    sys.exit(serve(sys.stdin, sys.stdout, TcpTransport()))
