@@ -24,17 +24,13 @@ class Assignments:
         self._parties = parties
         self._pinning = pinning
         self._counts = counts
-        self._waiting: deque[Pair] = deque()  # whose ports have to be looked up again
+        self.pending: deque[Pair] = deque()
+        """Pairs whose ports have to be looked up again; `send_pending` sends some of them theirs."""
         self._cut: set[Pair] = set()  # pairs whose path died and whose host has not been informed
 
-    @property
-    def pending(self) -> bool:
-        """Whether pairs wait for their assignments; `send_pending` sends some of them."""
-        return bool(self._waiting)
-
-    def answer(self, pair: Pair, number: int, sends: Sends) -> None:
-        """Answers the announcement of an elephant, whether its ports have changed or not."""
-        self._assign(pair, self._pinning.ports(pair), number, pair.rate_bps, sends)
+    def answer(self, pair: Pair, number: int) -> Assign:
+        """The answer to the announcement of an elephant, whether its ports have changed or not."""
+        return self._assigned(pair, self._pinning.ports(pair), number, pair.rate_bps)
 
     def defer(self, pair: Pair) -> None:
         """The next `update` of a pair answers its newest elephant, whether its ports have changed or not."""
@@ -56,7 +52,8 @@ class Assignments:
             cut = pair in self._cut
             if cut or pair.sent is not ports:
                 self._cut.discard(pair)
-                self._assign(pair, ports, pair.elephant_id(), pair.rate_bps, sends, cut)
+                assigned = self._assigned(pair, ports, pair.elephant_id(), pair.rate_bps, cut)
+                sends.append((pair.client.conn, assigned))
                 self._counts["pushed"] += 1
             self.update_reverse(pair, sends)
 
@@ -67,7 +64,7 @@ class Assignments:
                 continue
             ports = self._pinning.ports_back(back, pair)
             if back.sent is not ports:
-                self._assign(back, ports, None, None, sends)
+                sends.append((back.client.conn, self._assigned(back, ports, None, None)))
                 self._counts["pushed"] += 1
 
     def forget_cut(self, pair: Pair) -> None:
@@ -83,7 +80,7 @@ class Assignments:
         """
         cut = list(cut)
         self._cut.update(cut)
-        self._waiting = deque(dict.fromkeys((*cut, *others, *self._waiting)))
+        self.pending = deque(dict.fromkeys((*cut, *others, *self.pending)))
 
     def adopt(self, clients: Iterable[Client], with_rates: bool) -> None:
         """These clients of another service are here too, and know their ports. Queues the pairs whose ports differ.
@@ -106,16 +103,16 @@ class Assignments:
                         pair.sent = None
         for before in clients:
             client = self._parties.clients[before.conn]
-            self._waiting.extend(pair for pair in client.pairs.values() if pair.commodity is not None)
+            self.pending.extend(pair for pair in client.pairs.values() if pair.commodity is not None)
 
     def append(self, pairs: Iterable[Pair]) -> None:
         """Queues pairs whose ports or those of the way back may have changed, after the others."""
-        self._waiting.extend(pairs)
+        self.pending.extend(pairs)
 
     def send_pending(self, sends: Sends) -> None:
         """Sends some of the pairs that wait their ports."""
-        for _ in range(min(_BATCH, len(self._waiting))):
-            pair = self._waiting.popleft()
+        for _ in range(min(_BATCH, len(self.pending))):
+            pair = self.pending.popleft()
             if pair.commodity is not None:  # it may have ended
                 self.update((pair,), sends)
 
@@ -124,19 +121,15 @@ class Assignments:
         for pair, rate_bps in self._pinning.rates_bps():
             if pair.elephants and abs((pair.rate_bps or 0) - rate_bps) > _RATE_STEP * rate_bps:
                 pair.rate_bps = rate_bps
-                self._assign(pair, self._pinning.ports(pair), pair.elephant_id(), rate_bps, sends)
+                assigned = self._assigned(pair, self._pinning.ports(pair), pair.elephant_id(), rate_bps)
+                sends.append((pair.client.conn, assigned))
                 self._counts["pushed"] += 1
 
-    def _assign(
-        self,
-        pair: Pair,
-        ports: list[int],
-        number: int | None,
-        rate_bps: float | None,
-        sends: Sends,
-        cut: bool = False,
-    ) -> None:
+    def _assigned(
+        self, pair: Pair, ports: list[int], number: int | None, rate_bps: float | None, cut: bool = False
+    ) -> Assign:
+        """The next message to a pair's client, which then knows these ports."""
         pair.sent = ports
-        client, peer = pair.client, pair.peer.at
+        client = pair.client
         client.generation += 1
-        sends.append((client.conn, Assign(peer[0], ports, client.generation, rate_bps, number, peer[1], cut)))
+        return Assign(pair.at[0], ports, client.generation, rate_bps, number, pair.at[1], cut)

@@ -23,7 +23,8 @@ from sdn.path_service.turns import Share
 
 log = logging.getLogger(__name__)
 
-_FEW = 2  # lines that are handled without a look at the clock: usually a release and an announcement
+FEW = 2
+"""Lines that are handled without a look at the clock: usually a release and an announcement."""
 _CLOSE_TIMEOUT_S = 2.0  # how long an error is kept for a host that does not read it
 _BUSY_S = 1.0  # between two "busy" errors
 _SLOW_BYTES = 1 << 14  # unread by a host before they are counted
@@ -73,11 +74,15 @@ class Connections(Protocol):
         """Give a connection turns, until nothing of its work is left."""
         ...
 
-    def handle_now(self, now_s: float, number: int, share: Share, lines: list[bytes]) -> str:
+    def handle_now(self, now_s: float, connection: "Connection", share: Share, lines: list[bytes]) -> str:
         """Handle a few lines of a greeted connection, while nobody waits.
 
         The text says why a line is not a message, or is empty.
         """
+        ...
+
+    def handle_in_turn(self, now_s: float, connection: "Connection", lines: list[bytes]) -> str:
+        """As `handle_now`, in a turn."""
         ...
 
     def handle(self, now_s: float, number: int, lines: list[bytes], until_s: float) -> tuple[int, str]:
@@ -112,7 +117,6 @@ class Connection(asyncio.Protocol):
         "_is_last",
         "_is_waiting",
         "_lines",
-        "_number",
         "_partial",
         "_paused",
         "_server",
@@ -121,6 +125,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "came_s",
         "heard_s",
+        "number",
         "since_s",
         "who",
     )
@@ -141,7 +146,7 @@ class Connection(asyncio.Protocol):
         self._paused = False  # reading
         self._slow = False  # the host leaves bytes unread
         self._busy_s = -_BUSY_S
-        self._number = 0
+        self.number = 0  # given by the server; 0 without one
         self._greeted = False
         self._ended = False
 
@@ -153,13 +158,13 @@ class Connection(asyncio.Protocol):
         self._share = self._server.share(str(peer[0]))
         self.who = f"{peer[0]}:{peer[1]}"
         self._transport.set_write_buffer_limits(high=_SLOW_BYTES)
-        self._number = self._server.admit(self)
-        if not self._number:
+        self.number = self._server.admit(self)
+        if not self.number:
             self.end("full", "there is no room for more connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._let_go()
-        self._server.leave(self._number)
+        self._server.leave(self.number)
 
     def pause_writing(self) -> None:
         """The host leaves bytes unread: from now on they are counted."""
@@ -169,16 +174,16 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The host reads again."""
         self._slow = False
-        self._server.unread(self._number, 0)
+        self._server.unread(self.number, 0)
 
     def data_received(self, data: bytes) -> None:
         if self._ended or self._fault:
             return
         lines = data.split(b"\n")
         rest = lines.pop()
-        is_usual = self._greeted and len(lines) <= _FEW and len(data) <= MAX_HOST_LINE
+        is_usual = self._greeted and len(lines) <= FEW and len(data) <= MAX_HOST_LINE
         if is_usual and not (rest or self._partial or self._is_waiting or self._server.is_busy):
-            if self._take(lines):
+            if self._take(lines, in_turn=False):
                 return
         elif not lines:
             self.heard_s = self._server.now()
@@ -265,18 +270,21 @@ class Connection(asyncio.Protocol):
 
     # -- internal ------------------------------------------------------------------------------------------------------
 
-    def _take(self, lines: list[bytes]) -> bool:
-        """Handles a few lines where they were read, which is the usual case; False when the rate does not allow it."""
+    def _take(self, lines: list[bytes], *, in_turn: bool) -> bool:
+        """Handles all of a few lines, which is the usual case; False, with nothing done, when the rate forbids it."""
         server, now_s = self._server, self._server.now()
         limits, full_s = server.limits, self._full_s
         if full_s < now_s:
             full_s = now_s
-        elif limits.burst_lines - (full_s - now_s) * limits.lines_per_s < _FEW:
+        elif limits.burst_lines - (full_s - now_s) * limits.lines_per_s < FEW:
             return False
         self._full_s = full_s + len(lines) / limits.lines_per_s
         self.heard_s = now_s
         try:
-            wrong = server.handle_now(now_s, self._number, self._share, lines)
+            if in_turn:
+                wrong = server.handle_in_turn(now_s, self, lines)
+            else:
+                wrong = server.handle_now(now_s, self, self._share, lines)
         except Exception:
             self._fail()
         else:
@@ -289,6 +297,11 @@ class Connection(asyncio.Protocol):
         self.abort()
 
     def _handle(self, until_s: float) -> None:
+        if self._greeted and 0 < len(self._lines) <= FEW and self._take(self._lines, in_turn=True):
+            if not self._ended:
+                self._lines.clear()
+                self._finish()
+            return
         now_s = self.heard_s = self._server.now()
         lines, limits = self._lines, self._server.limits
         full_s = max(self._full_s, now_s)
@@ -298,11 +311,11 @@ class Connection(asyncio.Protocol):
             return
         done, wrong = 0, ""
         if lines and not self._greeted:
-            if self._server.hand_over(self, self._number, lines, bytes(self._partial)):
+            if self._server.hand_over(self, self.number, lines, bytes(self._partial)):
                 return
             done, wrong = self._greet(now_s, lines[0])
         if not wrong and not self._ended and done < min(allowed, len(lines)):
-            more, wrong = self._server.handle(now_s, self._number, lines[done:allowed], until_s)
+            more, wrong = self._server.handle(now_s, self.number, lines[done:allowed], until_s)
             done += more
         self._full_s = full_s + done / limits.lines_per_s
         del lines[:done]
@@ -329,9 +342,9 @@ class Connection(asyncio.Protocol):
         elif (refusal := self._server.refusal(hello, certified(self._transport))) is not None:
             self.end(*refusal)
         else:
-            self._server.hold(self._number, 0)  # from now on it counts among the greeted
+            self._server.hold(self.number, 0)  # from now on it counts among the greeted
             self._greeted = True
-            self._server.greet(now_s, self._number, hello)
+            self._server.greet(now_s, self.number, hello)
         return 1, ""
 
     def _check_lengths(self, lines: list[bytes]) -> None:
@@ -388,14 +401,14 @@ class Connection(asyncio.Protocol):
 
     def _count_held(self) -> None:
         self._is_counted = self._held_bytes > 0
-        self._server.hold(self._number, self._held_bytes)
+        self._server.hold(self.number, self._held_bytes)
 
     def _count_unread(self) -> None:
         size = self._transport.get_write_buffer_size()
         if size > self._server.limits.unread_bytes:
             self.drop_unread("it does not read what it is sent")
         elif not self._ended:
-            self._server.unread(self._number, size)
+            self._server.unread(self.number, size)
 
     def _let_go(self) -> None:
         """Forgets what it holds: the connection has ended."""
@@ -403,5 +416,5 @@ class Connection(asyncio.Protocol):
         self._lines.clear()
         self._partial = bytearray()
         self._held_bytes = 0
-        self._server.hold(self._number, 0)
-        self._server.unread(self._number, 0)
+        self._server.hold(self.number, 0)
+        self._server.unread(self.number, 0)

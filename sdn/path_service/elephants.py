@@ -29,7 +29,7 @@ class Elephants:
         known = client.open.get(number)
         if known is None:
             return False
-        if known[0].peer.at == peer:
+        if known[0].at == peer:
             return True
         self.close(client, number)
         return False
@@ -38,10 +38,13 @@ class Elephants:
         """Whether the client has too many open elephants for one more of this id."""
         return len(client.open) >= client.most_open and number not in client.open
 
-    def likely_pair(self, client: Client, peer: Peer) -> Pair | None:
-        """The pair of a client and a peer if there is one. Most announcements follow a release to the same peer."""
-        if self.idle and self.idle[-1].peer.at == peer:
-            return self.idle[-1]
+    def pair_to_open(self, client: Client, peer: Peer) -> Pair | None:
+        """The pair of a client and a peer if there is one, which gets an elephant now.
+
+        Most announcements follow a release to the same peer.
+        """
+        if self.idle and self.idle[-1].at == peer:
+            return self.idle.pop()
         return client.pairs.get(peer)
 
     def open(self, pair: Pair, message: Announce, is_new: bool) -> None:
@@ -51,6 +54,16 @@ class Elephants:
         pair.client.open[message.id] = pair, message.bytes
         pair.newest_id = message.id
         pair.job = intern(message.job)  # the same few names over and over
+
+    def replace(self, pair: Pair, released: int, announced: Announce) -> None:
+        """Closes an open elephant of a pair, and opens another one of it."""
+        elephants = pair.client.open
+        del elephants[released]
+        elephants[announced.id] = pair, announced.bytes
+        pair.newest_id = announced.id
+        pair.job = intern(announced.job)
+        self._counts["released"] += 1
+        self._counts["announced"] += 1
 
     def close(self, client: Client, number: int) -> None:
         """Closes an elephant. One that was refused, or announced before a reconnection, is not open: it is counted."""

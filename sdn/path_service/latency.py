@@ -7,6 +7,9 @@ BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1
 """Upper bounds of the buckets, in seconds. Longer ones are in a further bucket."""
 
 
+_FIRST_S = BOUNDS_S[0]
+
+
 class Latency:
     """Seconds from when announcements were read from a socket until they were handled.
 
@@ -22,5 +25,5 @@ class Latency:
 
     def note(self, seconds: float, announcements: int) -> None:
         """As many announcements took this time."""
-        self.counts[bisect_left(BOUNDS_S, seconds)] += announcements
+        self.counts[0 if seconds <= _FIRST_S else bisect_left(BOUNDS_S, seconds)] += announcements
         self.sum_s += seconds * announcements

@@ -315,9 +315,8 @@ def from_host(line: bytes | bytearray) -> HostMessage:
 
 def usual_from_host(lines: Iterable[bytes]) -> list[HostMessage] | None:
     """The messages in lines, if each is a `UsualMessage`; otherwise None."""
-    decode = _usual_decoder.decode
     try:
-        return [decode(line) for line in lines]
+        return list(map(_usual_decoder.decode, lines))
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
 

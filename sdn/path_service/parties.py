@@ -49,6 +49,7 @@ class Client:
         "nic",
         "open",
         "pairs",
+        "protocol",
     )
 
     def __init__(self, conn: int, hello: Hello, endpoint: Endpoint) -> None:
@@ -57,6 +58,7 @@ class Client:
         self.endpoint = endpoint
         """The address and port at which it receives."""
         self.nic = endpoint.nic
+        self.protocol = hello.ip_protocol
         self.lanes = hello.lanes
         self.fixed = hello.fixed
         """Its elephants cannot change their ports."""
@@ -79,6 +81,7 @@ class Pair:
     """
 
     __slots__ = (
+        "at",
         "client",
         "commodity",
         "elephants",
@@ -100,6 +103,7 @@ class Pair:
     def __init__(self, client: Client, peer: Endpoint) -> None:
         self.client = client
         self.peer = peer
+        self.at = peer.at
         self.reverse: list[Pair] | None = None
         """Cached result of `Parties.reverse`; None after a client has come or gone, so that it is computed again."""
         self.sent: list[int] | None = None

@@ -83,7 +83,7 @@ class Routing:
 
     def ports(self, pair: Pair, way: Way) -> list[int]:
         """The ports of the pair's lanes along a way: the same list object as long as they do not change."""
-        if (had := self._had.get(pair)) is not None:
+        if self._had and (had := self._had.get(pair)) is not None:
             if pair.ports != [had] * pair.client.lanes:
                 pair.ports = [had] * pair.client.lanes
             pair.ports_table = None  # these are no ports of the table

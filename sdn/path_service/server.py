@@ -13,17 +13,18 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
 from netmodel import dump_topology
-from netmodel.printable import printable
+from sdn.path_service.bounded_log import BoundedLog
 from sdn.path_service.channels import Certified, Channels, PlainChannels
-from sdn.path_service.connection import Connection
+from sdn.path_service.connection import FEW, Connection
 from sdn.path_service.constraints import Constraints
 from sdn.path_service.group_lists import Listed
 from sdn.path_service.held_bytes import HeldBytes
+from sdn.path_service.host_lines import Said, lines_of
 from sdn.path_service.journal import Journal
 from sdn.path_service.latency import Latency
 from sdn.path_service.limits import Limits
@@ -33,7 +34,6 @@ from sdn.path_service.messages import (
     Hello,
     HostMessage,
     MessageError,
-    Release,
     Voted,
     Wait,
     Welcome,
@@ -57,6 +57,8 @@ _IDLE_SHARE = 0.25  # part of the time spent on failover plans while idle
 _BUSY_SHARE = 0.05  # and while busy
 _BACKLOG = 4096  # connections that wait to be accepted
 _PUMP_S = 0.001  # of work before the event loop reads what has come
+_DIRECT_S = 0.004  # of short work that is done where it is read, before hosts take turns
+_LONG_S = 0.0005  # of work that was for one host at once, after which hosts take turns
 _HOSTS_WEIGHT = 6  # of the time of hosts, where handshakes that begin have 1, and those that have begun 1
 _SPARE_FILES = 64  # descriptors reserved for other uses than connections
 _MOST_AHEAD = 1 << 32  # generations: a store that was repaired counts from the Unix time on
@@ -133,7 +135,7 @@ class Server:
         self.counts: Counter[str] = Counter()
         """Refusals by error code."""
         self.latency = Latency()
-        self._log = _BoundedLog(self.limits.log_lines_per_s)
+        self._log = BoundedLog(log, self.limits.log_lines_per_s)
         self._server: asyncio.Server | None = None
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._hurry: asyncio.Handle | None = None
@@ -141,8 +143,8 @@ class Server:
         self._hosts = Turns(within=(self._turns, Share(_HOSTS_WEIGHT)))
         self._strangers = {has_begun: Turns(within=(self._turns, Share())) for has_begun in (False, True)}
         self.is_busy = False
-        """Whether connections wait for turns, or much has been handled since the event loop last went round."""
-        self._used_s = 0.0  # by `handle_now` since the event loop went round
+        """Whether connections wait for turns, or much has been handled since the last ones."""
+        self._used_s = 0.0  # by `handle_now` since the last turns
         self._greeting_bytes = HeldBytes(self.limits.greeting_bytes)
         self._received_bytes = HeldBytes(self.limits.received_bytes)
         self._unread_bytes = HeldBytes(self.limits.all_unread_bytes)
@@ -183,11 +185,11 @@ class Server:
             self.journal.sends(sends)
         if self.guard is not None and not self.guard.may_assign():
             return
-        for number, message in sends:
+        for number, lines in lines_of(sends):
             connection = connections.get(number)
             if connection is not None:
-                connection.write(to_line(message))
-        if self.service.busy and self._hurry is None:
+                connection.write(lines)
+        if self._hurry is None and self.service.busy:
             self._hurry = self._loop.call_later(0, self.tick)
 
     def constrain(self, constraints: Constraints, reason: dict[str, Any] | None = None) -> None:
@@ -356,18 +358,45 @@ class Server:
         self._hosts.wait(share, connection)
         self._call_pump()
 
-    def handle_now(self, now_s: float, number: int, share: Share, lines: list[bytes]) -> str:
+    def handle_now(self, now_s: float, connection: Connection, share: Share, lines: list[bytes]) -> str:
         """Handles a few lines of a host that has said hello, while nobody waits.
 
         The text says why a line is not a message, or is empty.
         """
-        if number in self.held:
-            return self._hear_held(number, lines)
         begin_s = time.perf_counter()
-        announced = self.service.counts["announced"]
+        announced, wrong = self._handle_few(now_s, connection, lines)
+        took_s = time.perf_counter() - begin_s
+        if announced:
+            self.latency.note(took_s, announced)
+        self._hosts.charge(share, took_s)
+        self._used_s += took_s
+        if self._used_s > _DIRECT_S or took_s > _LONG_S:
+            self._call_pump()
+        return wrong
+
+    def handle_in_turn(self, now_s: float, connection: Connection, lines: list[bytes]) -> str:
+        """As `handle_now`, in a turn."""
+        announced, wrong = self._handle_few(now_s, connection, lines)
+        if announced:
+            self.latency.note(self.now() - connection.came_s, announced)
+        return wrong
+
+    def _handle_few(self, now_s: float, connection: Connection, lines: list[bytes]) -> tuple[int, str]:
+        """Returns the number of announcements in these lines, and why one is not a message."""
+        number = connection.number
+        if self.held and number in self.held:
+            return 0, self._hear_held(number, lines)
         self._heard_s = now_s
-        wrong = ""
         messages = usual_from_host(lines)
+        answer = None if messages is None else self.service.renew(now_s, number, messages)
+        if answer is not None:
+            if self.journal is None and self.guard is None:
+                connection.write(to_line(answer))
+            else:
+                self._say(now_s, number, lines, [(number, answer)])
+            return 1, ""
+        counts, wrong = self.service.counts, ""
+        announced = counts["announced"]
         if messages is None:
             messages = []
             try:
@@ -376,16 +405,14 @@ class Server:
             except MessageError as error:
                 wrong = str(error)
         sends = self.service.handle(now_s, number, messages)
-        if self.journal is not None and messages:
-            self.journal.said(now_s, number, lines[: len(messages)])
+        self._say(now_s, number, lines[: len(messages)], sends)
+        return counts["announced"] - announced, wrong
+
+    def _say(self, now_s: float, number: int, lines: list[bytes], sends: Sends) -> None:
+        """Sends what results from these lines of a host, each of which is a message."""
+        if self.journal is not None and lines:
+            self.journal.said(now_s, number, lines)
         self.deliver(sends)
-        took_s = time.perf_counter() - begin_s
-        self.latency.note(took_s, self.service.counts["announced"] - announced)
-        self._hosts.charge(share, took_s)
-        self._used_s += took_s
-        if self._used_s > _PUMP_S:
-            self._call_pump()
-        return wrong
 
     def handle(self, now_s: float, number: int, lines: list[bytes], until_s: float) -> tuple[int, str]:
         """Handles lines of a host that has said hello, until this time of the clock; one or more.
@@ -397,14 +424,29 @@ class Server:
             return len(lines), self._hear_held(number, lines)
         announced = self.service.counts["announced"]
         self._heard_s = now_s
-        said = _Said(lines, until_s, partial(self._message, number=number))
-        sends = self.service.handle(now_s, number, said)
-        if self.journal is not None and said.count:
-            self.journal.said(now_s, number, lines[: said.count])
-        self.deliver(sends)
+        sends = self._renewed(now_s, number, lines, until_s)
+        done = FEW * len(sends)
+        said = Said(lines[done:], until_s, partial(self._message, number=number))
+        if done < len(lines) and (not done or time.perf_counter() < until_s):
+            sends += self.service.handle(now_s, number, said)
+        done += said.count
+        self._say(now_s, number, lines[:done], sends)
         waited_s = self.now() - self.connections[number].came_s if number in self.connections else 0.0
         self.latency.note(waited_s, self.service.counts["announced"] - announced)
-        return said.count, said.wrong
+        return done, said.wrong
+
+    def _renewed(self, now_s: float, number: int, lines: list[bytes], until_s: float) -> Sends:
+        """Handles the renewals with which these lines begin, until this time of the clock. Each is `FEW` lines."""
+        sends: Sends = []
+        for begin in range(0, len(lines), FEW):
+            messages = usual_from_host(lines[begin : begin + FEW])
+            answer = None if messages is None else self.service.renew(now_s, number, messages)
+            if answer is None:
+                break
+            sends.append((number, answer))
+            if time.perf_counter() >= until_s:
+                break
+        return sends
 
     def _hear_held(self, number: int, lines: list[bytes]) -> str:
         """Handles lines of a host that waits, which votes and does nothing else. Returns why one is no message."""
@@ -502,7 +544,7 @@ class Server:
         for connection in list(self.connections.values()):
             if now_s - connection.heard_s > self.limits.silent_s:
                 connection.end("silent", f"nothing was heard for {self.limits.silent_s:g} s")
-        self._log.refill()
+        self._log.refill(_SWEEP_S)
 
     def _prepare(self) -> None:
         """Makes failover plans in a share of the time, a larger one while idle. A long step delays the next ones."""
@@ -531,62 +573,7 @@ class Server:
             self._loop.call_soon(self._prepare_some)
 
 
-class _Said:
-    """The messages in lines, up to the first line that is none, or to the first after `until_s` of the clock.
-
-    The last message is none that releases an elephant, if possible: one that is announced next may keep its path.
-    """
-
-    __slots__ = ("_lines", "_read", "_until_s", "count", "wrong")
-
-    def __init__(self, lines: list[bytes], until_s: float, read: Callable[[bytes], HostMessage]) -> None:
-        self.count = 0
-        """The number of messages so far."""
-        self.wrong = ""
-        """Why the next line is not a message, if it is none."""
-        self._lines = lines
-        self._until_s = until_s
-        self._read = read
-
-    def __iter__(self) -> Iterator[HostMessage]:
-        for line in self._lines:
-            try:
-                message = self._read(line)
-            except MessageError as error:
-                self.wrong = str(error)
-                return
-            self.count += 1
-            yield message
-            if type(message) is not Release and time.perf_counter() >= self._until_s:
-                return
-
-
 def bind(address: str, port: int) -> socket.socket:
     """A TCP socket that hosts may connect to; they are accepted later. Raises OSError when the address is not free."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, port), family=family, backlog=_BACKLOG)
-
-
-class _BoundedLog:
-    """Writes log lines at a limited rate, so that refused connections cannot fill a disk."""
-
-    def __init__(self, per_s: float) -> None:
-        self._per_s = per_s
-        self._left = self._most = 10 * per_s
-        self._dropped = 0
-
-    def write(self, text: str) -> bool:
-        """Logs a line, or counts it when the rate is exceeded. Returns whether it was logged."""
-        if self._left < 1:
-            self._dropped += 1
-            return False
-        self._left -= 1
-        log.info(printable(text))
-        return True
-
-    def refill(self) -> None:
-        """To be called every _SWEEP_S: allows more lines, and logs how many were dropped."""
-        self._left = min(self._most, self._left + self._per_s * _SWEEP_S)
-        if self._dropped and self._left >= 1:
-            log.info("and %d lines more like these", self._dropped)
-            self._dropped = 0

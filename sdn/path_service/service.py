@@ -30,6 +30,7 @@ from sdn.path_service.expected import Expectations
 from sdn.path_service.measured import Measured as MeasuredPaths
 from sdn.path_service.messages import (
     Announce,
+    Assign,
     CanProbe,
     Hello,
     HostMessage,
@@ -96,6 +97,8 @@ class PathService:
         )
         self._elephants = Elephants(self.counts)
         self._pinning: Pinning = _pinning(self.cables, self.options, ecmp_hash, routers, self.counts)
+        self._measures = self._pinning.offers_probes
+        self._renews = not (self._measures or self.options.forecast)
         self._assignments = Assignments(self._parties, self._pinning, self.counts)
         self._expected = Expectations(self._parties) if self.options.forecast else None
         self._leaving: deque[tuple[Client, list[Pair]]] = deque()  # clients that have left, and their remaining pairs
@@ -149,8 +152,32 @@ class PathService:
                 self._handle_other(now_s, client, message, sends)
         if self._elephants.idle:
             self._remove_ended(now_s, sends)
-        self._ask(now_s, sends)
+        if self._measures:
+            self._ask(now_s, sends)
         return sends
+
+    def renew(self, now_s: float, conn: int, messages: list[HostMessage]) -> Assign | None:
+        """Handles the release of an elephant and the announcement of the next one to the same peer, as `handle` does.
+
+        Nearly all that hosts say is this. Returns the answer; None, with nothing done, where these messages are not so.
+        """
+        if len(messages) != 2 or not self._renews:
+            return None
+        released, announced = messages
+        if type(released) is not Release or type(announced) is not Announce:
+            return None
+        client = self._parties.clients[conn]
+        elephant = client.open.get(released.id)
+        if elephant is None or client.fixed or announced.id in client.open:
+            return None
+        pair = elephant[0]
+        peer, peer_port, _ = pair.at
+        if peer != announced.peer or peer_port != announced.peer_port or pair.commodity is None:
+            return None
+        self._elephants.replace(pair, released.id, announced)
+        if pair.elephants == 1:
+            pair.since_s, pair.measured_bps = now_s, None
+        return self._assignments.answer(pair, announced.id)
 
     def link(self, now_s: float, links: Iterable[Link], up: bool) -> Sends:
         """Links between switches have gone down, or have come back. Raises KeyError for any other link."""
@@ -203,7 +230,8 @@ class PathService:
         sends: Sends = []
         self._remove_leaving(now_s, sends)
         self._assignments.send_pending(sends)
-        self._ask(now_s, sends)
+        if self._measures:
+            self._ask(now_s, sends)
         if self._expected is not None:
             self._plan_expected(self._expected, now_s, sends)
         if self.options.rates and self._rates_changed and not self.busy:
@@ -219,7 +247,7 @@ class PathService:
     @property
     def offers_probes(self) -> bool:
         """Whether hosts are asked to probe."""
-        return self._pinning.offers_probes
+        return self._measures
 
     @property
     def needs_ticks(self) -> bool:
@@ -229,7 +257,7 @@ class PathService:
     @property
     def busy(self) -> bool:
         """Whether `tick` has work that should not wait."""
-        return self._assignments.pending or bool(self._leaving)
+        return bool(self._assignments.pending or self._leaving)
 
     def prepare(self) -> bool:
         """Does one step of the work ahead of failures, for moments without events. False, with nothing done, when there
@@ -317,7 +345,7 @@ class PathService:
     def _announce(self, now_s: float, client: Client, message: Announce, sends: Sends) -> None:
         elephants, expected = self._elephants, self._expected
         self.counts["announced"] += 1
-        peer, number = (message.peer, message.peer_port, client.endpoint.at[2]), message.id
+        peer, number = (message.peer, message.peer_port, client.protocol), message.id
         is_new = not elephants.is_open(client, number, peer)
         if expected is not None and is_new:
             expected.observe(now_s, client, message)
@@ -326,7 +354,7 @@ class PathService:
             text = f"{client.most_open} elephants are open: release some before announcing more"
             self._assignments.refuse(client, text, sends)
             return
-        pair = elephants.likely_pair(client, peer) or self._parties.pair(client, peer)
+        pair = elephants.pair_to_open(client, peer) or self._parties.pair(client, peer)
         if pair is None:
             self.counts["unknown peers"] += 1
             self._assignments.answer_unknown(client, peer, number, sends)
@@ -344,7 +372,7 @@ class PathService:
         if client.fixed:
             self._update(self._pinning.has_sent(now_s, pair, message.bytes, message.port), sends)
         if self._pinning.is_settled(pair):
-            self._assignments.answer(pair, number, sends)
+            sends.append((client.conn, self._assignments.answer(pair, number)))
         else:
             self._assignments.defer(pair)
         if arrives:
