@@ -23,7 +23,7 @@ namespace paralet::pin {
 namespace {
 
 constexpr std::uint16_t kRocePort = 4791;
-constexpr std::uint32_t kFlowLabelBits = 0xFFFFF;
+constexpr std::uint32_t kHighestFlowLabel = 0xFFFFF;
 /// What a queue pair is announced with, since nobody counts its bytes: enough to be an elephant.
 constexpr std::uint64_t kDeclaredBytes = std::uint64_t{1} << 30;
 /// The attributes that ibv_modify_qp has had since ABI version 1.1. Later ones enlarge ibv_qp_attr.
@@ -102,8 +102,10 @@ std::optional<Flow> PinnedQueuePairs::flow_of(const ibv_qp& qp, const ibv_qp_att
   }
   flow.local = pin_address_of(own.gid);
   if (own.gid_type != IBV_GID_TYPE_ROCE_V2) return refuse("its GID is not of RoCEv2");
-  const std::uint32_t label = address.grh.flow_label & kFlowLabelBits;
-  if (label != 0 && label != given_label) return refuse("its program sets a flow label of its own");
+  const std::uint32_t label = address.grh.flow_label;
+  // UCX fills in more bits than a label has, in every address over RoCE (uct_ib_iface_fill_ah_attr_from_gid_lid).
+  const bool is_chosen = label != 0 && label != given_label && label <= kHighestFlowLabel;
+  if (is_chosen) return refuse("its program sets a flow label of its own");
   if ((mask & ~kKnownAttributes) != 0) return refuse("its program sets unknown attributes");
   if (paralet::verbs::ignores_flow_label(qp.context->device->name)) return refuse("its driver ignores flow labels");
   return flow;

@@ -224,6 +224,16 @@ TEST_CASE("a label that rdma_cm has given is not the program's own") {
   CHECK(Program::label() == 0x456);
 }
 
+TEST_CASE("what UCX fills in for a label is not the program's own") {
+  Program program(without_mlx5());
+  ibv_qp_attr attributes = Program::ready();
+  for (std::uint32_t path = 0; path < 2; ++path) {
+    attributes.ah_attr.grh.flow_label = ~path;
+    CHECK(program.connect(program.qps[path], attributes) == 0);
+    CHECK(port_of_flow_label(Program::label()) == 50001 + path);
+  }
+}
+
 TEST_CASE("changes without a state, without an address or with attributes to come pass through") {
   Program program(without_mlx5());
   ibv_qp_attr attributes = Program::ready();
