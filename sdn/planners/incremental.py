@@ -12,6 +12,7 @@ the optimum.
 """
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -147,8 +148,7 @@ class Incremental:
 
     def copied(self) -> "Incremental":
         """A plan of its own, with the same commodities on the same routes."""
-        made = Incremental(self._fabric, max_reroutes=self.max_reroutes)
-        made._next = self._next
+        made = copy(self)
         made._load(self.plan(), self.numbers())
         return made
 
