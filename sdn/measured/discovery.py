@@ -26,6 +26,7 @@ ENOUGH = 8
 _BATCH = 8  # ports probed at a time, per pair
 _AT_ONCE = 6  # that a Linux router answers; what is more waits half a second or longer
 _FEW = 2  # the same where nothing but aims is wanted: more of them might not be needed
+_SOUGHT = 16  # the same until one leads along a planned way: an ask and its answer take long on a busy host
 _IN_VAIN = 64  # probes since the last that found a new way: there is no other one, or hardly
 _AIMED_IN_VAIN = 8  # times the number of ways, since the last port on the planned one: the chance of that is e^-8
 _LEARNING_TRIES = 3  # asks of a pair that learns a model, none of them answered
@@ -71,6 +72,10 @@ class Ask:
     ports: tuple[int, ...]
     urgent: bool = False
     """Lanes wait for it: what comes of each port should be told at once, in an `Ask` of its own."""
+    once: bool = False
+    """Ports along planned ways are sought: one that is not answered is replaced, and need not be probed again."""
+    until: tuple[Hashable, ...] = ()
+    """Ports need not be probed any more when one along one of these ways is found."""
     told: Mapping[int, tuple[Address, ...]] = field(default_factory=dict)
     """By port: the addresses that have answered at the hops before this one, in the order of `Sight.hops`."""
 
@@ -350,15 +355,22 @@ class Discovery(Generic[Way]):
         if not state.sent:  # something more urgent has come
             state.out.clear()
         ports = [port for port in urgent or self._wanted(pair, state) if port not in state.out]
-        ports = ports[: _BATCH if state.used else min(_BATCH, state.first)]
+        until = tuple(_lacking(state.aims, self.tables.known(*pair))) if self._seeks(state) and not urgent else ()
+        ports = ports[: _SOUGHT if until else _BATCH if state.used else min(_BATCH, state.first)]
         if ports:
             hurries, hop = state.urgent or bool(urgent), sight.hops[0]
-            state.asked, state.sent = Ask(pair, hop.ttl, tuple(ports), hurries), False
+            state.asked, state.sent = Ask(pair, hop.ttl, tuple(ports), hurries, state.only_aims, until), False
             state.out.update(ports)
-            count = len(ports) / 2 if state.only_aims else len(ports)  # no connection's port is watched
+            count: float = min(len(ports), sight.ways) if until else len(ports)  # as many as it takes
+            count = count / 2 if state.only_aims else count  # no connection's port is watched
             self._schedule.add(now_s, hop.routers, hop.router_count, pair.src, state.asked, count, urgent=hurries)
         elif not state.out:
             state.urgent = False
+
+    @staticmethod
+    def _seeks(state: _State[Way]) -> bool:
+        """Whether one port along a planned way is sought, for which a connection waits."""
+        return state.only_aims and state.urgent
 
     def _wanted(self, pair: PairKey, state: _State[Way]) -> list[int]:
         group = state.sight.group
@@ -427,7 +439,9 @@ class Discovery(Generic[Way]):
         """Ports that are not known, drawn by chance: about as many as it takes to find one on a way that is missing."""
         ways = state.sight.ways
         missing = len(_lacking(state.aims, known)) or min(ENOUGH, ways) - len(set(known.values()))
-        most = _FEW if state.only_aims else min(_BATCH, max(missing, ways // missing))
+        most = min(_BATCH, max(missing, ways // missing))
+        if state.only_aims:
+            most = min(_SOUGHT, 4 * ways) if self._seeks(state) else _FEW
         found: list[int] = []
         while len(found) < most and state.drawn >> PORT_BITS == 0:
             port = FIRST_PORT | _mixed(self._seed, pair, state.drawn)

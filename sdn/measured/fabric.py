@@ -6,7 +6,7 @@ tier tells a whole path, unless parallel links lead to or from other routers on 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -77,6 +77,10 @@ class MeasuredFabric:
     def router(self, address: Address) -> str:
         """The router at an address; empty for an address that none has."""
         return self._routers.get(address, "")
+
+    def answering(self, way: Hashable) -> Sequence[Address]:
+        """The addresses by which the topmost router of a way answers for it."""
+        return self._addresses.get(way.port, ()) if isinstance(way, Way) else ()
 
     def way(self, src: int, dst: int, answered: Sequence[Address]) -> Way | None:
         """The way of which these routers have `answered`, at the hops of the `sight` of two NICs; None for no way."""
@@ -157,6 +161,13 @@ class MeasuredFabric:
     def _answering(self) -> frozenset[PortRef]:
         """What has an address, as `_Ways.entered` has it."""
         return frozenset(self._ports.values() if self._ports else (PortRef(node, 0) for node in self._routers.values()))
+
+    @cached_property
+    def _addresses(self) -> dict[PortRef, list[Address]]:
+        found: dict[PortRef, list[Address]] = {}
+        for address in self._ports or self._routers:
+            found.setdefault(self._entered(address), []).append(address)
+        return found
 
     def _entered(self, answered: Address) -> PortRef:
         """What the router at an address tells of a probe."""

@@ -21,4 +21,7 @@ def settled(
     place = [hop.ttl for hop in hops].index(ask.ttl) + 1
     if place == len(hops):
         return silent | told, None
-    return silent, replace(ask, ttl=hops[place].ttl, ports=tuple(told), told=told) if told else None
+    if not told:
+        return silent, None
+    # Each of these ports has cost an answer: it is to be answered here, too.
+    return silent, replace(ask, ttl=hops[place].ttl, ports=tuple(told), once=False, until=(), told=told)

@@ -22,7 +22,7 @@ from sdn.measured.pace import Pace
 from sdn.measured.pinning import MeasuredPinning, Via
 from sdn.measured.rates import fair_rates
 from sdn.path_service.constraints import Constraints
-from sdn.path_service.messages import CanProbe, Moved, Probe, Probed, Report
+from sdn.path_service.messages import MOST_PROBED, CanProbe, Moved, Probe, Probed, Report
 from sdn.path_service.next_hops import NextHops
 from sdn.path_service.parties import Client, Pair
 from sdn.path_service.pinning import HostProbes, Move, Preview, Rerouted, Sends, distinct
@@ -321,7 +321,7 @@ class Measured:
             self._counts["answers that nobody asked for"] += 1
             return []
         del self._asked[host.client.conn, message.ask]
-        self._counts["probes"] += len(ask.ports)
+        self._counts["probes"] += len(message.answers)
         answers = answered(message.answers, ask.ports)
         self._counts["probes answered"] += len(answers)
         self._ready[host.client.conn] = None
@@ -407,7 +407,8 @@ class Measured:
         host.open[self._count] = ask
         self._asked[host.client.conn, self._count] = now_s + _ANSWER_S
         peer, port = self._peer(ask.pair)
-        return Probe(self._count, peer, ask.ttl, list(ask.ports), None, port)
+        until = [str(address) for way in ask.until for address in self._fabric.answering(way)][:MOST_PROBED]
+        return Probe(self._count, peer, ask.ttl, list(ask.ports), None, port, ask.once, until)
 
     def _expire(self, now_s: float) -> list[Pair]:
         """Gives up asks that were not answered, and announcements that have waited long enough."""

@@ -227,6 +227,10 @@ class Probe(Struct, tag="probe", tag_field="type", frozen=True, gc=False, omit_d
     rate: float | None
     """The most probes a second; None: as the host likes."""
     peer_port: int = ROCE_PORT
+    once: bool = False
+    """One packet for each port, as soon as some router at this hop can answer: another port will do as well."""
+    until: list[str] = []
+    """Addresses of routers, at most `MOST_PROBED`: ports are probed a few at a time until one of these answers."""
 
 
 class Watch(Struct, tag="watch", tag_field="type", frozen=True, gc=False, omit_defaults=True):

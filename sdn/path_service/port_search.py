@@ -22,6 +22,7 @@ from sdn.measured.fabric import Links
 from sdn.measured.pinning import MeasuredPinning
 from sdn.path_service.parties import Pair
 from sdn.path_service.predicted import Predicted
+from sdn.path_service.resting_ports import RestingPorts
 
 FIRST_HOLD_S = 0.15
 """The longest time for which a connection that is alone waits for a path loaded no more than the planned one."""
@@ -59,6 +60,7 @@ class PortSearch:
         self._connections: dict[Pair, _Connection] = {}
         self._waiting: dict[Pair, None] = {}  # the one that waits longest is first
         self._of: dict[PairKey, dict[Pair, None]] = {}
+        self._resting = RestingPorts()
         self._looked_s = 0.0
         self.is_stale = False
         """Whether the plan may have other paths for connections that wait, at which `expire` then looks."""
@@ -77,6 +79,7 @@ class PortSearch:
 
     def begin(self, now_s: float, key: PairKey, pair: Pair) -> None:
         """A connection begins, whose pair of `pinning` is announced."""
+        self._resting.begin(now_s, key, pair.client.lanes, {other.client.lanes for other in self._of.get(key, ())})
         self._connections[pair] = _Connection(key, now_s)
         self._waiting[pair] = None
         self._of.setdefault(key, {})[pair] = None
@@ -102,7 +105,10 @@ class PortSearch:
     def end(self, now_s: float, pair: Pair) -> None:
         """A connection has ended, whose port and place in the plan others may take."""
         self.is_stale = True
-        key = self._connections.pop(pair).key
+        connection = self._connections.pop(pair)
+        key = connection.key
+        if connection.port:
+            self._resting.end(now_s, key, pair.client.lanes, connection.port)
         self._waiting.pop(pair, None)
         del self._of[key][pair]
         if self._of[key]:
@@ -212,8 +218,9 @@ class PortSearch:
         return now_s - self._connections[pair].began_s
 
     def _used(self, key: PairKey) -> dict[int, None]:
-        """The ports of the connections of a pair."""
-        return {port: None for pair in self._of[key] if (port := self._connections[pair].port)}
+        """The ports of a pair that no other connection can have."""
+        own = (self._connections[pair].port for pair in self._of[key])
+        return dict.fromkeys(port for port in (*own, *self._resting.of(key)) if port)
 
     def _has_others(self, pair: Pair) -> bool:
         """Whether there is another connection to the same port of the peer, or one that shares its place."""

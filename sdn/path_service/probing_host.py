@@ -27,7 +27,9 @@ def parts(ask: Ask) -> list[Ask]:
 
     At a further hop one router answers for all of them, and so for the last ones late.
     """
-    return [replace(ask, ports=(port,)) for port in ask.ports] if ask.urgent or ask.told else [ask]
+    if ask.until:
+        return [ask]
+    return [replace(ask, ports=(port,)) for port in ask.ports] if ask.urgent or ask.once or ask.told else [ask]
 
 
 def answered(answers: Iterable[Answer], ports: Container[int]) -> dict[int, Address]:

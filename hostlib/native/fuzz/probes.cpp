@@ -61,6 +61,7 @@ void try_schedule(Script script) {
                       .router_rate = static_cast<double>(script.u8() % 4),
                       .router_burst = 1.0 + script.u8() % 8,
                       .timeout = 1 + script.u8(),
+                      .once_timeout = 50,
                       .attempts = 1U + script.u8() % 3,
                       .window = 1U + script.u8() % 4};
   Schedule schedule(limits);
@@ -81,12 +82,15 @@ void try_schedule(Script script) {
   };
   for (int steps = 0; steps < 200 && !script.done(); ++steps) {
     switch (script.u8() % 6) {
-      case 0:
-        schedule.add({.target = script.u8() % 2U,
+      case 0: {
+        const std::uint8_t which = script.u8();
+        schedule.add({.target = which % 2U,
                       .source_port = static_cast<std::uint16_t>(50000 + script.u8() % 4),
-                      .ttl = static_cast<std::uint8_t>(1 + script.u8() % 3)});
+                      .ttl = static_cast<std::uint8_t>(1 + script.u8() % 3),
+                      .once = (which & 2U) != 0});
         ++added;
         break;
+      }
       case 1:
         now += script.u32() % (2 * kSecond);
         expire();

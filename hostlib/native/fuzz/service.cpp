@@ -32,6 +32,7 @@ bool possible(std::uint16_t port) { return port >= wire::kFirstEntropyPort; }
 
 void check_bounds(const ProbeAsk& ask) {
   require(!ask.ports.empty() && ask.ports.size() <= kMaxProbedPorts && ask.ttl > 0 && ask.rate >= 0);
+  require(ask.until.size() <= kMaxProbedPorts);
   require(std::ranges::all_of(ask.ports, possible));
 }
 

@@ -138,14 +138,19 @@ class Probers:
             self._due = [each for each in self._due if each[0] > self.now_s]
             for at_s, conn, message in due:
                 if isinstance(message, Probe):
-                    answers = tuple(
-                        self.answer(conn, message.peer, port, message.ttl, message.peer_port) for port in message.ports
-                    )
-                    self.say(conn, Probed(message.ask, answers))
+                    self.probe(conn, message)
                 else:
                     self._look(conn, message)
                     self._due.append((at_s + message.period_s, conn, message))
             self.hear(self.service.tick(self.now_s))
+
+    def probe(self, conn: int, ask: Probe) -> None:
+        answers: list[Answer] = []
+        for port in ask.ports:
+            answers.append(self.answer(conn, ask.peer, port, ask.ttl, ask.peer_port))
+            if answers[-1].router in ask.until:
+                break
+        self.say(conn, Probed(ask.ask, tuple(answers)))
 
     def _look(self, conn: int, watch: Watch) -> None:
         moved = []
@@ -173,6 +178,10 @@ class Probers:
             return Answer(port, "none")
         self._left[at] = left - 1, self.now_s
         return Answer(port, "hop", router, 0.001)
+
+    def spend(self, host: int, router: str) -> None:
+        """A router, by its address, has no answers for a host for now."""
+        self._left[names_of(self.topology)[router].partition(":")[0], host] = 0.0, self.now_s
 
     def path(self, host: int, peer: str, port: int, peer_port: int = 4791) -> Path:
         to = self._index[peer]

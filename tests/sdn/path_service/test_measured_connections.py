@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -16,6 +17,7 @@ from sdn.path_service.parties import Pair
 from sdn.path_service.pinning import Sends
 from sdn.path_service.places import SENT
 from sdn.path_service.port_search import LATEST_S, PortSearch
+from sdn.path_service.resting_ports import REST_S
 from sdn.path_service.service import Options, PathService
 from tests.sdn.path_service.sample import RATE, TOKEN, address
 from tests.sdn.path_service.test_measured import HOSTS, STEP_S, THREE_TIERS, TWO_TIERS, Probers
@@ -57,9 +59,11 @@ class Programs(Probers):
         self._clients: set[int] = set()
         self._count = 0
 
-    def begin(self, host: int, peer: int, peer_port: int) -> Connection:
+    def begin(self, host: int, peer: int, peer_port: int, resting: Sequence[int] = ()) -> Connection:
+        """Clients whose slots are `resting` have ports that the kernel does not give out yet."""
         ends = host, peer, peer_port
         taken = {each.slot for each in self.open.values() if (each.host, each.peer, each.peer_port) == ends}
+        taken.update(resting)
         self._count += 1
         made = Connection(self._count, *ends, next(slot for slot in range(SLOTS) if slot not in taken))
         self.open[made.number] = made
@@ -261,6 +265,28 @@ def test_several_connections_to_one_port_get_ports_and_paths_of_their_own() -> N
     programs.end(made)
     assert programs.service.status()["measured"]["connections"] == 0
     assert not programs.service.commodities
+
+
+def test_a_port_that_the_kernel_does_not_give_out_yet_is_not_given_to_the_next_client() -> None:
+    """NCCL connects to one port several times, shortly after each other."""
+    programs = Programs(TWO_TIERS)
+    (first,) = programs.connected([(0, 4, 3000)])
+    assert first.port
+    programs.end([first])
+    given = {first.port}
+    for slot in range(3):  # the agent finds that the ports before are in `TIME_WAIT`
+        made = programs.begin(0, 4, 3000, range(slot + 1))
+        programs.run(LATEST_S)
+        assert made.slot == slot + 1
+        assert made.port not in {0, *given}
+        given.add(made.port)
+        programs.end([made])
+    programs.run(REST_S)
+    (again,) = programs.connected([(0, 4, 3000)])
+    assert again.port in given
+    programs.end([again])
+    (again,) = programs.connected([(0, 4, 3000)])  # its client is free, and so is its port
+    assert again.port in given
 
 
 def test_connections_that_end_before_their_ports_are_asked_for_harm_no_other() -> None:

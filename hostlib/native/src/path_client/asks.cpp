@@ -20,13 +20,15 @@ bool Asks::add(const ProbeAsk& ask, Nanos now) {
 
 std::optional<Asks::Due> Asks::next(Nanos now) {
   for (auto& [number, open] : open_) {
-    if (open.waiting.empty() || !open.pace.ready(now)) continue;
+    if (!open.has_next() || !open.pace.ready(now)) continue;
     Port& port = open.ports[open.waiting.front()];
     open.waiting.pop_front();
     open.pace.spend(1);
     ++port.attempts;
     port.out = true;
-    return Due{.ask = number, .peer = open.ask.peer, .ttl = open.ask.ttl, .port = port.answer.port};
+    ++open.out;
+    return Due{
+        .ask = number, .peer = open.ask.peer, .ttl = open.ask.ttl, .port = port.answer.port, .once = open.ask.once};
   }
   return std::nullopt;
 }
@@ -39,13 +41,15 @@ void Asks::settled(std::uint64_t ask, const ProbedPort& given) {
       std::ranges::find_if(open.ports, [&given](const Port& one) { return one.answer.port == given.port; });
   if (port == open.ports.end() || !port->out) return;
   port->out = false;
+  --open.out;
   port->answer = given;
-  if (given.answer == PortAnswer::kNone && port->attempts < kAttempts) {
+  if (given.answer == PortAnswer::kNone && port->attempts < (open.ask.once ? 1 : kAttempts)) {
     open.waiting.push_back(static_cast<std::size_t>(port - open.ports.begin()));
     return;
   }
   port->done = true;
-  if (--open.left == 0) answer(found);
+  const bool sought = std::ranges::any_of(open.ask.until, [&](const IpAddress& one) { return one == given.router; });
+  if (--open.left == 0 || sought) answer(found);
 }
 
 std::vector<Asks::Due> Asks::expire(Nanos now) {
@@ -54,7 +58,11 @@ std::vector<Asks::Due> Asks::expire(Nanos now) {
     const auto next = std::next(open);
     if (now >= open->second.until) {
       for (const Port& port : open->second.ports) {
-        if (port.out) out.push_back({open->first, open->second.ask.peer, open->second.ask.ttl, port.answer.port});
+        const ProbeAsk& ask = open->second.ask;
+        if (port.out) {
+          out.push_back(
+              {.ask = open->first, .peer = ask.peer, .ttl = ask.ttl, .port = port.answer.port, .once = ask.once});
+        }
       }
       answer(open);
     }
@@ -63,10 +71,13 @@ std::vector<Asks::Due> Asks::expire(Nanos now) {
   return out;
 }
 
-/// A port without any settled probe has failed.
+/// A port without any settled probe has failed. Of an ask with `until`, such ports are left out.
 void Asks::answer(std::map<std::uint64_t, Open>::iterator open) {
   Probed& probed = answered_.emplace_back(Probed{.ask = open->first, .answers = {}});
-  for (const Port& port : open->second.ports) probed.answers.push_back(port.answer);
+  const bool all = open->second.ask.until.empty();
+  for (const Port& port : open->second.ports) {
+    if (all || port.done) probed.answers.push_back(port.answer);
+  }
   open_.erase(open);
 }
 
@@ -74,7 +85,7 @@ Nanos Asks::deadline() const {
   Nanos soonest = kNever;
   for (const auto& [number, open] : open_) {
     soonest = std::min(soonest, open.until);
-    if (!open.waiting.empty()) soonest = std::min(soonest, open.pace.ready_at());
+    if (open.has_next()) soonest = std::min(soonest, open.pace.ready_at());
   }
   return soonest;
 }

@@ -193,6 +193,18 @@ Answer decode_probe(const json& message) {
     if (!rate) return wrong("an ask for probes whose rate is not 0.001 to 1000000");
     out.rate = *rate;
   }
+  const json& once = member(message, "once");
+  if (!once.is_null() && !once.is_boolean()) return wrong("an ask for probes whose once is neither true nor false");
+  out.once = once.is_boolean() && once.get<bool>();
+  const json& until = member(message, "until");
+  if (!until.is_null() && (!until.is_array() || until.size() > kMaxProbedPorts)) {
+    return wrong("an ask for probes whose until is not a list of at most 64");
+  }
+  for (const json& value : until) {
+    const auto router = address(value);
+    if (!router) return wrong("an ask for probes whose until has what is not an IP address");
+    out.until.push_back(*router);
+  }
   return out;
 }
 

@@ -146,6 +146,8 @@ struct ProbeAsk {
   std::uint8_t ttl = 1;
   std::vector<std::uint16_t> ports;  ///< 1 to kMaxProbedPorts, each once
   double rate = 0;                   ///< packets per second, 0: as this host likes
+  bool once = false;                 ///< ports are sought: one without an answer is replaced, and not probed again
+  std::vector<IpAddress> until;      ///< the ports are done when one of these routers has answered
 };
 /// Asks for a probe from each of these source ports once a period, in place of what was watched before of this peer
 /// with this time to live.

@@ -72,7 +72,9 @@ void ProbeThread::run() {
     const Nanos t = now();
     take_orders(t);
     for (const Asks::Due& due : asks_.expire(t)) take_back({.ask = due.ask, .peer = due.peer}, due.port, due.ttl);
-    while (const auto due = asks_.next(t)) hand_over({.ask = due->ask, .peer = due->peer}, due->port, due->ttl);
+    while (const auto due = asks_.next(t)) {
+      hand_over({.ask = due->ask, .peer = due->peer, .once = due->once}, due->port, due->ttl);
+    }
     while (const auto due = watches_.next(t)) hand_over({.ask = std::nullopt, .peer = due->peer}, due->port, due->ttl);
     const Nanos next = prober_.poll(t);
     take_answers();
@@ -143,6 +145,11 @@ std::uint32_t ProbeThread::qpn_of(PeerName peer, std::uint16_t port) const {
 
 // -- probes -------------------------------------------------------------------------------------------------------
 
+prober::Probe ProbeThread::probe_of(const Owner& owner, const Key& key) {
+  const auto& [target, port, ttl] = key;
+  return {.target = target, .source_port = port, .ttl = ttl, .qpn = owner.qpn, .once = owner.once};
+}
+
 void ProbeThread::hand_over(Owner owner, std::uint16_t port, std::uint8_t ttl) {
   const auto target = targets_.find(owner.peer);
   if (target == targets_.end()) {
@@ -151,7 +158,7 @@ void ProbeThread::hand_over(Owner owner, std::uint16_t port, std::uint8_t ttl) {
   }
   owner.qpn = qpn_of(owner.peer, port);
   owners_.emplace(Key{target->second, port, ttl}, owner);
-  prober_.add(prober::Probe{.target = target->second, .source_port = port, .ttl = ttl, .qpn = owner.qpn});
+  prober_.add(probe_of(owner, {target->second, port, ttl}));
 }
 
 /// Forgets a probe. It may have left; its answer then concerns whoever else wants the same, or nobody.
@@ -161,9 +168,9 @@ void ProbeThread::take_back(const Owner& owner, std::uint16_t port, std::uint8_t
   const auto [first, end] = owners_.equal_range(Key{target->second, port, ttl});
   const auto found = std::find_if(first, end, [&owner](const auto& entry) { return entry.second.ask == owner.ask; });
   if (found == end) return;
-  const std::uint32_t qpn = found->second.qpn;
+  const prober::Probe probe = probe_of(found->second, found->first);
   owners_.erase(found);
-  prober_.drop_waiting(prober::Probe{.target = target->second, .source_port = port, .ttl = ttl, .qpn = qpn});
+  prober_.drop_waiting(probe);
 }
 
 void ProbeThread::take_answers() {
@@ -173,7 +180,9 @@ void ProbeThread::take_answers() {
 
 void ProbeThread::settle(const prober::Probe& probe, const ProbedPort& answer) {
   const auto [first, end] = owners_.equal_range(Key{probe.target, probe.source_port, probe.ttl});
-  const auto found = std::find_if(first, end, [&probe](const auto& entry) { return entry.second.qpn == probe.qpn; });
+  const auto found = std::find_if(first, end, [&probe](const auto& entry) {
+    return entry.second.qpn == probe.qpn && entry.second.once == probe.once;
+  });
   if (found == end) return;
   const Owner owner = found->second;
   owners_.erase(found);

@@ -62,6 +62,7 @@ class ProbeThread {
     std::optional<std::uint64_t> ask;
     PeerName peer;
     std::uint32_t qpn = 0;  ///< that the probe carries
+    bool once = false;      ///< see `prober::Probe`
   };
   using Key = std::tuple<std::size_t, std::uint16_t, std::uint8_t>;  // target, source port, time to live
 
@@ -70,6 +71,7 @@ class ProbeThread {
   void wait(Nanos until);
   void take_orders(Nanos now);
   void take(const ProbeOrder& order, Nanos now);
+  static prober::Probe probe_of(const Owner& owner, const Key& key);
   void hand_over(Owner owner, std::uint16_t port, std::uint8_t ttl);
   void take_back(const Owner& owner, std::uint16_t port, std::uint8_t ttl);
   void take_answers();

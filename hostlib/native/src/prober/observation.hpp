@@ -27,6 +27,7 @@ struct Probe {
   std::uint16_t source_port = 0;
   std::uint8_t ttl = 1;
   std::uint32_t qpn = 0;  ///< of UDP: the destination QPN that it carries, since some switches hash it
+  bool once = false;      ///< ports are sought, and one without an answer is replaced: see `Schedule`
 
   bool operator==(const Probe&) const = default;
 };

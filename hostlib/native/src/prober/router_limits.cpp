@@ -41,9 +41,23 @@ Nanos RouterLimits::ready_at(std::span<const std::size_t> routers) const {
   return latest;
 }
 
+Nanos RouterLimits::any_ready_at(std::span<const std::size_t> routers) const {
+  if (rate_ == 0) return 0;
+  Nanos soonest = kNever;
+  for (const std::size_t one : routers) soonest = std::min(soonest, full_enough_at(buckets_[one], 1));
+  return soonest;
+}
+
 void RouterLimits::charge(std::span<const std::size_t> routers, Nanos now) {
   if (rate_ == 0) return;
   for (const std::size_t one : routers) take(buckets_[one], 1 / static_cast<double>(routers.size()), now);
+}
+
+void RouterLimits::refund(std::span<const std::size_t> charged, Nanos now) {
+  if (rate_ == 0) return;
+  for (const std::size_t one : charged) {
+    if (one >= kHops) take(buckets_[one], -1 / static_cast<double>(charged.size()), now);
+  }
 }
 
 void RouterLimits::answered(Routers& routers, const IpAddress& router, Nanos now,
@@ -58,10 +72,7 @@ void RouterLimits::answered(Routers& routers, const IpAddress& router, Nanos now
     found->second = buckets_.size();
     buckets_.push_back({.tokens = burst_ - 1, .at = now});  // it has just answered
   }
-  for (const std::size_t one : charged) {
-    // What stands for unknown routers keeps its charge: more of them may be asked only as they answer.
-    if (one >= kHops) take(buckets_[one], -1 / static_cast<double>(charged.size()), now);
-  }
+  refund(charged, now);
   if (!fresh && !charged.empty()) take(buckets_[found->second], 1, now);
   if (std::ranges::find(routers, found->second) == routers.end()) routers.push_back(found->second);
 }

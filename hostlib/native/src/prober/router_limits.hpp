@@ -28,11 +28,15 @@ class RouterLimits {
   /// What stands for the routers at a hop, where none has answered.
   [[nodiscard]] static std::span<const std::size_t> unknown(std::uint8_t ttl);
 
-  /// Whether a probe may leave that one of `routers` will answer, nobody knows which: each must have its share.
-  [[nodiscard]] bool ready(std::span<const std::size_t> routers, Nanos now) const { return ready_at(routers) <= now; }
+  /// When a probe may leave that one of `routers` will answer, nobody knows which: each must have its share.
   [[nodiscard]] Nanos ready_at(std::span<const std::size_t> routers) const;
+  /// When the first of `routers` can answer a probe.
+  [[nodiscard]] Nanos any_ready_at(std::span<const std::size_t> routers) const;
   /// Charges each of `routers` its share of such a probe.
   void charge(std::span<const std::size_t> routers, Nanos now);
+  /// No router has answered such a probe: it has cost none anything. What stands for unknown routers keeps its charge:
+  /// more of them may be asked only as they answer.
+  void refund(std::span<const std::size_t> charged, Nanos now);
   /// A router has answered at a place: notes it among the place's `routers`. `charged` were for the probe, as it left:
   /// it is charged alone now. So guesses about who will answer slow down no later probe.
   void answered(Routers& routers, const IpAddress& router, Nanos now, std::span<const std::size_t> charged = {});

@@ -53,11 +53,17 @@ std::optional<std::size_t> Schedule::sendable(const Place& place) const {
 
 /// The routers that may answer. On a Clos the way up has the same routers for every target, so until one has answered a
 /// target's probes, as many of these leave as one router answers at once.
-std::span<const std::size_t> Schedule::routers_of(const Place& place) const {
-  if (!place.routers.empty()) return place.routers;
+std::span<const std::size_t> Schedule::routers_of(const Place& place, const Probe& probe) const {
   const RouterLimits::Routers& others = by_ttl_[place.ttl];
+  if (probe.once && !others.empty()) return others;
+  if (!place.routers.empty()) return place.routers;
   const bool borrows = !others.empty() && place.unanswered + 1 <= limits_.router_burst;
   return borrows ? std::span<const std::size_t>(others) : RouterLimits::unknown(place.ttl);
+}
+
+Nanos Schedule::ready_at(const Place& place, const Probe& probe) const {
+  const std::span<const std::size_t> routers = routers_of(place, probe);
+  return probe.once ? routers_.any_ready_at(routers) : routers_.ready_at(routers);
 }
 
 std::optional<Schedule::Departure> Schedule::next(Nanos now) {
@@ -67,7 +73,7 @@ std::optional<Schedule::Departure> Schedule::next(Nanos now) {
     Place& place = places_[number];
     const auto chosen = sendable(place);
     if (!chosen) continue;
-    if (!routers_.ready(routers_of(place), now)) {
+    if (ready_at(place, place.waiting[*chosen].probe) > now) {
       if (!std::exchange(place.waiting[*chosen].limited, true)) ++limited_;
       continue;
     }
@@ -77,7 +83,7 @@ std::optional<Schedule::Departure> Schedule::next(Nanos now) {
     --waiting_;
     turn_ = number + 1;
     pace_.spend(1);
-    const std::span<const std::size_t> charged = routers_of(place);
+    const std::span<const std::size_t> charged = routers_of(place, waiting.probe);
     routers_.charge(charged, now);
     RouterLimits::Routers own(charged.begin(), charged.end());
     if (place.routers.empty()) ++place.unanswered;
@@ -91,7 +97,9 @@ std::optional<Schedule::Departure> Schedule::next(Nanos now) {
                     .charged = std::move(own),
                     .sent_at = now,
                     .turn = ++departures_};
-    expiries_.push_back({.slot = slot, .turn = departures_, .at = now + limits_.timeout});
+    const bool once = waiting.probe.once;
+    const Nanos timeout = once ? limits_.once_timeout : limits_.timeout;
+    expiries_[once ? 1 : 0].push_back({.slot = slot, .turn = departures_, .at = now + timeout});
     return Departure{.slot = slot, .probe = waiting.probe};
   }
   return std::nullopt;
@@ -126,34 +134,48 @@ void Schedule::failed(std::size_t slot, int error, std::optional<IpAddress> rout
   release(slot);
 }
 
+void Schedule::unanswered(std::size_t slot, Nanos now) {
+  const Slot& sent = slots_[slot];
+  observations_.push_back({.probe = sent.probe,
+                           .answer = Answer::kNone,
+                           .router = std::nullopt,
+                           .sent_at = sent.sent_at,
+                           .answered_at = now});
+  if (sent.probe.once) {
+    routers_.refund(sent.charged, now);
+  } else if (sent.attempts < limits_.attempts) {
+    places_[sent.place].waiting.push_back({.probe = sent.probe, .attempts = sent.attempts});
+    ++waiting_;
+  }
+  release(slot);
+}
+
 std::vector<std::size_t> Schedule::expire(Nanos now) {
   std::vector<std::size_t> out;
-  for (; !expiries_.empty() && expiries_.front().at <= now; expiries_.pop_front()) {
-    const Expiry& expiry = expiries_.front();
-    const Slot& sent = slots_[expiry.slot];
-    if (!sent.used || sent.turn != expiry.turn) continue;
-    observations_.push_back({.probe = sent.probe,
-                             .answer = Answer::kNone,
-                             .router = std::nullopt,
-                             .sent_at = sent.sent_at,
-                             .answered_at = now});
-    if (sent.attempts < limits_.attempts) {
-      places_[sent.place].waiting.push_back({.probe = sent.probe, .attempts = sent.attempts});
-      ++waiting_;
+  for (auto& expiries : expiries_) {
+    for (; !expiries.empty() && expiries.front().at <= now; expiries.pop_front()) {
+      const Expiry& expiry = expiries.front();
+      if (slots_[expiry.slot].used && slots_[expiry.slot].turn == expiry.turn) {
+        unanswered(expiry.slot, now);
+        out.push_back(expiry.slot);
+      }
     }
-    release(expiry.slot);
-    out.push_back(expiry.slot);
   }
   return out;
 }
 
 Nanos Schedule::deadline() const {
   if (idle()) return kNever;  // what is left of `expiries_` has been settled
-  Nanos soonest = expiries_.empty() ? kNever : expiries_.front().at;
+  Nanos soonest = kNever;
+  for (const auto& expiries : expiries_) {
+    if (!expiries.empty()) soonest = std::min(soonest, expiries.front().at);
+  }
   if (waiting_ == 0 || free_.empty()) return soonest;
   for (const Place& place : places_) {
-    if (!sendable(place)) continue;
-    soonest = std::min(soonest, std::max({paused_until_, pace_.ready_at(), routers_.ready_at(routers_of(place))}));
+    const auto chosen = sendable(place);
+    if (!chosen) continue;
+    const Nanos answerable = ready_at(place, place.waiting[*chosen].probe);
+    soonest = std::min(soonest, std::max({paused_until_, pace_.ready_at(), answerable}));
   }
   return soonest;
 }

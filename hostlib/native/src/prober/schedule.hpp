@@ -22,16 +22,21 @@
 namespace paralet::prober {
 
 struct Limits {
-  double rate = 1000;           ///< probes per second in all; 0 is unlimited
-  double router_rate = 1;       ///< answers per second that a router gives this host; 0 is unlimited
-  double router_burst = 6;      ///< answers that a router gives at once
-  Nanos timeout = kSecond / 2;  ///< how long an answer is waited for
-  unsigned attempts = 4;        ///< packets for a probe that nobody answers
-  std::size_t window = 256;     ///< probes under way at a time, each with a socket
+  double rate = 1000;                ///< probes per second in all; 0 is unlimited
+  double router_rate = 1;            ///< answers per second that a router gives this host; 0 is unlimited
+  double router_burst = 6;           ///< answers that a router gives at once
+  Nanos timeout = kSecond / 2;       ///< how long an answer is waited for
+  Nanos once_timeout = kSecond / 5;  ///< the same for a probe that is sent `once`: another port may do as well
+  unsigned attempts = 4;             ///< packets for a probe that nobody answers
+  std::size_t window = 256;          ///< probes under way at a time, each with a socket
 };
 
 /// At most one probe of a source port is under way at a time: routers may quote so little that nothing else tells the
 /// probes of a port apart, and the kernel hands an error to one socket of those that are bound to the port.
+///
+/// A probe leaves when each router that may answer has its share of an answer left, since every port is to be answered.
+/// One that is sent `once` leaves when any router at its hop can answer: a router that cannot costs it its answer, and
+/// nobody else anything. It is not repeated.
 class Schedule {
  public:
   explicit Schedule(const Limits& limits);
@@ -100,7 +105,9 @@ class Schedule {
     Nanos at = 0;
   };
   [[nodiscard]] std::optional<std::size_t> sendable(const Place& place) const;
-  [[nodiscard]] std::span<const std::size_t> routers_of(const Place& place) const;
+  [[nodiscard]] std::span<const std::size_t> routers_of(const Place& place, const Probe& probe) const;
+  [[nodiscard]] Nanos ready_at(const Place& place, const Probe& probe) const;
+  void unanswered(std::size_t slot, Nanos now);
   void release(std::size_t slot);
 
   static constexpr std::size_t kLook = 16;  ///< waiting probes that are looked at for one whose port is free
@@ -116,8 +123,10 @@ class Schedule {
   std::uint64_t limited_ = 0;
   std::vector<Slot> slots_;
   std::vector<std::size_t> free_;
-  std::deque<Expiry> expiries_;  ///< by time, since all wait equally long; some have been settled
-  std::bitset<65536> busy_;      ///< source ports with a probe under way
+  /// Of other probes, and of those that are sent `once`: by time, since all of these wait equally long. Some have been
+  /// settled.
+  std::array<std::deque<Expiry>, 2> expiries_;
+  std::bitset<65536> busy_;  ///< source ports with a probe under way
   std::uint64_t departures_ = 0;
   Nanos paused_until_ = 0;
   std::vector<Observation> observations_;

@@ -57,6 +57,63 @@ TEST_CASE("a port that nobody answers is probed three times") {
   CHECK(answered[0].answers == std::vector<ProbedPort>{none});
 }
 
+TEST_CASE("a port that is asked for once is probed once") {
+  Asks asks;
+  ProbeAsk ask = ask_for(1, {50000});
+  ask.once = true;
+  asks.add(ask, 0);
+  const auto due = asks.next(0);
+  REQUIRE(due);
+  CHECK(due->once);
+  const ProbedPort none{.port = 50000, .answer = PortAnswer::kNone};
+  asks.settled(1, none);
+  CHECK(leaving(asks, 0).empty());
+  const auto answered = asks.take_answered();
+  REQUIRE(answered.size() == 1);
+  CHECK(answered[0].answers == std::vector<ProbedPort>{none});
+}
+
+TEST_CASE("ports are probed two at a time until one of the routers that are sought has answered") {
+  Asks asks;
+  ProbeAsk ask = ask_for(1, {50000, 50001, 50002, 50003, 50004});
+  ask.until = {IpAddress(kRouter + 7), IpAddress(kRouter)};
+  asks.add(ask, 0);
+  CHECK(leaving(asks, 0) == SourcePorts{50000, 50001});
+  CHECK(asks.deadline() == Asks::kLongest);
+  ProbedPort other = hop(50001);
+  other.router = IpAddress(kRouter + 1);
+  asks.settled(1, other);
+  CHECK(asks.deadline() <= 0);
+  CHECK(leaving(asks, 0) == SourcePorts{50002});
+  CHECK(asks.take_answered().empty());
+  asks.settled(1, hop(50000));
+  const auto answered = asks.take_answered();
+  REQUIRE(answered.size() == 1);
+  CHECK(answered[0].answers == std::vector<ProbedPort>{hop(50000), other});
+  asks.settled(1, hop(50002));  // it was under way
+  CHECK(leaving(asks, 0).empty());
+  CHECK(asks.take_answered().empty());
+  CHECK(asks.deadline() == kNever);
+}
+
+TEST_CASE("a search ends when no port is left, and says what came of each") {
+  Asks asks;
+  ProbeAsk ask = ask_for(1, {50000, 50001, 50002});
+  ask.until = {IpAddress(kRouter)};
+  ask.once = true;
+  asks.add(ask, 0);
+  std::vector<ProbedPort> none;
+  for (const std::uint16_t port : ask.ports) none.push_back({.port = port, .answer = PortAnswer::kNone});
+  CHECK(leaving(asks, 0).size() == 2);
+  asks.settled(1, none[0]);
+  asks.settled(1, none[1]);
+  CHECK(leaving(asks, 0) == SourcePorts{50002});
+  asks.settled(1, none[2]);
+  const auto answered = asks.take_answered();
+  REQUIRE(answered.size() == 1);
+  CHECK(answered[0].answers == none);
+}
+
 TEST_CASE("a probe that failed is not tried again") {
   Asks asks;
   asks.add(ask_for(1, {50000}), 0);

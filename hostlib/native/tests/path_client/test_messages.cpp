@@ -155,6 +155,12 @@ TEST_CASE("asks for probes and watches are decoded") {
   CHECK(ask.ports == std::vector<std::uint16_t>{49164, 49196});
   CHECK(ask.rate == 100);
   CHECK(as<ProbeAsk>(R"({"type":"probe","ask":0,"peer":"fd00::1","ttl":255,"ports":[65535],"rate":null})").rate == 0);
+  CHECK_FALSE(ask.once);
+  CHECK(ask.until.empty());
+  const auto sought = as<ProbeAsk>(
+      R"({"type":"probe","ask":0,"peer":"10.0.1.2","ttl":3,"ports":[65535],"once":true,"until":["172.16.0.1"]})");
+  CHECK(sought.once);
+  CHECK(sought.until == std::vector<IpAddress>{IpAddress(0xAC100001)});
   const auto watch = as<Watch>(kWatch);
   CHECK(watch.peer == kWirePeer);
   CHECK(watch.ttl == 3);
@@ -210,6 +216,10 @@ TEST_CASE("an ask for probes, or a watch, with an invalid member is invalid") {
                                                                             {"ask", "-1"},
                                                                             {"ask", "9223372036854775808"},
                                                                             {"ask", "1.5"},
+                                                                            {"once", "1"},
+                                                                            {"until", "1"},
+                                                                            {"until", "[1]"},
+                                                                            {"until", "[\"ten\"]"},
                                                                             {"ports", "[]"},
                                                                             {"rate", "0"},
                                                                             {"rate", "-1"},

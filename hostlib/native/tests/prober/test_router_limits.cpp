@@ -12,7 +12,7 @@ constexpr std::uint32_t kFirstRouter = 0x0A000001;
 
 unsigned leaving(RouterLimits& limits, std::span<const std::size_t> routers, Nanos now) {
   unsigned count = 0;
-  for (; count < 1000 && limits.ready(routers, now); ++count) limits.charge(routers, now);
+  for (; count < 1000 && limits.ready_at(routers) <= now; ++count) limits.charge(routers, now);
   return count;
 }
 
@@ -55,7 +55,7 @@ TEST_CASE("a probe costs the router that has answered it, not those that might h
   RouterLimits::Routers both = first;
   limits.answered(both, kFirstRouter + 1, 0);
   for (int probe = 0; probe < 5; ++probe) {
-    REQUIRE(limits.ready(first, 0));
+    REQUIRE(limits.ready_at(first) <= 0);
     limits.charge(first, 0);
     limits.answered(both, kFirstRouter + 1, 0, first);  // another one than was known
   }

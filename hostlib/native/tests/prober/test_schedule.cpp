@@ -151,6 +151,82 @@ TEST_CASE("probes to many targets leave as fast as the routers that answer them 
   CHECK(schedule.limited() == 0);
 }
 
+/// A host that knows four routers at hop 3, of which the first has no answers left.
+Schedule with_one_exhausted_router() {
+  Schedule schedule({.rate = 0, .router_rate = 1, .router_burst = 6});
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    schedule.add({.target = i, .source_port = static_cast<std::uint16_t>(40000 + i), .ttl = 3});
+    schedule.answered(departures(schedule, 0).at(0).slot, Answer::kHop, kRouter + i, 0);
+  }
+  for (std::uint16_t port = 41000; port < 41005; ++port) {
+    schedule.add({.target = 0, .source_port = port, .ttl = 3});
+    schedule.answered(departures(schedule, 0).at(0).slot, Answer::kHop, kRouter, 0);
+  }
+  schedule.take_observations();
+  return schedule;
+}
+
+TEST_CASE("a probe that is sent once leaves although one of the routers cannot answer") {
+  Schedule schedule = with_one_exhausted_router();
+  schedule.add({.target = 0, .source_port = 50000, .ttl = 3});
+  CHECK(departures(schedule, 0).empty());
+  schedule.drop_waiting();
+  const Probe once{.target = 0, .source_port = 50000, .ttl = 3, .once = true};
+  schedule.add(once);
+  const auto left = departures(schedule, 0);
+  REQUIRE(left.size() == 1);
+  CHECK(left[0].probe == once);
+  schedule.answered(left[0].slot, Answer::kHop, kRouter + 1, 0);
+  CHECK(schedule.idle());
+}
+
+TEST_CASE("a probe that is sent once and not answered is not repeated, and costs no router an answer") {
+  Schedule schedule = with_one_exhausted_router();
+  constexpr Nanos kOnce = Limits{}.once_timeout;
+  Nanos now = 0;
+  for (std::uint16_t port = 50000; port < 50200; ++port, now += kOnce) {
+    schedule.add({.target = 0, .source_port = port, .ttl = 3, .once = true});
+    REQUIRE(departures(schedule, now).size() == 1);
+    CHECK(schedule.deadline() <= now + kOnce);
+    CHECK(schedule.expire(now + kOnce - 1).empty());
+    CHECK(schedule.expire(now + kOnce).size() == 1);
+    CHECK(schedule.idle());
+  }
+  CHECK(schedule.take_observations().size() == 200);
+  for (std::uint16_t port = 51000; port < 51024; ++port) schedule.add({.target = 0, .source_port = port, .ttl = 3});
+  CHECK(departures(schedule, now).size() >= 6);  // as many as after a pause
+}
+
+TEST_CASE("probes that are sent once wait while no router can answer") {
+  Schedule schedule({.rate = 0, .router_rate = 1, .router_burst = 2});
+  std::uint16_t port = 50000;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    schedule.add({.target = 0, .source_port = port++, .ttl = 3, .once = true});
+    const auto left = departures(schedule, 0);
+    REQUIRE(left.size() == 1);
+    schedule.answered(left[0].slot, Answer::kHop, kRouter + i % 2, 0);
+  }
+  schedule.add({.target = 0, .source_port = port, .ttl = 3, .once = true});
+  CHECK(departures(schedule, 0).empty());
+  CHECK(schedule.expire(kSecond - kMillisecond).empty());
+  CHECK(departures(schedule, kSecond - kMillisecond).empty());
+  const Nanos next = schedule.deadline();
+  CHECK(next < kSecond + kMillisecond);
+  CHECK(departures(schedule, next).size() == 1);
+}
+
+TEST_CASE("probes that are sent once do not put off the timeouts of others") {
+  Schedule schedule({.rate = 0, .router_rate = 0, .timeout = 100, .once_timeout = 40, .attempts = 1});
+  schedule.add({.target = 0, .source_port = 50000, .ttl = 1});
+  schedule.add({.target = 0, .source_port = 50001, .ttl = 1, .once = true});
+  REQUIRE(departures(schedule, 0).size() == 2);
+  CHECK(schedule.deadline() == 40);
+  CHECK(schedule.expire(40).size() == 1);
+  CHECK(schedule.deadline() == 100);
+  CHECK(schedule.expire(100).size() == 1);
+  CHECK(schedule.idle());
+}
+
 TEST_CASE("the rate bounds all probes, and the deadline tells when the next may leave") {
   Schedule schedule({.rate = 100, .router_rate = 0});
   for (std::uint16_t port = 50000; port < 50100; ++port) schedule.add({.target = 0, .source_port = port, .ttl = 1});
