@@ -129,8 +129,11 @@ class Control:
         async with self._lock:
             try:
                 what, edits = await self._asked(request)
+                await asyncio.sleep(0)  # hosts are served between the parts of this work
                 constraints, _ = self._constraints(applied(self._state, edits))
-                does = self._effects(constraints)
+                preview = self._server.service.preview(constraints)
+                await asyncio.sleep(0)
+                does = effects(preview, self._server.service.cables)
             except KeyError as error:
                 raise RefusedError(error.args[0]) from None
             except ConflictError as error:
