@@ -96,7 +96,6 @@ def refused(where: Where) -> object:
             with socket.socket() as own:
                 assert own.connect_ex(nobody.getsockname()) == errno.ECONNREFUSED
                 ports.append(own.getsockname()[1])
-            time.sleep(0.05)
     return ports
 
 

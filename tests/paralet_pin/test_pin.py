@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -152,6 +153,15 @@ def test_check_tells_connections_that_hang(scene: Scene) -> None:
 
 def test_a_thousand_sockets(scene: Scene) -> None:
     assert scene.said("many", "1024") == [1024, sorted(scene.planned)]
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is missing: apt install valgrind")
+def test_a_checker_of_memory_finds_nothing(scene: Scene, tmp_path: Path) -> None:
+    """In a program with threads, a forked child that starts another program, `close_range` and 1,024 sockets."""
+    program = tmp_path / "clean"
+    subprocess.run(["cc", "-O1", "-g", "-pthread", "-o", program, PROGRAM.with_name("clean.c")], check=True)
+    checker = ["prlimit", "--nofile=4096:", "valgrind", "--quiet", "--leak-check=full", "--error-exitcode=9"]
+    assert scene.run(*checker, str(program), SERVER, str(scene.port)) == (0, "", "")
 
 
 def test_status_output_and_signals_are_the_programs(scene: Scene) -> None:

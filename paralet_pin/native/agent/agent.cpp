@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent.hpp"
 
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -20,14 +19,14 @@
 #include <utility>
 
 #include "base/errors.hpp"
-#include "base/socket_address.hpp"
 #include "report.hpp"
 
 namespace paralet::pin {
 namespace {
 
 constexpr int kBacklog = 1024;
-constexpr std::size_t kFirstProcess = 3;  // of what is waited for, after the listener, the path clients and signals
+// Of what is waited for, after the listener, the path clients, signals and routes.
+constexpr std::size_t kFirstProcess = 4;
 constexpr Nanos kSlowWriter = 10 * kSecond;
 constexpr time_t kSlowReader = 1;  // seconds
 
@@ -96,7 +95,8 @@ void Agent::run(int signals) {
   for (;;) {
     std::vector<pollfd> waited{{.fd = listener_.get(), .events = POLLIN, .revents = 0},
                                {.fd = wake_.get(), .events = POLLIN, .revents = 0},
-                               {.fd = signals, .events = POLLIN, .revents = 0}};
+                               {.fd = signals, .events = POLLIN, .revents = 0},
+                               {.fd = routes_.changes(), .events = POLLIN, .revents = 0}};
     std::vector<pid_t> pids;
     for (const auto& [pid, process] : processes_) {
       pids.push_back(pid);
@@ -113,9 +113,10 @@ void Agent::run(int signals) {
       std::uint64_t ignored = 0;
       [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &ignored, sizeof ignored);
     }
+    if (waited[3].revents != 0) routes_.forget();
     const Nanos t = now();
-    if (waited[0].revents != 0) accept();
     serve(t);
+    if (waited[0].revents != 0) accept(t);
     if (service_) follow_plan();
     settle(t);
     if (t >= sampled_at_ + kSampleEvery && !flows_.all().empty()) sample(t);
@@ -138,27 +139,30 @@ Nanos Agent::deadline(Nanos now) const {
 
 // -- requests -------------------------------------------------------------------------------------------------------
 
-void Agent::accept() {
-  while (arrived_.size() < std::size_t{kBacklog}) {
+void Agent::accept(Nanos now) {
+  for (int count = 0; count < kBacklog && arrived_.size() < std::size_t{kBacklog}; ++count) {
     FileDescriptor program(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!program.valid()) return;
-    arrived_.emplace_back(std::move(program), now() + kSlowWriter);
+    // A program may be interrupted between its connect and its request.
+    if (!served(program)) arrived_.emplace_back(std::move(program), now + kSlowWriter);
   }
 }
 
 void Agent::serve(Nanos now) {
-  // A program may be interrupted between its connect and its request.
   std::vector<std::pair<FileDescriptor, Nanos>> later;
   for (auto& [program, until] : std::exchange(arrived_, {})) {
-    Request request;
-    const ssize_t got = ::recv(program.get(), &request, sizeof request, MSG_DONTWAIT);
-    if (got == sizeof request && request.magic == kMagic) {
-      serve(std::move(program), request);
-    } else if (got < 0 && errno == EAGAIN && now < until) {
-      later.emplace_back(std::move(program), until);
-    }
+    if (!served(program) && now < until) later.emplace_back(std::move(program), until);
   }
   arrived_ = std::move(later);
+}
+
+bool Agent::served(FileDescriptor& program) {
+  Request request;
+  const ssize_t got = ::recv(program.get(), &request, sizeof request, MSG_DONTWAIT);
+  if (got < 0 && errno == EAGAIN) return false;
+  if (got == sizeof request && request.magic == kMagic) serve(std::move(program), request);
+  gone_.clear();
+  return true;
 }
 
 void Agent::serve(FileDescriptor program, const Request& request) {
@@ -176,8 +180,7 @@ void Agent::serve(FileDescriptor program, const Request& request) {
       return;
     case RequestKind::kAskAgain:
       if (flow == nullptr || !flows_.next_slot(request.id, t)) return reply(program, nullptr, false);
-      tell_service();
-      waiting_.push_back({.program = std::move(program), .flow = request.id, .since = t, .until = t + request.wait});
+      wait_for_answer(std::move(program), request.id, request.wait, t);
       return;
     case RequestKind::kGiveBack:
       if (flow != nullptr) flows_.end(request.id);
@@ -221,13 +224,16 @@ void Agent::ask(FileDescriptor program, const Request& request, pid_t pid, Nanos
   Course course{
       .tcp = request.tcp != 0, .local = request.local, .remote = request.remote, .remote_port = request.remote_port};
   const std::string what(view(request.what));
-  if (course.local == IpAddress()) course.local = local_address(course.remote).value_or(IpAddress());
+  if (course.local == IpAddress()) course.local = routes_.source(course.remote).value_or(IpAddress());
   const auto& own = options_.addresses;
   const auto is_own = [&](const IpAddress& address) { return std::find(own.begin(), own.end(), address) != own.end(); };
   // What leaves by other interfaces, or not at all, is none of the fabric's.
   if (!is_own(course.local) || is_own(course.remote)) return reply(program, nullptr, false);
   // Nobody tells the end of a process that is gone already, so its flow would stay.
-  if (process(pid) == nullptr && ::kill(pid, 0) != 0 && errno == ESRCH) return;
+  Process* const asking = process(pid);
+  if (asking == nullptr && ::kill(pid, 0) != 0 && errno == ESRCH) return;
+  std::uint64_t* const last_flow = last_flow_of(asking, request.thread);
+  if (last_flow != nullptr) flows_.tried(*last_flow);
   end_closed(course, now);
   KnownFlow* flow = flows_.begin(course, pid, what, request.bytes, now);
   if (flow == nullptr) {
@@ -237,17 +243,25 @@ void Agent::ask(FileDescriptor program, const Request& request, pid_t pid, Nanos
                        .why = "more connections to one port than have ports of their own"});
     return reply(program, nullptr, false);
   }
-  tell_service();
-  waiting_.push_back({.program = std::move(program), .flow = flow->id, .since = now, .until = now + request.wait});
+  if (last_flow != nullptr) *last_flow = flow->id;
+  wait_for_answer(std::move(program), flow->id, request.wait, now);
+}
+
+std::uint64_t* Agent::last_flow_of(Process* process, std::uint64_t thread) {
+  if (process == nullptr || thread == 0) return nullptr;
+  if (process->last_flows.size() >= kMostThreads) process->last_flows.clear();
+  return &process->last_flows[thread];
 }
 
 void Agent::end_closed(const Course& course, Nanos now) {
   for (const KnownFlow* flow : flows_.of(course)) {
-    const bool is_socket = course.tcp && flow->declared == 0 && flow->port != 0;
-    if (is_socket && now >= flow->begun + kConnecting &&
-        kernel_.find(connection_of(course, flow->port)) == Found::kNone) {
-      flows_.end(flow->id);
-    }
+    // A program that has its port, but has not connected yet, would find the port in use.
+    const bool has_tried = flow->tried || now >= flow->begun + Flows::kConnecting;
+    if (!course.tcp || flow->declared != 0 || flow->port == 0 || !has_tried) continue;
+    const Connection connection = connection_of(course, flow->port);
+    if (kernel_.find(connection) != Found::kNone) continue;
+    gone_.insert(connection);
+    flows_.end(flow->id);
   }
 }
 
@@ -262,17 +276,6 @@ void Agent::reply(const FileDescriptor& program, const KnownFlow* flow, bool awa
   ::send(program.get(), &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-std::optional<IpAddress> Agent::local_address(const IpAddress& remote) const {
-  const FileDescriptor probe(::socket(family_of(remote), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const SocketAddress to(remote, 9);
-  SocketAddress from;
-  if (!probe.valid() || ::connect(probe.get(), to.get(), to.length()) != 0 ||
-      ::getsockname(probe.get(), from.get(), from.length_place()) != 0) {
-    return std::nullopt;
-  }
-  return from.address();
-}
-
 // -- answers --------------------------------------------------------------------------------------------------------
 
 bool Agent::free(const KnownFlow& flow, std::uint16_t port) {
@@ -280,12 +283,14 @@ bool Agent::free(const KnownFlow& flow, std::uint16_t port) {
   if (std::ranges::any_of(others, [&](const auto* other) { return other->port == port && other->id != flow.id; })) {
     return false;
   }
-  return !flow.course.tcp || kernel_.find(connection_of(flow.course, port)) == Found::kNone;
+  if (!flow.course.tcp) return true;
+  const Connection connection = connection_of(flow.course, port);
+  return gone_.contains(connection) || kernel_.find(connection) == Found::kNone;
 }
 
 std::optional<std::uint16_t> Agent::answer(std::uint64_t id, Nanos now) {
   for (;;) {
-    const KnownFlow* flow = flows_.find(id);
+    KnownFlow* flow = flows_.find(id);
     if (flow == nullptr) return 0;
     std::optional<std::uint16_t> port;
     if (service_) {
@@ -295,43 +300,51 @@ std::optional<std::uint16_t> Agent::answer(std::uint64_t id, Nanos now) {
       port = ports == options_.ports.end() || flow->slot >= ports->second.size() ? 0 : ports->second[flow->slot];
     }
     if (!port || *port == 0 || free(*flow, *port)) return port;
+    // With measured paths slots may share the one port that is known.
+    if (*port == std::exchange(flow->refused_port, *port)) return 0;
     if (!flows_.next_slot(id, now)) return 0;
     tell_service();
   }
 }
 
+void Agent::wait_for_answer(FileDescriptor program, std::uint64_t flow, Nanos wait, Nanos now) {
+  tell_service();
+  Waiting waiting{.program = std::move(program), .flow = flow, .since = now, .until = now + wait};
+  // Where no service is asked, the answer is there already, and the program need not wait for others to be served.
+  if (service_ || !settled(waiting, false, now)) waiting_.push_back(std::move(waiting));
+}
+
 void Agent::settle(Nanos now) {
   if (waiting_.empty()) return;
   const bool service_away = service_ && service_->away(now);
-  std::vector<Waiting> still;
-  for (Waiting& waiting : waiting_) {
-    const auto port = answer(waiting.flow, now);
-    KnownFlow* flow = flows_.find(waiting.flow);
-    const bool in_vain = service_ && now >= waiting.until && service_->connected() == 0;
-    const bool away = (service_away || in_vain) && flow != nullptr && !port;
-    if (!port && flow != nullptr && !away && now < waiting.until) {
-      still.push_back(std::move(waiting));
-      continue;
-    }
-    longest_wait_ = std::max(longest_wait_, now - waiting.since);
-    if (port && *port != 0 && flow != nullptr) {
-      flow->port = flow->planned_port = *port;
-      flow->begun = now;  // its program connects from now on
-      ++given_;
-      reply(waiting.program, flow, false);
-      continue;
-    }
-    reply(waiting.program, nullptr, away);
-    if (flow == nullptr) continue;
-    flows_.not_pinned({.pid = flow->pid,
-                       .course = flow->course,
-                       .what = flow->what,
-                       .why = away    ? "the path service does not answer"
-                              : !port ? "its port was not known within " + seconds(now - waiting.since)
-                                      : "no port is planned for this peer"});
-    flows_.end(waiting.flow);
+  std::erase_if(waiting_, [&](const Waiting& waiting) { return settled(waiting, service_away, now); });
+}
+
+bool Agent::settled(const Waiting& waiting, bool service_away, Nanos now) {
+  const auto port = answer(waiting.flow, now);
+  KnownFlow* flow = flows_.find(waiting.flow);
+  const bool in_vain = service_ && now >= waiting.until && service_->connected() == 0;
+  const bool away = (service_away || in_vain) && flow != nullptr && !port;
+  if (!port && flow != nullptr && !away && now < waiting.until) return false;
+  longest_wait_ = std::max(longest_wait_, now - waiting.since);
+  if (port && *port != 0 && flow != nullptr) {
+    flow->port = flow->planned_port = *port;
+    flow->begun = now;  // its program connects from now on
+    ++given_;
+    if (service_) service_->begun(*flow);
+    reply(waiting.program, flow, false);
+    return true;
   }
-  waiting_ = std::move(still);
+  reply(waiting.program, nullptr, away);
+  if (flow == nullptr) return true;
+  flows_.not_pinned({.pid = flow->pid,
+                     .course = flow->course,
+                     .what = flow->what,
+                     .why = away    ? "the path service does not answer"
+                            : !port ? "its port was not known within " + seconds(now - waiting.since)
+                                    : "no port is planned for this peer"});
+  flows_.end(waiting.flow);
+  return true;
 }
 
 void Agent::follow_plan() {
@@ -376,6 +389,7 @@ void Agent::sample(Nanos now) {
         counts.emplace_back(id, found->second.sent_bytes);
         flow.timeouts = found->second.timeouts;
       } else if (const Found state = kernel_.find(connection); state == Found::kNone || state == Found::kTimeWait) {
+        flow.tried = flow.tried || state == Found::kTimeWait;
         counts.emplace_back(id, std::nullopt);
       }
     } else {

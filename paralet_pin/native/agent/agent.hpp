@@ -19,6 +19,7 @@
 #include "base/interfaces.hpp"
 #include "flows.hpp"
 #include "kernel_sockets.hpp"
+#include "routes.hpp"
 #include "service_ports.hpp"
 
 namespace paralet::pin {
@@ -55,12 +56,17 @@ class Agent {
   struct Process {
     FileDescriptor handle;  ///< pidfd
     std::deque<std::pair<std::uint64_t, std::uint16_t>> moves;
+    std::map<std::uint64_t, std::uint64_t> last_flows;  ///< that its threads have asked for, by thread
   };
 
-  void accept();
+  void accept(Nanos now);
   void serve(Nanos now);
+  /// Serves a program whose request has come. False while it has not.
+  bool served(FileDescriptor& program);
   void serve(FileDescriptor program, const Request& request);
   void ask(FileDescriptor program, const Request& request, pid_t pid, Nanos now);
+  /// Where the last flow of a thread is noted; nullptr: nowhere.
+  static std::uint64_t* last_flow_of(Process* process, std::uint64_t thread);
   /// Ends the flows of a course whose connections are gone, such as those that a peer has refused, before `sample`
   /// does.
   void end_closed(const Course& course, Nanos now);
@@ -69,25 +75,29 @@ class Agent {
   [[nodiscard]] std::optional<std::uint16_t> answer(std::uint64_t id, Nanos now);
   [[nodiscard]] bool free(const KnownFlow& flow, std::uint16_t port);
   void settle(Nanos now);
+  /// Whether the program has its reply: as soon as there is one, or nothing can come any more.
+  bool settled(const Waiting& waiting, bool service_away, Nanos now);
+  void wait_for_answer(FileDescriptor program, std::uint64_t flow, Nanos wait, Nanos now);
   void sample(Nanos now);
   void tell_service();
   void follow_plan();
-  [[nodiscard]] std::optional<IpAddress> local_address(const IpAddress& remote) const;
   Process* process(pid_t pid);
   void forget(pid_t pid);
   [[nodiscard]] std::string report() const;
   [[nodiscard]] Nanos deadline(Nanos now) const;
 
   static constexpr Nanos kSampleEvery = 500 * kMillisecond;
-  static constexpr Nanos kConnecting = 20 * kMillisecond;  ///< from the reply to the program's connect
   static constexpr std::size_t kMostProcesses = 4096;
   static constexpr std::size_t kMostMoves = 4096;
+  static constexpr std::size_t kMostThreads = 65536;
 
   AgentOptions options_;
   FileDescriptor listener_;
   FileDescriptor wake_;
   uid_t user_;
   KernelSockets kernel_;
+  std::set<Connection> gone_;  ///< of which the kernel has said, during one request, that there is none
+  Routes routes_;
   Flows flows_;
   std::optional<ServicePorts> service_;
   std::vector<std::pair<FileDescriptor, Nanos>> arrived_;  ///< programs that are to send a request, and until when

@@ -77,7 +77,7 @@ bool Flows::next_slot(std::uint64_t id, Nanos now) {
   flow->slot = *slot;
   flow->port = flow->planned_port = 0;
   flow->begun = flow->active_at = now;
-  flow->seen = false;
+  flow->tried = false;
   announce(*flow, first_announced(*flow));
   return true;
 }
@@ -113,14 +113,18 @@ std::vector<KnownFlow*> Flows::of(const Course& course) {
   return found;
 }
 
+void Flows::tried(std::uint64_t id) {
+  if (KnownFlow* flow = find(id)) flow->tried = true;
+}
+
 void Flows::counted(std::uint64_t id, std::optional<std::uint64_t> sent_bytes, Nanos now) {
   KnownFlow* flow = find(id);
   if (flow == nullptr) return;
   if (!sent_bytes) {
-    if (flow->seen || now >= flow->begun + kAbsent) end(id);
+    if (flow->tried || now >= flow->begun + kConnecting) end(id);
     return;
   }
-  flow->seen = true;
+  flow->tried = true;
   if (*sent_bytes > flow->bytes) sent(id, *sent_bytes - flow->bytes, now);
   if (!flow->announced || flow->declared != 0) return;
   if (!flow->course.tcp) {

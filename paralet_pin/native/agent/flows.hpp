@@ -43,11 +43,12 @@ struct KnownFlow {
   std::string what;
   std::uint16_t port = 0;                  ///< that the program has, 0: it still waits
   std::uint16_t planned_port = 0;          ///< of the plan as it is now
+  std::uint16_t refused_port = 0;          ///< of an earlier slot, which was not free
   std::uint64_t declared = 0;              ///< bytes that the program has declared: nobody counts those of a queue pair
   std::uint64_t bytes = 0;                 ///< sent so far
   std::optional<std::uint64_t> announced;  ///< bytes of the open elephant; none is open without
   unsigned timeouts = 0;                   ///< of its TCP, in a row: nobody answers
-  bool seen = false;                       ///< the kernel has had its socket
+  bool tried = false;                      ///< its program has connected it, or will not do so any more
   Nanos begun = 0;                         ///< when it got its port, or while it waits for one, when it asked
   Nanos active_at = 0;                     ///< when bytes moved last
 };
@@ -64,7 +65,7 @@ class Flows {
   static constexpr std::size_t kMost = 65536;
   static constexpr std::size_t kMostNotPinned = 256;    ///< the newest ones are kept
   static constexpr std::uint64_t kElephant = 1U << 20;  ///< bytes of a connection that carries data (`places.SENT`)
-  static constexpr Nanos kAbsent = 2 * kSecond;         ///< without a socket, after which a flow has ended
+  static constexpr Nanos kConnecting = 10 * kSecond;    ///< within which a program connects, however busy its host is
   static constexpr Nanos kTimeWait = 60 * kSecond;      ///< for which the kernel keeps a connection that has ended
   /// After which a connection that has sent anything counts as one that lasts. It is announced with 0 bytes at first,
   /// and then with what it has sent. One of datagrams, which nobody counts, is released after as long without a byte.
@@ -94,7 +95,9 @@ class Flows {
   [[nodiscard]] const std::map<std::uint64_t, KnownFlow>& all() const { return flows_; }
   std::map<std::uint64_t, KnownFlow>& all() { return flows_; }
 
-  /// `sent` bytes in all were counted of a flow; nothing: its socket is gone.
+  /// The program has connected a flow, or will not do so any more: without a socket, it has ended.
+  void tried(std::uint64_t id);
+  /// `sent` bytes in all were counted of a flow; nothing: there is no socket of it.
   void counted(std::uint64_t id, std::optional<std::uint64_t> sent, Nanos now);
   /// Bytes of a flow that the program has counted itself.
   void sent(std::uint64_t id, std::uint64_t bytes, Nanos now);

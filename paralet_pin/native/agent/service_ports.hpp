@@ -32,6 +32,8 @@ class ServicePorts {
   void connect(const std::vector<IpAddress>& addresses);
   /// Throws DeviceError when the process may start no more threads.
   void tell(const Flows::News& news);
+  /// A flow that was announced has the port that it keeps.
+  void begun(const KnownFlow& flow);
   /// Takes the newest assignments. Where they tell of other ports than before: a course and its slot, where no flow may
   /// be any more.
   std::vector<std::pair<Course, Slot>> take();

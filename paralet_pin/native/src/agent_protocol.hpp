@@ -13,7 +13,7 @@
 
 namespace paralet::pin {
 
-inline constexpr std::uint32_t kMagic = 0x70696E01;  ///< "pin", and the version of these structures
+inline constexpr std::uint32_t kMagic = 0x70696E02;  ///< "pin", and the version of these structures
 
 enum class RequestKind : std::uint8_t {
   kAsk,        ///< a port for a flow
@@ -42,11 +42,14 @@ struct Request {
   std::uint64_t bytes = 0;
   Nanos wait = 0;              ///< how long the program waits for the reply
   std::uint64_t moved_to = 0;  ///< of kMoves: a port
+  /// Of kAsk: the thread that connects, by a number that no other thread of the process has at that time; 0: unknown.
+  /// Its next kAsk tells that its last flow has connected, or will not.
+  std::uint64_t thread = 0;
   Text what{};
   Text why{};
 };
 static_assert(std::is_trivially_copyable_v<Request>);
-static_assert(sizeof(Request) == 168);  // paralet_pin/check.py
+static_assert(sizeof(Request) == 176);  // paralet_pin/check.py
 
 struct Reply {
   std::uint32_t magic = kMagic;

@@ -2,6 +2,7 @@
 #include "sockets.hpp"
 
 #include <netinet/in.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <charconv>
@@ -91,6 +92,7 @@ void Sockets::pin(int fd, bool tcp, const sockaddr* to, socklen_t length) {
                   .local = is_wildcard(name.address()) ? IpAddress() : name.address(),
                   .remote = remote->address(),
                   .wait = wait_,
+                  .thread = static_cast<std::uint64_t>(::pthread_self()),
                   .what = name_of(fd)};
   mark(fd, kPortless | kUnsent, false);
   if (name.port() != 0) {

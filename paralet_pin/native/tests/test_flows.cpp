@@ -176,10 +176,19 @@ TEST_CASE("what a program has declared stays announced while nobody counts its b
 TEST_CASE("a flow ends without its socket, but not before the program can have connected it") {
   Flows flows;
   const std::uint64_t id = flows.begin(kCourse, 7, "", 0, 0)->id;
-  flows.counted(id, std::nullopt, Flows::kAbsent - 1);
+  flows.counted(id, std::nullopt, Flows::kConnecting - 1);
   CHECK(flows.find(id) != nullptr);
-  flows.counted(id, std::nullopt, Flows::kAbsent);
+  flows.counted(id, std::nullopt, Flows::kConnecting);
   CHECK(flows.find(id) == nullptr);
+}
+
+TEST_CASE("a flow that its program has tried to connect ends without a socket at once") {
+  Flows flows;
+  const std::uint64_t id = flows.begin(kCourse, 7, "", 0, 0)->id;
+  flows.tried(id);
+  flows.counted(id, std::nullopt, 1);
+  CHECK(flows.find(id) == nullptr);
+  flows.tried(id);  // of a flow that has ended
 }
 
 TEST_CASE("a flow whose socket was there ends with it") {

@@ -278,14 +278,14 @@ std::string encode(const Hello& hello) {
   return line(out);
 }
 
-std::string encode(const Announce& announce, const std::string& job) {
+std::string encode(const Announce& announce, const std::string& job, std::uint16_t port) {
   json out{{"type", "announce"},
            {"id", announce.id},
            {"peer", format_address(announce.peer.address)},
            {"bytes", announce.bytes}};
   if (announce.peer.port != wire::kRocePort) out["peer_port"] = announce.peer.port;
   if (!job.empty()) out["job"] = job;
-  if (announce.port != 0) out["port"] = announce.port;
+  if (port != 0) out["port"] = port;
   if (announce.repeat > 0) out["repeat_s"] = to_seconds(announce.repeat);
   return line(out);
 }

@@ -42,8 +42,13 @@ struct Announce {
   std::uint64_t id = 0;
   PeerName peer;
   std::uint64_t bytes = 0;
-  Nanos repeat = 0;        ///< period of such elephants, 0: unknown
-  std::uint16_t port = 0;  ///< of a fixed client: that the elephant has already, 0: none yet
+  Nanos repeat = 0;  ///< period of such elephants, 0: unknown
+};
+/// A fixed client's elephant begins from this port, and keeps it. Not sent: its announcements tell the port from now
+/// on, also those to the next service.
+struct Begun {
+  std::uint64_t id = 0;
+  std::uint16_t port = 0;
 };
 struct Release {
   std::uint64_t id = 0;
@@ -101,11 +106,12 @@ struct Vote {
   bool operator==(const Vote&) const = default;
 };
 /// From the data path to the client.
-using Event = std::variant<Announce, Release, Measured, Report, LanesConnected>;
+using Event = std::variant<Announce, Begun, Release, Measured, Report, LanesConnected>;
 
 // Each returns a line with its line feed.
 std::string encode(const Hello& hello);
-std::string encode(const Announce& announce, const std::string& job);
+/// `port`: from which the elephant of a fixed client has begun; 0: none.
+std::string encode(const Announce& announce, const std::string& job, std::uint16_t port = 0);
 std::string encode(const Release& release);
 std::string encode(std::span<const Measured> flows);
 std::string encode(const Report& report);

@@ -21,12 +21,16 @@ void Session::on_event(const Event& event, std::string& out) {
   std::visit(Overloaded{
                  [&](const Announce& a) {
                    const auto [found, fresh] = open_.try_emplace(a.id);
-                   const std::uint16_t port = found->second.announce.port;
                    found->second.announce = a;
-                   if (a.port == 0) found->second.announce.port = port;
                    found->second.answered = false;
                    if (fresh) elephants_[a.peer] = a.id;
                    announce(found->second, out);
+                 },
+                 [&](const Begun& b) {
+                   const auto found = open_.find(b.id);
+                   if (found == open_.end()) return;
+                   found->second.port = b.port;
+                   if (!found->second.answered) announce(found->second, out);  // its port is of another connection
                  },
                  [&](const Release& r) { release(r, out); },
                  [&](const Measured& m) {
@@ -54,7 +58,7 @@ void Session::on_event(const Event& event, std::string& out) {
 
 void Session::announce(const Elephant& elephant, std::string& out) {
   if (!welcome_) return;
-  out += encode(elephant.announce, job_);
+  out += encode(elephant.announce, job_, elephant.port);
   ++counters_.announces;
 }
 
@@ -178,11 +182,7 @@ void Session::assign(const Assign& a) {
   if (a.id) {
     Elephant& elephant = open_.at(*a.id);
     if (std::exchange(elephant.answered, true)) ++counters_.pushes;
-    if (!a.ports.empty() && !std::exchange(elephant.assigned, true)) {
-      ++counters_.assigned;
-      // It keeps the port that it begins with, so later announcements tell it, also to another service.
-      if (hello_.fixed && a.ports.size() >= hello_.lanes) elephant.announce.port = a.ports[hello_.lanes - 1];
-    }
+    if (!a.ports.empty() && !std::exchange(elephant.assigned, true)) ++counters_.assigned;
     set(elephant.announce.peer, {.ports = a.ports, .rate_bps = a.rate_bps, .answers = *a.id}, a.cut);
     return;
   }

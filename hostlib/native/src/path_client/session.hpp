@@ -71,6 +71,7 @@ class Session {
  private:
   struct Elephant {
     Announce announce;
+    std::uint16_t port = 0;  ///< with which it has begun; 0: not yet, or it can change its port
     bool answered = false;
     bool assigned = false;  ///< has got ports, on this connection or an earlier one
   };

@@ -453,8 +453,7 @@ TEST_CASE("losing the connection voids all assignments, and open elephants are a
   CHECK(talk.serial(kSessionPeer) > serial);
 }
 
-TEST_CASE(
-    "an elephant that cannot change its port tells the one that it was given first, also on the next connection") {
+TEST_CASE("an elephant that cannot change its port tells the one that it has begun with, also on the next connection") {
   Talk talk;
   talk.session =
       Session(Hello{.token = "t", .device = 0x0A000001, .instance = 1, .lanes = 2, .tcp = true, .fixed = true}, "job");
@@ -464,6 +463,8 @@ TEST_CASE(
   for (const json& message : talk.said()) CHECK_FALSE(message.contains("port"));
   talk.assign(kSessionPeer, kPorts, 7);
   talk.assign(kOther, {}, 8);
+  talk.event(Begun{.id = 7, .port = kPorts[1]});
+  CHECK(talk.said().empty());
   talk.event(Announce{.id = 7, .peer = kSessionPeer, .bytes = 500});
   talk.event(Announce{.id = 8, .peer = kOther, .bytes = 500});
   std::vector<json> said = talk.said();
@@ -481,6 +482,22 @@ TEST_CASE(
   talk.assign(kSessionPeer, kMore, 7);
   talk.event(Announce{.id = 7, .peer = kSessionPeer, .bytes = 1000});
   CHECK(talk.said().at(0)["port"] == kPorts[1]);
+}
+
+TEST_CASE("an elephant that begins with a port of the connection before tells it at once") {
+  Talk talk;
+  talk.welcome();
+  talk.event(Announce{.id = 7, .peer = kSessionPeer, .bytes = 0});
+  talk.assign(kSessionPeer, kPorts, 7);
+  talk.lose();
+  talk.welcome();
+  talk.said();
+  talk.event(Begun{.id = 7, .port = kPorts[1]});
+  const std::vector<json> said = talk.said();
+  REQUIRE(said.size() == 1);
+  CHECK(said[0]["port"] == kPorts[1]);
+  talk.event(Begun{.id = 9, .port = kPorts[1]});  // it has ended
+  CHECK(talk.said().empty());
 }
 
 TEST_CASE("elephants that can change their ports tell none") {

@@ -26,6 +26,7 @@
 #include "agent_protocol.hpp"
 #include "base/clock.hpp"
 #include "base/file_descriptor.hpp"
+#include "base/socket_address.hpp"
 #include "fake_path_service.hpp"
 #include "linked_functions.hpp"
 #include "verbs_program.hpp"
@@ -116,40 +117,32 @@ bool eventually(Condition condition) {
   return true;
 }
 
-TEST_CASE("a flow whose answer took long is there until its program may have connected") {
-  constexpr Nanos kTimeToConnect = 20 * kMillisecond;  // of the agent
-  paralet::test::FakePathService service;
-  const RunningAgent agent(asks(service.address()));
-  bool welcomed = false;
-  Request request{.remote = IpAddress(kPeer), .wait = 20 * kSecond};
-  const auto listed = [&] {
-    std::optional<Reply> reply;
-    std::thread program([&] { reply = agent.link().ask(request); });
-    if (!std::exchange(welcomed, true)) service.welcome();
-    nlohmann::json announced = service.receive();
-    while (announced["type"] == "release") announced = service.receive();  // of an earlier flow
-    std::this_thread::sleep_for(std::chrono::nanoseconds(2 * kTimeToConnect));
-    const Nanos answered = now();
-    service.assign({IpAddress(kPeer), request.remote_port}, {61001},
-                   {{"id", announced["id"]}, {"peer_port", request.remote_port}});
-    program.join();
+/// Two ports for a connection to kPeer and port 4791, at once, so that the agent sees the second one only.
+void assign_twice(const paralet::test::FakePathService& service, const nlohmann::json& id) {
+  std::string both;
+  for (const int port : {61001, 61002}) {
+    both += nlohmann::json{{"type", "assign"}, {"peer", "127.0.0.2"}, {"peer_port", 4791},
+                           {"ports", {port}},  {"generation", port},  {"id", id}}
+                .dump() +
+            '\n';
+  }
+  service.send_raw(both);
+}
+
+TEST_CASE("a port is free again when its thread asks for another one, and not before: it may still connect") {
+  AgentOptions options{.addresses = {IpAddress(fake_verbs::kAddress)}};
+  options.ports[IpAddress(kPeer)] = {61001, 61002};
+  const RunningAgent agent(std::move(options));
+  const auto port_of_thread = [&](std::uint64_t thread) {
+    const auto reply =
+        agent.link().ask({.remote_port = 1, .remote = IpAddress(kPeer), .wait = 20 * kSecond, .thread = thread});
     REQUIRE(reply);
-    CHECK(reply->port == 61001);
-    Request next = request;  // does not wait for its reply, and looks for flows that have ended
-    next.wait = 0;
-    agent.link().tell(next);
-    const nlohmann::json flows = agent.check()["pinned"];
-    const bool found = std::ranges::any_of(
-        flows, [&](const auto& flow) { return flow["remote_port"] == request.remote_port && flow["port"] == 61001; });
-    return now() - answered < kTimeToConnect / 2 ? std::optional(found) : std::nullopt;
+    return reply->port;
   };
-  std::optional<bool> found;  // nothing while a busy machine is slower than a program may be
-  CHECK(eventually([&] {
-    ++request.remote_port;
-    found = listed();
-    return found.has_value();
-  }));
-  CHECK(found == true);
+  CHECK(port_of_thread(1) == 61001);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // a busy machine holds the program up
+  CHECK(port_of_thread(2) == 61002);
+  CHECK(port_of_thread(1) == 61001);
 }
 
 TEST_CASE("a connection that grows is announced with the port that it has, though another one was assigned first") {
@@ -160,20 +153,57 @@ TEST_CASE("a connection that grows is announced with the port that it has, thoug
   std::optional<Reply> reply;
   std::thread program([&] { reply = agent.link().ask(request); });
   service.welcome();
-  const nlohmann::json announced = service.receive();
-  std::string both;  // at once, so that the agent sees the second one only
-  for (const int port : {61001, 61002}) {
-    both += nlohmann::json{{"type", "assign"}, {"peer", "127.0.0.2"}, {"peer_port", 4791},
-                           {"ports", {port}},  {"generation", port},  {"id", announced["id"]}}
-                .dump() +
-            '\n';
-  }
-  service.send_raw(both);
+  assign_twice(service, service.receive()["id"]);
   program.join();
   REQUIRE(reply);
   REQUIRE(reply->port != 0);
   agent.link().tell({.kind = RequestKind::kSent, .id = reply->id, .bytes = 4 * Flows::kElephant});
   CHECK(service.receive()["port"] == reply->port);
+}
+
+TEST_CASE("a path service that comes back is told the port of a connection, though another one was assigned first") {
+  paralet::test::FakePathService service;
+  const RunningAgent agent(asks(service.address()));
+  const Request request{.remote_port = 4791, .remote = IpAddress(kPeer), .wait = 20 * kSecond};
+  std::optional<Reply> reply;
+  std::thread program([&] { reply = agent.link().ask(request); });
+  service.welcome();
+  assign_twice(service, service.receive()["id"]);
+  program.join();
+  REQUIRE(reply);
+  REQUIRE(reply->port != 0);
+  service.disconnect();
+  service.welcome();
+  CHECK(service.receive()["port"] == reply->port);
+}
+
+TEST_CASE("a connection to whose peer one port is planned, which is in use, waits for no other one") {
+  paralet::test::FakePathService service;
+  const RunningAgent agent(asks(service.address()));
+  const FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const FileDescriptor other(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  SocketAddress to(IpAddress(kPeer), 0);
+  std::uint16_t port = 61101;  // or a later one, which is free
+  SocketAddress from(IpAddress(fake_verbs::kAddress), port);
+  REQUIRE(::bind(listener.get(), to.get(), to.length()) == 0);
+  REQUIRE(::listen(listener.get(), 1) == 0);
+  REQUIRE(::getsockname(listener.get(), to.get(), to.length_place()) == 0);
+  while (::bind(other.get(), from.get(), from.length()) != 0) {
+    REQUIRE(port < UINT16_MAX);
+    from = SocketAddress(IpAddress(fake_verbs::kAddress), ++port);
+  }
+  REQUIRE(::connect(other.get(), to.get(), to.length()) == 0);
+  std::optional<Reply> reply;
+  std::thread program(
+      [&] { reply = agent.link().ask({.remote_port = to.port(), .remote = IpAddress(kPeer), .wait = 20 * kSecond}); });
+  for (std::size_t lanes = 1; lanes <= 2; ++lanes) {  // each slot has a client of its own
+    service.welcome();
+    service.assign({IpAddress(kPeer), to.port()}, std::vector(lanes, port),
+                   {{"id", service.receive()["id"]}, {"peer_port", to.port()}});
+  }
+  program.join();
+  REQUIRE(reply);
+  CHECK(reply->port == 0);
 }
 
 TEST_CASE("a process that is gone when the agent reads its request has no flow") {
