@@ -6,7 +6,7 @@ from math import ceil, sqrt
 
 from testbed.research.papers.claim import Claim
 from testbed.research.papers.findings import Drawing, Findings
-from testbed.research.papers.paralet import theory, tuning
+from testbed.research.papers.paralet import flowlets, theory, tuning
 from testbed.research.papers.paralet.evaluation import (
     CONWEAVE,
     DEGRADED,
@@ -63,6 +63,7 @@ def found(
         claims=[
             *of_theory(),
             *tuning.claims(tuned),
+            *flowlets.claims(flowlets.measured()),
             *_of_figure_5(figure_5),
             *of_packets(packets),
             *_of_since(since),
@@ -269,6 +270,11 @@ def _drawings(figure_5: Sequence[Point], packets: Sequence[Point], since: Sequen
             lambda: plots.figure_5(figure_5),
         ),
         *([by_packets] if packets else []),
+        Drawing(
+            "paralet-flowlets",
+            "Completion by the size of flowlets with real packets and in the model",
+            lambda: plots.flowlet_sizes(flowlets.measured()),
+        ),
         Drawing(
             "paralet-since",
             f"The slowest flow with later schemes, all links healthy or {DEGRADED} at {LEFT:.0%}",

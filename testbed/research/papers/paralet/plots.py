@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from testbed.report.plots import PALETTE
-from testbed.research.papers.paralet import theory
+from testbed.research.papers.paralet import flowlets, theory
 from testbed.research.papers.paralet.evaluation import (
     CONWEAVE,
     DRILL,
@@ -124,6 +124,24 @@ def since(points: Sequence[Point]) -> Figure:
         axes.set_xlabel("slowest flow / ideal")
         axes.set_title({"ring": "ring, 128 hosts", "tree": "DBT, 128 hosts"}[collective])
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def flowlet_sizes(times: flowlets.Times) -> Figure:
+    """Completion times by the size of flowlets: real packets with the range over seeds, and the model's means."""
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    names = list(flowlets.CONDITIONS)
+    places = range(len(flowlets.SIZES))
+    for axes, shown in zip(figure.subplots(1, 2, sharey=True), (names[:3], [names[0], *names[3:]]), strict=True):
+        for name, colour in zip(shown, (PALETTE[0], PALETTE[1], PALETTE[5]), strict=True):
+            real, model = ([times[fabric, name, policy] for policy in flowlets.SIZES] for fabric in flowlets.FABRICS)
+            axes.plot(places, [np.mean(each) for each in real], "o-", color=colour, label=flowlets.CONDITIONS[name])
+            axes.vlines(places, [min(each) for each in real], [max(each) for each in real], color=colour)
+            axes.plot(places, [np.mean(each) for each in model], "x--", color=colour)
+        axes.set_xticks(places, list(flowlets.SIZES.values()))
+        axes.set_xlabel("size of flowlets; x: model")
+        axes.legend(frameon=False)
+    figure.axes[0].set_ylabel("completion / ideal")
     return figure
 
 

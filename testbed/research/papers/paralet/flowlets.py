@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Section 5.2 with real packets: the size S of flowlets where uplinks lose packets and where paths differ.
+
+The specs are `experiments/flowlets/*.yaml`: eight lanes between hosts of two leaves, four spines, 10 Mbit/s, two
+messages of 512 KiB from each host. After their runs on the emulated fabric with `--results REAL`, and on the packet
+simulation with `--fabric packet --results MODEL`, this command writes `flowlets.csv` again:
+
+    python -m testbed.research.papers.paralet.flowlets REAL MODEL
+"""
+
+import csv
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from statistics import fmean
+
+from testbed.research.papers.claim import Claim
+
+FILE = files("testbed.research.papers.paralet") / "flowlets.csv"
+CONDITIONS: Mapping[str, str] = {
+    "flowlets_even": "all uplinks alike",
+    "flowlets_rare_loss": "0.1 % of packets lost",
+    "flowlets_loss": "1 % of packets lost",
+    "flowlets_slight_skew": "one spine of four at 50 %",
+    "flowlets_skew": "one spine of four at 25 %",
+}
+"""Names of the specs, and what they are about."""
+SIZES: Mapping[str, str] = {
+    "by-rule": "4 BDP / m",
+    "4-KiB": "4 KiB",
+    "16-KiB": "16 KiB",
+    "64-KiB": "64 KiB",
+    "512-KiB": "512 KiB",
+}
+"""Policies of the specs, and the size of their flowlets. 512 KiB is a whole message."""
+FABRICS = ("real packets", "model")
+
+Times = Mapping[tuple[str, str, str], Sequence[float]]
+"""Completion times as multiples of the ideal, one for each seed, by fabric, spec and policy."""
+
+_FEW = "Suggested from experience, which counts as a ratio of 1. Real packets, 10 Mbit/s, 8 lanes; S is one packet."
+_LARGER = '"A larger S may loss flexibility". Real packets, a whole message of 512 KiB in one flowlet.'
+
+
+def measured() -> Times:
+    """The times of `flowlets.csv`."""
+    rows = list(csv.reader(FILE.read_text("utf-8").splitlines()))[1:]
+    return {(fabric, name, policy): [float(time) for time in times] for fabric, name, policy, *times in rows}
+
+
+def claims(times: Times) -> Iterator[Claim]:
+    """What the times of real packets say about 5.2. The rule gives one packet here, as policy 4-KiB has."""
+    for name, about in CONDITIONS.items():
+        mean = {policy: fmean(times["real packets", name, policy]) for policy in SIZES}
+        rule, what = (mean["by-rule"] + mean["4-KiB"]) / 2, f"completion with real packets, {about}"
+        series = "completion with real packets, S = 4 BDP / m over the best S"
+        best = rule / min(rule, mean["16-KiB"], mean["64-KiB"], mean["512-KiB"])
+        yield Claim("5.2", f"{what}: S = 4 BDP / m over the best S", "x", best, 1.0, 2, note=_FEW, series=series)
+        series, larger = "completion with real packets, largest S over 4 BDP / m", mean["512-KiB"] / rule
+        yield Claim("5.2", f"{what}: S = 512 KiB over 4 BDP / m", "x", larger, 1.0, 2, "more than", _LARGER, series)
+
+
+def table(times: Times) -> str:
+    """The means as a Markdown table: real packets, and the model in brackets."""
+    lines = [f"| | {' | '.join(SIZES.values())} |", f"|{'---|' * (1 + len(SIZES))}"]
+    for name, about in CONDITIONS.items():
+        real, model = ([f"{fmean(times[fabric, name, policy]):.2f}" for policy in SIZES] for fabric in FABRICS)
+        lines.append(f"| {about} | {' | '.join(f'{a} ({b})' for a, b in zip(real, model, strict=True))} |")
+    return "\n".join(lines)
+
+
+def collected(folders: Mapping[str, Path]) -> str:
+    """The file that `measured` reads, made of the results in these folders, one for each of `FABRICS`."""
+    lines = ["fabric,spec,policy,completion / ideal by seed"]
+    for fabric, folder in folders.items():
+        for name in CONDITIONS:
+            summary = json.loads((folder / name / "summary.json").read_text("utf-8"))
+            for policy in summary["policies"]:
+                ratios = (f"{seconds / summary['ideal_s']:.3f}" for seconds in policy["completions_s"])
+                lines.append(",".join([fabric, name, policy["name"], *ratios]))
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    Path(str(FILE)).write_text(collected(dict(zip(FABRICS, map(Path, sys.argv[1:]), strict=True))), "utf-8")
+    print(table(measured()))

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The size of flowlets with real packets: the committed times, and what the page says of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed.research.papers.paralet import flowlets
+from testbed.spec import load
+
+ROOT = Path(__file__).parents[4]
+TIMES = flowlets.measured()
+
+
+def test_every_spec_has_the_sizes_and_seeds_that_were_measured() -> None:
+    specs = [load(file) for file in sorted((ROOT / "experiments" / "flowlets").glob("*.yaml"))]
+    assert {experiment.spec.name for experiment in specs} == {*flowlets.CONDITIONS}
+    for experiment in specs:
+        assert [policy.name for policy in experiment.spec.policies] == list(flowlets.SIZES)
+        for fabric in flowlets.FABRICS:
+            for policy in flowlets.SIZES:
+                assert len(TIMES[fabric, experiment.spec.name, policy]) == experiment.spec.seeds
+    assert all(time > 1 for each in TIMES.values() for time in each)  # no run beats the ideal
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_a_time_that_changes_by_ten_per_cent_changes_the_page(factor: float) -> None:
+    with (ROOT / "docs" / "papers" / "paralet.csv").open() as file:
+        ours = {row["what"]: row["ours"] for row in csv.DictReader(file)}
+    assert all(ours[claim.what] == f"{claim.ours:.3f}" for claim in flowlets.claims(TIMES))
+    for name in flowlets.CONDITIONS:
+        place = "real packets", name, "by-rule"
+        changed = {**TIMES, place: [factor * time for time in TIMES[place]]}
+        assert any(ours[claim.what] != f"{claim.ours:.3f}" for claim in flowlets.claims(changed))
+
+
+def test_a_size_that_beats_the_rule_by_a_tenth_differs() -> None:
+    for fastest, verdict in ((1.0, "agrees"), (0.9, "differs")):
+        took = dict.fromkeys(flowlets.SIZES, (1.0,)) | {"16-KiB": (fastest,), "512-KiB": (2.0,)}
+        times = {("real packets", name, size): took[size] for name in flowlets.CONDITIONS for size in flowlets.SIZES}
+        verdicts = {claim.verdict for claim in flowlets.claims(times) if claim.relation == "equals"}
+        assert verdicts == {verdict}
+
+
+def test_the_table_of_the_page_has_the_measured_means() -> None:
+    page = (ROOT / "testbed" / "research" / "papers" / "paralet" / "introduction.md").read_text("utf-8")
+    assert flowlets.table(TIMES) in page
+
+
+def test_results_of_runs_become_multiples_of_the_ideal(tmp_path: Path) -> None:
+    folders = {fabric: tmp_path / fabric for fabric in flowlets.FABRICS}
+    for number, folder in enumerate(folders.values(), start=1):
+        for name in flowlets.CONDITIONS:
+            (folder / name).mkdir(parents=True)
+            policies = [{"name": "by-rule", "completions_s": [number * 2.0, 3.0]}]
+            (folder / name / "summary.json").write_text(json.dumps({"ideal_s": 2.0, "policies": policies}))
+    lines = flowlets.collected(folders).splitlines()
+    assert len(lines) == 1 + 2 * len(flowlets.CONDITIONS)
+    assert lines[1] == "real packets,flowlets_even,by-rule,1.000,1.500"
+    assert lines[-1] == "model,flowlets_skew,by-rule,2.000,1.500"
