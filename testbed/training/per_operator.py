@@ -17,16 +17,12 @@ from testbed.training.tasks import TaskGraph
 Profile = Callable[[Layer, float], float]
 """Seconds of the forward pass of a layer for a number of samples on one device."""
 
-_SHARE = 0.95
-"""The share of the peak that a layer reaches (Calculon). The profiles of TopoOpt's authors have single precision, where
-matrix units do not lower the clock."""
-
 
 def roofline(gpu: Accelerator, gpus: int) -> Profile:
     """A server of `gpus` GPUs: the longer of computing and of moving parameters and outputs once, in full precision."""
 
     def seconds(layer: Layer, samples: float) -> float:
-        computing = layer.flops * samples / gpus / (gpu.matrix_flops * _SHARE)
+        computing = layer.flops * samples / gpus / (gpu.matrix_flops * gpu.matrix_efficiency)
         read = 0.0 if layer.table else layer.parameters
         moved = SINGLE * (read + layer.outputs * samples / gpus)
         return max(computing, 8 * moved / gpu.memory_bps)

@@ -157,6 +157,7 @@ def test_percentiles_of_iterations_have_the_weight_of_their_jobs() -> None:
 def test_the_search_never_loses_to_the_strategies_that_the_paper_names() -> None:
     plain, found = iterations.alternated("DLRM", servers=8)
     assert found <= plain
+    assert (plain, found) == pytest.approx((0.04815, 0.007722), rel=0.02)
 
 
 def test_neither_search_loses_to_its_start_and_descent_estimates_less() -> None:
@@ -166,6 +167,7 @@ def test_neither_search_loses_to_its_start_and_descent_estimates_less() -> None:
     found = iterations.compare_searches("VGG", servers=4)
     assert max(found.chain_s, found.descent_s) <= start_s
     assert found.descent_estimated < found.chain_estimated <= 1 + BUDGET
+    assert (found.chain_s, found.descent_s) == pytest.approx((0.02472, 0.02472), rel=0.02)
 
 
 def test_the_prototype_is_as_fast_as_a_switch_of_four_times_the_rate_without_all_to_all() -> None:
