@@ -51,7 +51,8 @@ def test_the_command_ends_with_whoever_waits_for_it() -> None:
 
 def test_the_command_can_be_stopped_for_a_while_with_all_that_it_started(tmp_path: Path) -> None:
     group = tmp_path / "group"
-    words = [SCRIPT, "sh", "-c", "cat & echo $!; wait"]
+    # A shell gives what it starts in the background no input but /dev/null, unless it is named.
+    words = [SCRIPT, "sh", "-c", "exec 3<&0; cat <&3 & echo $!; wait"]
     variables = {**os.environ, "PARALET_ASIDE": str(group)}
     with subprocess.Popen(words, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as waiting:
         assert waiting.stdout is not None
