@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import socket
 from itertools import count, islice
 from pathlib import Path
@@ -12,13 +12,14 @@ END = 0x10000
 ROOM = 1024
 """So many ports at least are chosen from."""
 
-_places = count(os.getpid() * 64)  # each process begins elsewhere
+_places = count(secrets.randbelow(END))  # processes begin at random, so they seldom choose the same ports at once
 
 
 def free_ports(number: int) -> list[int]:
     """Source ports of RoCEv2's range (0xC000 to 0xFFFF) that are free now. Each call gives others.
 
-    The kernel gives none of them to a program that names no port, where net.ipv4.ip_local_port_range leaves room.
+    They are only looked at: another program may take one before the caller does. The kernel gives none of them to a
+    program that names no port, where net.ipv4.ip_local_port_range leaves room.
 
     Raises:
         OSError: fewer ports are free.

@@ -4,12 +4,12 @@
 
 #include <doctest/doctest.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <random>
 #include <vector>
 
 #include "base/file_descriptor.hpp"
@@ -44,12 +44,12 @@ inline std::uint16_t first_of_free_ports() {
                                                                    : wire::kFirstEntropyPort;
 }
 
-/// Source ports of RoCEv2's range that are free now. Each call gives others, and each process begins elsewhere, so that
-/// tests that run side by side do not take each other's.
+/// Source ports of RoCEv2's range that are free now. Each call gives others, and each process begins anywhere, so that
+/// tests that run side by side seldom choose the same. They are only looked at: another program may take one before the
+/// caller does.
 inline std::vector<std::uint16_t> free_ports(std::size_t count) {
-  constexpr unsigned kOfProcess = 64;
   static const std::uint16_t first = first_of_free_ports();
-  static unsigned next = static_cast<unsigned>(::getpid()) * kOfProcess;
+  static unsigned next = std::random_device{}() % 0x10000U;
   const unsigned choice = 0x10000U - first;
   std::vector<std::uint16_t> out;
   for (unsigned tries = 0; tries < choice && out.size() < count; ++tries) {
