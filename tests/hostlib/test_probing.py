@@ -33,7 +33,9 @@ def test_an_observation_is_what_files_of_probes_hold(protocol: str) -> None:
     prober.ask(target, 3, sources)
     assert prober.run(10)
     seen = prober.take_observations()
-    assert len(seen) == 10
+    failures = prober.take_failures()  # other programs may have taken some of the ports since free_ports looked at them
+    assert len(seen) + len(failures) == 10
+    assert {failure.error for failure in failures} <= {errno.EADDRINUSE}
     one = seen[0]
     assert isinstance(one, Observation)
     assert (one.source, one.destination, one.protocol, one.destination_port) == (HERE, THERE, protocol, port)
