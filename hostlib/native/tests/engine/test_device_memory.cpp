@@ -127,9 +127,11 @@ TEST_CASE("memory that is not mapped, or only in part, is refused") {
 
 TEST_CASE("close_and_wait waits for a live peer longer than the retry time") {
   DeviceOptions slow = options(kA, 4);
-  slow.line_rate_bps = 16e6;
+  slow.line_rate_bps = 16e6;  // 6 MiB take 3.1 s
   slow.flowlet_bytes = 2 << 20;
-  slow.retry_time = 200 * kMillisecond;
+  // A wait that missed the peer's acknowledgements would end a second after this. Less and a busy machine, which delays
+  // all of a lane's acknowledgements by hundreds of milliseconds, would make a lane give the live peer up.
+  slow.retry_time = 1500 * kMillisecond;
   Device a(slow);
   Device b(options(kB));
   const Joined joined(a, b);
