@@ -138,6 +138,7 @@ def test_probes_are_asked_for_as_agreed() -> None:
         Welcome(2, "9f86d081884c7d65", generation=7),
         Probe(7, "10.0.1.2", 3, [49164, 49196], 100.0),
         Probe(8, "10.0.1.2", 3, [49164], None, 4792),
+        Probe(9, "10.0.1.2", 3, [49164], None, once=True, until=["172.16.0.1"]),
         Watch("10.0.1.2", 3, 1.0, [(49164, "172.16.0.1")]),
     ]
     assert [to_line(message) for message in sent] == [
@@ -146,6 +147,8 @@ def test_probes_are_asked_for_as_agreed() -> None:
         b'{"type":"welcome","version":2,"session":"9f86d081884c7d65","generation":7}\n',
         b'{"type":"probe","ask":7,"peer":"10.0.1.2","ttl":3,"ports":[49164,49196],"rate":100.0}\n',
         b'{"type":"probe","ask":8,"peer":"10.0.1.2","ttl":3,"ports":[49164],"rate":null,"peer_port":4792}\n',
+        b'{"type":"probe","ask":9,"peer":"10.0.1.2","ttl":3,"ports":[49164],"rate":null,"once":true,'
+        b'"until":["172.16.0.1"]}\n',
         b'{"type":"watch","peer":"10.0.1.2","ttl":3,"period_s":1.0,"ports":[[49164,"172.16.0.1"]]}\n',
     ]
 
