@@ -8,7 +8,7 @@ those are probed that would bring back a way, or a planned port.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -84,6 +84,7 @@ class Ask:
 class _State(Generic[Way]):
     sight: Sight[Way]
     only_aims: bool = False  # nothing is wanted beside ports along `aims`
+    searches: bool = False  # its host ends an ask with `until`
     first: int = _BATCH  # ports probed at a time while lanes have none
     drawn: int = 0  # random ports so far
     in_vain: int = 0  # probes since the last one of use
@@ -124,18 +125,26 @@ class Discovery(Generic[Way]):
         return len(self._schedule)
 
     def announce(
-        self, now_s: float, pair: PairKey, sight: Sight[Way], *, lanes: int = _BATCH, only_aims: bool = False
+        self,
+        now_s: float,
+        pair: PairKey,
+        sight: Sight[Way],
+        *,
+        lanes: int = _BATCH,
+        only_aims: bool = False,
+        searches: bool = True,
     ) -> None:
         """A pair sends over so many lanes, or will soon.
 
         A pair that did not answer is tried once more when it is announced again. With `only_aims` nothing is probed but
-        what `aim` asks for.
+        what `aim` asks for. Its host `searches` if it knows `Ask.once` and `Ask.until`; else few ports are asked for at
+        a time, without these.
         """
         state = self._pairs.get(pair)
         if state is None:
             state = self._pairs[pair] = _State(sight)
             self._members.setdefault(sight.group, {})[pair] = None
-        state.silent, state.only_aims = 0, only_aims
+        state.silent, state.only_aims, state.searches = 0, only_aims, searches
         if len(sight.hops) > 1:  # one router answers for all ports, and all lanes wait for the last of the first batch
             state.first = max(_AT_ONCE, lanes)
         self._ask(now_s, pair)
@@ -255,6 +264,17 @@ class Discovery(Generic[Way]):
                 now_s, hop.routers, hop.router_count, ask.pair.src, ask, len(ask.ports), urgent=ask.urgent
             )
 
+    def leave_out(self, ask: Ask, ports: Collection[int]) -> None:
+        """Ports of an `Ask` were not probed, before `answered` is called for the others, or for none.
+
+        Nothing is concluded from that, and they may be asked for again.
+        """
+        state = self._pairs.get(ask.pair)
+        if state is not None:
+            state.out.difference_update(ports)
+            for port in ports:
+                state.proposed.pop(port, None)
+
     def answered(self, now_s: float, ask: Ask, ways: dict[int, Way], *, trusted: bool = True) -> bool:
         """What came of an `Ask`: the way of each of its ports that was answered. Other ports are ignored.
 
@@ -359,7 +379,8 @@ class Discovery(Generic[Way]):
         ports = ports[: _SOUGHT if until else _BATCH if state.used else min(_BATCH, state.first)]
         if ports:
             hurries, hop = state.urgent or bool(urgent), sight.hops[0]
-            state.asked, state.sent = Ask(pair, hop.ttl, tuple(ports), hurries, state.only_aims, until), False
+            once = state.only_aims and state.searches
+            state.asked, state.sent = Ask(pair, hop.ttl, tuple(ports), hurries, once, until), False
             state.out.update(ports)
             count: float = min(len(ports), sight.ways) if until else len(ports)  # as many as it takes
             count = count / 2 if state.only_aims else count  # no connection's port is watched
@@ -369,8 +390,8 @@ class Discovery(Generic[Way]):
 
     @staticmethod
     def _seeks(state: _State[Way]) -> bool:
-        """Whether one port along a planned way is sought, for which a connection waits."""
-        return state.only_aims and state.urgent
+        """Whether the host can seek a port along a planned way, for which a connection waits."""
+        return state.only_aims and state.urgent and state.searches
 
     def _wanted(self, pair: PairKey, state: _State[Way]) -> list[int]:
         group = state.sight.group

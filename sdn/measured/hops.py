@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks about one hop after another, where the answer of no single router tells the way of a probe. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from netmodel.flow import Address
@@ -9,15 +9,17 @@ from sdn.measured.discovery import Ask, Hop
 
 
 def settled(
-    ask: Ask, hops: tuple[Hop, ...], answers: Mapping[int, Address]
+    ask: Ask, hops: tuple[Hop, ...], answers: Mapping[int, Address], left_out: Container[int] = ()
 ) -> tuple[dict[int, tuple[Address, ...]], Ask | None]:
     """What came of an `Ask` about one of these `hops`, and the one about the next hop that follows from it.
 
     For each port of which all is told that will be: the addresses that have answered, one for each hop; none for a port
-    that was not answered. The other ports are those of the next `Ask`.
+    that was not answered. The other ports are those of the next `Ask`, or were `left_out`: they were not probed.
     """
     told = {port: (*ask.told.get(port, ()), answers[port]) for port in ask.ports if port in answers}
-    silent: dict[int, tuple[Address, ...]] = {port: () for port in ask.ports if port not in told}
+    silent: dict[int, tuple[Address, ...]] = {
+        port: () for port in ask.ports if port not in told and port not in left_out
+    }
     place = [hop.ttl for hop in hops].index(ask.ttl) + 1
     if place == len(hops):
         return silent | told, None

@@ -5,7 +5,7 @@ Events in; out come the probes to send, and the pairs whose ports may have chang
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -141,10 +141,10 @@ class MeasuredPinning:
         """Pairs on the worst link, over its rate in bit/s."""
         return self._plan.congestion
 
-    def announce(self, now_s: float, pair: PairKey, lanes: int) -> list[PairKey] | None:
+    def announce(self, now_s: float, pair: PairKey, lanes: int, *, searches: bool = True) -> list[PairKey] | None:
         """A pair sends over so many lanes; with 0 it is in no plan, and only what `seek` asks for is probed.
 
-        Returns the pairs whose ports may have changed.
+        Its host `searches` if it knows `Ask.once` and `Ask.until`. Returns the pairs whose ports may have changed.
         None where it cannot be pinned; then its ports do not matter, or answers do not tell its path.
         """
         sight = self._fabric.sight(pair.src, pair.dst)
@@ -161,7 +161,7 @@ class MeasuredPinning:
                 self._plan.arrive((pair, number), own / lanes, [], MOST_MOVES)
         else:
             pinned.fits = pinned.contradictions = 0
-        self._discovery.announce(now_s, pair, sight, lanes=lanes, only_aims=not shares)
+        self._discovery.announce(now_s, pair, sight, lanes=lanes, only_aims=not shares, searches=searches)
         return _distinct((*self._aim(now_s, moved), *self._update(now_s, pair)))
 
     def seek(self, now_s: float, pair: PairKey, paths: Mapping[Links, int], used: Iterable[int], urgent: bool) -> None:
@@ -192,9 +192,12 @@ class MeasuredPinning:
         """What to probe now. `probed` has to follow for each, also where no answer came."""
         return self._discovery.due(now_s)
 
-    def probed(self, now_s: float, ask: Ask, answers: Mapping[int, Address]) -> list[PairKey]:
+    def probed(
+        self, now_s: float, ask: Ask, answers: Mapping[int, Address], left_out: Collection[int] = ()
+    ) -> list[PairKey]:
         """What came of an `Ask`: the address that answered, by port. Returns the pairs whose ports may have changed.
 
+        Ports that were `left_out` were not probed; the others without an address were, and nobody answered.
         Answers from addresses that are on no path of the pair count for none. If a port has moved, the routes have
         changed, maybe for all pairs behind the same switches, and for those with lanes over a link of the path that
         the port has left, in either direction: their ports are probed again, and they may move to make room, unless
@@ -203,10 +206,11 @@ class MeasuredPinning:
         src, dst, *_ = ask.pair
         sight = self._fabric.sight(src, dst)
         assert sight is not None  # it is asked about
-        told, further = settled(ask, sight.hops, answers)
+        told, further = settled(ask, sight.hops, answers, left_out)
         if further is not None:
             self._discovery.follow(now_s, further)
-        if not told:
+        self._discovery.leave_out(ask, left_out)
+        if further is not None and not told:
             return []
         before = self._tables.known(*ask.pair)
         ways = {port: way for port, by in told.items() if (way := self._fabric.way(src, dst, by)) is not None}

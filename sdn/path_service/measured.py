@@ -28,7 +28,7 @@ from sdn.path_service.parties import Client, Pair
 from sdn.path_service.pinning import HostProbes, Move, Preview, Rerouted, Sends, distinct
 from sdn.path_service.port_search import HOLD_S, PortSearch
 from sdn.path_service.predicted import Predicted
-from sdn.path_service.probing_host import ProbingHost, answered, parts
+from sdn.path_service.probing_host import ProbingHost, answered, left_out, parts
 from sdn.path_service.reach import Polarised
 from sdn.path_service.repinning import FirstPorts, Repinning
 from sdn.path_service.watches import Watches
@@ -129,7 +129,8 @@ class Measured:
         if pair.client.nic not in self._probing:
             return
         users = {**self._users.get(key, {}), pair: None}
-        if self._pinning.announce(now_s, key, _lanes(users)) is not None:
+        searches = all(host.searches for host in self._probing[pair.client.nic].values())
+        if self._pinning.announce(now_s, key, _lanes(users), searches=searches) is not None:
             self._users[key] = users
             self._search.begin(now_s, key, pair)
 
@@ -211,9 +212,9 @@ class Measured:
         changed: list[Pair] = []
         for number, ask in host.open.items():
             del self._asked[client.conn, number]
-            changed += self._of(self._pinning.probed(now_s, ask, {}))
+            changed += self._of(self._unanswered(now_s, ask))
         for ask in host.waiting:
-            changed += self._of(self._pinning.probed(now_s, ask, {}))
+            changed += self._of(self._unanswered(now_s, ask))
         self._ready.pop(client.conn, None)
         self._watches.leave(now_s, client.conn)
         return distinct(changed)
@@ -281,7 +282,9 @@ class Measured:
         host = self._hosts.get(client.conn)
         if isinstance(message, CanProbe):
             if host is None:  # lanes that have commodities already are measured from their next ones on
-                self._hosts[client.conn] = self._probing.setdefault(client.nic, {})[client.conn] = ProbingHost(client)
+                self._hosts[client.conn] = self._probing.setdefault(client.nic, {})[client.conn] = ProbingHost(
+                    client, message.until
+                )
                 self._watches.begin(client.conn, every_hop=message.hops)
             return self._count_early(now_s, client.nic)
         if host is None:
@@ -321,11 +324,15 @@ class Measured:
             self._counts["answers that nobody asked for"] += 1
             return []
         del self._asked[host.client.conn, message.ask]
-        self._counts["probes"] += len(message.answers)
+        self._counts["probes"] += len({answer.port for answer in message.answers}.intersection(ask.ports))
         answers = answered(message.answers, ask.ports)
         self._counts["probes answered"] += len(answers)
         self._ready[host.client.conn] = None
-        return self._changed(self._pinning.probed(now_s, ask, answers))
+        return self._changed(self._pinning.probed(now_s, ask, answers, left_out(message.answers, ask)))
+
+    def _unanswered(self, now_s: float, ask: Ask) -> list[PairKey]:
+        """No answer to an ask came."""
+        return self._pinning.probed(now_s, ask, {}, left_out((), ask))
 
     def _moved(self, now_s: float, host: ProbingHost, message: Moved) -> list[Pair]:
         """Watched ports have moved or fallen silent: they are in doubt, and with them those of the same pair."""
@@ -366,9 +373,9 @@ class Measured:
         for ask in self._pinning.due(now_s):
             host = self._host_of(ask.pair)
             if host is None:  # nobody can probe it any more
-                changed += self._changed(self._pinning.probed(now_s, ask, {}))
+                changed += self._changed(self._unanswered(now_s, ask))
             else:
-                host.waiting.extend(parts(ask))
+                host.waiting.extend(parts(ask, searches=host.searches))
                 self._ready[host.client.conn] = None
         sends: Sends = []
         for conn in self._ready:
@@ -378,7 +385,7 @@ class Measured:
                 if ask.pair in self._users:
                     sends.append((conn, self._ask(now_s, host, ask)))
                 else:  # it has ended meanwhile
-                    changed += self._changed(self._pinning.probed(now_s, ask, {}))
+                    changed += self._changed(self._unanswered(now_s, ask))
         self._ready.clear()
         return [*sends, *self._watches.due(now_s, self._users)], changed
 
@@ -417,7 +424,7 @@ class Measured:
             del self._asked[first]
             conn, number = first
             self._counts["asks without an answer"] += 1
-            changed += self._changed(self._pinning.probed(now_s, self._hosts[conn].open.pop(number), {}))
+            changed += self._changed(self._unanswered(now_s, self._hosts[conn].open.pop(number)))
             self._ready[conn] = None
         while self._held and self._held[pair := next(iter(self._held))] <= now_s:
             del self._held[pair]

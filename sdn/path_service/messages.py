@@ -121,6 +121,8 @@ class CanProbe(Struct, tag="probe", tag_field="type", frozen=True, gc=False):
     rate: PerSecond
     hops: bool = False
     """It watches a port at several hops, and says at which one it has moved. Else it watches what it was told last."""
+    until: bool = False
+    """It knows `Probe.once` and `Probe.until`. A host that does not is sent neither."""
 
 
 class Answer(Struct, array_like=True, frozen=True, gc=False):
@@ -147,7 +149,10 @@ Answers: TypeAlias = Annotated[tuple[Answer, ...], Meta(max_length=MOST_PROBED)]
 
 
 class Probed(Struct, tag="probed", tag_field="type", frozen=True, gc=False):
-    """What came of a `Probe`: an answer for each of its ports."""
+    """What came of a `Probe`: an answer for each of its ports.
+
+    Where it has `until`: for each port that was probed, also where nobody answered. A port without any was not probed.
+    """
 
     ask: Id
     answers: Answers

@@ -115,7 +115,8 @@ def test_a_port_is_watched_at_several_hops(service: PathService) -> None:
     watched = {"type": "watch", "peer": B, "peer_port": free_port(), "period_s": 0.1}
     port = free_port()
     with controlled(service):
-        assert service.received("probe")[0]["hops"] is True
+        (offer,) = service.received("probe")
+        assert (offer["hops"], offer["until"]) == (True, True)
         for ttl in (TTL, TTL + 1):
             service.push(watched | {"ttl": ttl, "ports": [[port, "172.16.0.1"]]})
         assert {moved["ttl"] for moved in service.received("moved", 2)} == {TTL, TTL + 1}

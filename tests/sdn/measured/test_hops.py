@@ -26,3 +26,10 @@ def test_ports_that_are_answered_are_asked_about_at_the_next_hop() -> None:
 
 def test_nothing_more_is_asked_where_nobody_answers() -> None:
     assert settled(Ask(PAIR, 2, (1,)), HOPS, {}) == ({1: ()}, None)
+
+
+def test_ports_that_were_not_probed_are_neither_silent_nor_asked_about() -> None:
+    ask = Ask(PAIR, 2, (1, 2, 3), until=("spine1",))
+    assert settled(ask, HOPS[:1], {1: SPINE}, left_out={3}) == ({1: (SPINE,), 2: ()}, None)
+    assert settled(ask, HOPS, {1: SPINE}, left_out={2, 3}) == ({}, Ask(PAIR, 3, (1,), told={1: (SPINE,)}))
+    assert settled(ask, HOPS, {}, left_out={1, 2, 3}) == ({}, None)

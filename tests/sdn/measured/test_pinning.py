@@ -265,6 +265,74 @@ def test_one_port_that_moved_has_all_pairs_of_its_leaf_measured_again() -> None:
     assert_pinned(pinning, routers, [one for one in pairs if one.src < 2], 2)
 
 
+def sought(count: int, pace: Pace = FAST, *, searches: bool = True) -> tuple[Routers, MeasuredPinning, PairKey]:
+    """A pair of which nothing is wanted but one port along each of so many paths, for which connections wait."""
+    routers = Routers(TWO_TIERS, LinuxL4Hash())
+    pinning, pair = MeasuredPinning(routers.measured(), pace=pace), PairKey(0, 8, 4791)
+    pinning.announce(0.0, pair, 0, searches=searches)
+    paths = list(routers.measured().paths(0, 8))[:count]
+    pinning.seek(0.0, pair, dict.fromkeys(paths, 1), (), urgent=True)
+    return routers, pinning, pair
+
+
+@pytest.mark.parametrize("told", [0, 1, 2])
+def test_ports_that_a_host_left_out_of_its_answer_are_kept_and_asked_for_again(told: int) -> None:
+    """It had found what was sought, or had no time left."""
+    routers, pinning, pair = sought(3)
+    settle(pinning, routers)
+    known = pinning.known(pair)
+    pinning.doubt(1.0, pair)
+    (ask,) = pinning.due(1.0)
+    assert len(ask.ports) == 3
+    assert set(ask.ports) <= known.keys()
+    answers = {port: routers.answer(pair, port, ask.ttl) for port in ask.ports[:told]}
+    pinning.probed(1.0, ask, answers, ask.ports[told:])
+    assert pinning.known(pair) == {port: known[port] for port in ask.ports[:told]}
+    (again,) = pinning.due(1.0)
+    assert again.ports == ask.ports[told:]
+    pinning.probed(1.0, again, {port: routers.answer(pair, port, ask.ttl) for port in again.ports})
+    assert pinning.known(pair) == {port: known[port] for port in ask.ports}
+
+
+def test_a_search_goes_on_as_long_as_with_hosts_that_tell_of_all_ports() -> None:
+    """Ports that were not probed do not count as probed in vain."""
+    routers, pinning, pair = sought(1)
+    path, probes = next(iter(routers.measured().paths(0, 8))), 0
+    while due := pinning.due(0.0):
+        (ask,) = due
+        port = next(port for port in ask.ports if routers.path(pair, port)[1:-1] != path)
+        probes += 1
+        pinning.probed(0.0, ask, {port: routers.answer(pair, port, ask.ttl)}, set(ask.ports) - {port})
+    assert probes == 64
+    assert pinning.given_up(pair) == "probes find nothing new"
+
+
+def test_a_host_that_does_not_know_searches_is_asked_for_two_ports_and_each_is_charged() -> None:
+    pace = Pace()
+    routers, pinning, pair = sought(1, pace, searches=False)
+    path, ports = next(iter(routers.measured().paths(0, 8))), 0
+    while due := pinning.due(0.0):  # until the pace holds them back
+        (ask,) = due
+        assert (len(ask.ports), ask.once, ask.until) == (2, False, ())
+        ports += len(ask.ports)
+        others = (port for port in ask.ports if routers.path(pair, port)[1:-1] != path)
+        pinning.probed(0.0, ask, {port: routers.answer(pair, port, ask.ttl) for port in others})
+    assert pinning.measuring(pair)
+    at_once = pace.host_router_burst + pace.host_router_urgent  # of a router; a port that nobody watches counts half
+    assert ports == 2 * 4 * at_once
+
+
+def test_a_host_that_tells_of_no_port_is_not_asked_for_ever() -> None:
+    _, pinning, pair = sought(1)
+    asks = 0
+    while due := pinning.due(0.0):
+        (ask,) = due
+        asks += 1
+        pinning.probed(0.0, ask, {}, ask.ports)
+    assert asks == 5
+    assert pinning.given_up(pair) == "probes are not answered"
+
+
 def test_where_routes_may_have_changed_the_ports_in_use_are_probed_and_few_others() -> None:
     routers = Routers(TWO_TIERS, LinuxL4Hash())
     pinning = MeasuredPinning(routers.measured(), pace=FAST)

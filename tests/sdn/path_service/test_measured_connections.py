@@ -56,6 +56,8 @@ class Programs(Probers):
         super().__init__(PathService(topology, options, routers=names_of(topology)), LinuxL4Hash())
         self.open: dict[int, Connection] = {}
         self.deaf = False
+        self.searches = True
+        """Whether agents know `Probe.once` and `Probe.until`."""
         self._clients: set[int] = set()
         self._count = 0
 
@@ -73,7 +75,7 @@ class Programs(Probers):
             hello = Hello(2, TOKEN, own, f"{made.slot:016x}", made.slot + 1, 1, "tcp", fixed=True)
             self.hear(self.service.connect(self.now_s, made.conn, hello)[0])
             if made.slot == 0:
-                self.say(made.conn, CanProbe(100.0))
+                self.say(made.conn, CanProbe(100.0, until=self.searches))
         self.sent(made, 0)
         return made
 
@@ -210,7 +212,7 @@ def test_a_connection_that_sends_nothing_takes_no_room_and_stops_no_move() -> No
     for host in range(3):
         hello = Hello(2, TOKEN, address(programs.topology, host), "f" * 16, 1)
         programs.hear(programs.service.connect(programs.now_s, FREE + host, hello)[0])
-        programs.say(FREE + host, CanProbe(100.0))
+        programs.say(FREE + host, CanProbe(100.0, until=True))
         programs.announce(FREE + host, host + 3)
         programs.run(5.0)
     paths = {flow["device"]: flow["path"] for flow in programs.service.flows(9) if flow["ids"] == [1] and flow["bytes"]}
@@ -357,7 +359,7 @@ def test_connections_that_another_service_takes_over_count_on_the_paths_of_its_p
         hello = Hello(2, TOKEN, address(TWO_TIERS, 0), f"{slot:016x}", slot + 1, 1, "tcp", fixed=True)
         programs.hear(programs.service.connect(programs.now_s, slot, hello)[0])
         told = Announce(slot + 1, address(TWO_TIERS, 4), SENT, peer_port=3000, port=50000 + slot)
-        offer = CanProbe(100.0, hops=True)
+        offer = CanProbe(100.0, hops=True, until=True)
         for message in (offer, told) if offers_first else (told, offer):
             programs.say(slot, message)
     programs.run(LATEST_S)

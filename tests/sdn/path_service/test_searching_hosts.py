@@ -69,12 +69,14 @@ class PacedPrograms(Programs):
 
     def __init__(self, topology: Topology, options: Options | None = None) -> None:
         super().__init__(topology, options)
+        self.asks: list[Probe] = []
         self._schedules: dict[int, _Schedule] = {}
         self._answers: dict[tuple[int, int], list[Answer]] = {}
         self._done: list[Answer] = []  # instead of the answers to an ask that is answered
         self._told: list[tuple[float, int, Probed]] = []
 
     def probe(self, conn: int, ask: Probe) -> None:
+        self.asks.append(ask)
         schedule = self._schedules.setdefault(conn, _Schedule())
         schedule.waiting.extend(_Probe(ask, port) for port in ask.ports)
 
@@ -166,6 +168,19 @@ def test_a_router_without_answers_holds_up_no_search_for_a_port_through_another(
         assert made.waited_s < PLANNED_HOLD_S / 2
 
 
+def test_agents_of_an_earlier_version_are_asked_for_one_port_by_a_message() -> None:
+    """They would answer a longer one only when they have probed all its ports, three times where nobody answers."""
+    programs = PacedPrograms(THREE_TIERS)
+    programs.searches = False
+    (setup,) = programs.connected([(0, 8, 3000)])
+    programs.sent(setup, 500)
+    programs.run(5.0)
+    del programs.asks[:]
+    made = programs.connected([(0, 8, 4000)] * 4)  # they wait for ports along planned paths
+    assert all(each.port for each in made)
+    assert {(len(ask.ports), ask.once, *ask.until) for ask in programs.asks} == {(1, False)}
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_hardly_any_connection_for_data_begins_on_another_path_than_the_planned_one(seed: int) -> None:
     """Those of a program that starts as fast as NCCL."""
@@ -175,3 +190,20 @@ def test_hardly_any_connection_for_data_begins_on_another_path_than_the_planned_
         programs.sent(each, SENT)
     assert sum(each.waited_s is None or each.waited_s >= PLANNED_HOLD_S for each in made.data) <= 1
     assert max(programs.load_of(made.data).values()) <= 3
+
+
+def test_the_ports_that_a_host_has_probed_are_counted_once_and_no_others() -> None:
+    programs, asks = PacedPrograms(THREE_TIERS), list[Probe]()
+    programs.probe = lambda _, ask: asks.append(ask)  # type: ignore[method-assign]  # nobody answers
+    for _ in range(2):
+        programs.begin(0, 8, 3000)
+    programs.run(0.1)
+    for each in [each for each in asks if not each.until]:  # those of the first connection, while it was alone
+        programs.say(0, Probed(each.ask, tuple(Answer(port, "none") for port in each.ports)))
+    programs.run(0.1)
+    ask = next(each for each in asks if each.until)
+    counts, before = programs.service.counts, programs.service.counts["probes"]
+    silent, other = Answer(ask.ports[0], "none"), Answer(ask.ports[1], "none")
+    programs.say(0, Probed(ask.ask, (silent, silent, other, Answer(1, "none"))))
+    assert counts["probes"] == before + 2
+    assert counts["probes answered"] == 0

@@ -23,7 +23,8 @@ class Asks {
   static constexpr unsigned kAttempts = 3;        ///< packets from a port that nobody answers
   static constexpr std::size_t kSought = 2;       ///< ports of an ask with `until` that are probed at a time
 
-  /// An ask beyond kMostOpen is answered at once: all ports failed. False for the number of an open ask.
+  /// An ask beyond kMostOpen is answered at once: all ports failed, or with `until` no port was probed. False for the
+  /// number of an open ask.
   bool add(const ProbeAsk& ask, Nanos now);
 
   struct Due {

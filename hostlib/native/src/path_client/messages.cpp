@@ -315,7 +315,9 @@ std::string encode(const Report& report) {
 
 std::string encode_ping(std::uint64_t nonce) { return line({{"type", "ping"}, {"nonce", nonce}}); }
 
-std::string encode_probe(double rate) { return line({{"type", "probe"}, {"rate", rate}, {"hops", true}}); }
+std::string encode_probe(double rate) {
+  return line({{"type", "probe"}, {"rate", rate}, {"hops", true}, {"until", true}});
+}
 
 std::string encode(const Probed& probed) {
   return line({{"type", "probed"}, {"ask", probed.ask}, {"answers", rows_of(probed.answers)}});

@@ -116,7 +116,8 @@ std::string encode(const Release& release);
 std::string encode(std::span<const Measured> flows);
 std::string encode(const Report& report);
 std::string encode_ping(std::uint64_t nonce);
-/// Tells that this host probes, at most at this rate in packets per second, and watches a port at several hops.
+/// Tells that this host probes, at most at this rate in packets per second, watches a port at several hops, and knows
+/// `ProbeAsk::once` and `ProbeAsk::until`.
 std::string encode_probe(double rate);
 std::string encode(const Probed& probed);
 std::string encode(const Vote& voted);

@@ -67,7 +67,7 @@ TEST_CASE("messages of a host match docs/path-service.md") {
 TEST_CASE("messages of a host about probes match docs/path-service.md") {
   const ProbedPort hop{.port = 49164, .answer = PortAnswer::kHop, .router = 0xAC100001, .round_trip = 200'000};
   const ProbedPort silent{.port = 49196, .answer = PortAnswer::kNone};
-  CHECK(object(encode_probe(200)) == json::parse(R"({"type":"probe","rate":200.0,"hops":true})"));
+  CHECK(object(encode_probe(200)) == json::parse(R"({"type":"probe","rate":200.0,"hops":true,"until":true})"));
   CHECK(object(encode(Probed{.ask = 7, .answers = {hop, silent}})) ==
         json::parse(R"({"type":"probed","ask":7,"answers":[[49164,"hop","172.16.0.1",0.0002],
                         [49196,"none",null,null]]})"));

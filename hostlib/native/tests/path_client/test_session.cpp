@@ -154,7 +154,7 @@ TEST_CASE("a host that has offered probes gets orders, and the QPNs and ports of
   CHECK_FALSE(talk.session.take_wish());
   talk.said();
   talk.session.offer_probes(100, talk.out);
-  CHECK(talk.said()[0] == json{{"type", "probe"}, {"rate", 100.0}, {"hops", true}});
+  CHECK(talk.said()[0] == json{{"type", "probe"}, {"rate", 100.0}, {"hops", true}, {"until", true}});
   const auto lanes_told = [&talk] {
     const auto orders = talk.session.take_orders();
     REQUIRE(orders.size() == 1);
