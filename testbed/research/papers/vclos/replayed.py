@@ -2,9 +2,9 @@
 """Figure 11: times of a hundred jobs on the testbed, simulated by the paper's rule and measured with real packets.
 
 The paper's testbed has 32 GPUs and source routing. Ours has an emulated host for each GPU, and jobs of ours.
-`testbed.csv` has the times; this command writes it again from the result of the second one in
-`experiments/clusters/vclos_testbed.yaml`:
+`testbed.csv` has the times. These commands, the first as root, measure them again and write the file:
 
+    paralet cluster experiments/clusters/vclos_testbed.yaml --replay
     python -m testbed.research.papers.vclos.replayed results/vclos_testbed-cluster/replay.json
 """
 
@@ -23,7 +23,7 @@ from testbed.research.papers.claim import Claim
 FILE = files("testbed.research.papers.vclos") / "testbed.csv"
 What = Literal["JRT", "JWT"]
 _SAID = '"Basically consistent" counts as a ratio of 1. Our jobs; real packets between 32 emulated hosts.'
-_WAITS = f"{_SAID} Their times are 25 times as short, so that each second of connecting counts as 25 s of waiting."
+_WAITS = f"{_SAID} Their times are 25 times as short, so a second that starting a job takes counts as 25 s of waiting."
 
 
 class Replayed(NamedTuple):
@@ -75,7 +75,7 @@ def table(replay: dict[str, Any]) -> str:
             end["simulated"] - run["simulated"],
             end["measured"] - run["measured"],
         )
-        lines.append(",".join([job["job"], *(f"{max(0.0, seconds):.2f}" for seconds in times)]))
+        lines.append(",".join([job["job"], *(f"{round(seconds, 2) + 0.0:.2f}" for seconds in times)]))
     return "\n".join(lines) + "\n"
 
 

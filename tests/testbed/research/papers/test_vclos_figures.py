@@ -8,6 +8,7 @@ from collections import Counter
 from fractions import Fraction
 from math import perm
 from pathlib import Path
+from statistics import fmean, median
 
 import pytest
 
@@ -15,6 +16,8 @@ from testbed.research.papers.vclos import replayed, scaling
 from testbed.spec.cluster import load_cluster
 
 ROOT = Path(__file__).parents[4]
+SPEEDUP = 25
+"""Of the spec's `replay`."""
 
 
 def committed() -> dict[str, str]:
@@ -29,6 +32,12 @@ def test_flows_share_uplinks_as_often_as_random_choices_do() -> None:
         drawn = Counter(scaling.shared(8 * leaves))
         alone = Fraction(perm(8, 4), 8**4) ** leaves
         assert drawn[1] / drawn.total() == pytest.approx(float(alone), abs=0.03)
+
+
+def test_another_seed_only_renames_uplinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = scaling.shared(32)
+    monkeypatch.setattr(scaling, "_SEED", 12_345)
+    assert scaling.shared.__wrapped__(32) == expected
 
 
 def test_an_all_reduce_takes_as_many_times_as_long_as_flows_share_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,3 +80,26 @@ def test_a_replay_becomes_a_line_for_each_job() -> None:
         "completion_s": {"simulated": 90.0, "measured": 99.0},
     }
     assert replayed.table({"strategies": [{"jobs": [job]}]}).splitlines()[1:] == ["1,60.00,66.00,30.00,33.00"]
+
+
+def test_a_wait_below_0_is_written_as_it_is() -> None:
+    """Such a wait would be a fault of the replay. Rounding errors are no sign of one."""
+    times = ({"simulated": 60.0, "measured": 66.0}, {"simulated": 60.0 - 1e-12, "measured": 65.0})
+    job = {"job": "1", "running_s": times[0], "completion_s": times[1]}
+    assert replayed.table({"strategies": [{"jobs": [job]}]}).splitlines()[1:] == ["1,60.00,66.00,0.00,-1.00"]
+
+
+def test_the_text_says_how_far_the_jobs_differ() -> None:
+    jobs = replayed.measured()
+    ratios = [job.measured_running_s / job.running_s for job in jobs]
+    added_s = [(job.measured_waiting_s - job.waiting_s) / SPEEDUP for job in jobs]
+    off = [sum(abs(ratio - 1) > most for ratio in ratios) for most in (0.02, 0.05)]
+    said = (
+        f"{off[0]} of the 100 jobs differ by more, {off[1]} by more than 5 % "
+        f"({min(ratios):.3f} to {max(ratios):.3f} times)",
+        f"mean of {fmean(added_s):.2f} s and a median of {median(added_s):.2f} s",
+        f"{sum(job.measured_waiting_s == 0 for job in jobs)} jobs do not wait at all",
+    )
+    introduction = ROOT / "testbed" / "research" / "papers" / "vclos" / "introduction.md"
+    text = " ".join(introduction.read_text("utf-8").split())
+    assert [part for part in said if part not in text] == []
