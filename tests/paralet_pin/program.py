@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable
 
 Where = tuple[str, int]
+MAGIC, REQUEST_BYTES = 0x70696E02, 176  # agent_protocol.hpp
 
 
 def connected(where: Where, kind: int = socket.SOCK_STREAM) -> socket.socket:
@@ -97,6 +99,42 @@ def refused(where: Where) -> object:
                 assert own.connect_ex(nobody.getsockname()) == errno.ECONNREFUSED
                 ports.append(own.getsockname()[1])
     return ports
+
+
+def refused_threads(where: Where, count: str = "6") -> object:
+    """The port of a connection to a port at which nobody listens, after one of each of so many threads."""
+    with socket.socket() as nobody:
+        nobody.bind((where[0], 0))
+        together = threading.Barrier(int(count))
+
+        def connect() -> None:
+            together.wait()  # a thread that has ended may give its number to the next one
+            with socket.socket() as own:
+                assert own.connect_ex(nobody.getsockname()) == errno.ECONNREFUSED
+            together.wait()
+
+        running = [threading.Thread(target=connect) for _ in range(int(count))]
+        for each in running:
+            each.start()
+        for each in running:
+            each.join()
+        time.sleep(0.1)
+        with socket.socket() as own:
+            assert own.connect_ex(nobody.getsockname()) == errno.ECONNREFUSED
+            return own.getsockname()[1]
+
+
+def unread(where: Where) -> object:
+    """The ports of a connection and of one after it, between which a request comes whose program waits for no reply."""
+    first = connected(where)
+    addresses = [socket.inet_pton(socket.AF_INET6, f"::ffff:{address}") for address in ("127.0.0.1", where[0])]
+    request = struct.pack("=IBBH16s16s", MAGIC, 0, 1, where[1], *addresses).ljust(REQUEST_BYTES, b"\0")
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(os.environ["PARALET_PIN_AGENT"])
+        asking.shutdown(socket.SHUT_RD)
+        asking.sendall(request)
+    second = connected(where)
+    return [own.getsockname()[1] for own in (first, second)]
 
 
 def binds(where: Where) -> object:
@@ -189,6 +227,8 @@ PROGRAMS: dict[str, Callable[..., object]] = {
         own_children,
         datagrams,
         refused,
+        refused_threads,
+        unread,
         binds,
         listens,
         checked,

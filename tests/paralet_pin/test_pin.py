@@ -120,6 +120,14 @@ def test_a_refused_connection_gives_its_port_to_the_next_one(scene: Scene) -> No
     assert scene.said("refused") == [scene.planned[0], scene.planned[0]]
 
 
+def test_refused_connections_of_other_threads_do_not_keep_the_planned_ports(scene: Scene) -> None:
+    assert scene.said("refused_threads", str(len(scene.planned))) in scene.planned
+
+
+def test_a_port_that_no_program_takes_is_given_to_the_next_one(scene: Scene) -> None:
+    assert scene.said("unread") == scene.planned[:2]
+
+
 def test_what_a_program_binds(scene: Scene) -> None:
     ports = scene.said("binds")
     assert isinstance(ports, dict)

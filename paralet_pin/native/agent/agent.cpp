@@ -179,7 +179,10 @@ void Agent::serve(FileDescriptor program, const Request& request) {
       ask(std::move(program), request, who.pid, t);
       return;
     case RequestKind::kAskAgain:
-      if (flow == nullptr || !flows_.next_slot(request.id, t)) return reply(program, nullptr, false);
+      if (flow == nullptr || !flows_.next_slot(request.id, t)) {
+        reply(program, nullptr, false);
+        return;
+      }
       wait_for_answer(std::move(program), request.id, request.wait, t);
       return;
     case RequestKind::kGiveBack:
@@ -204,9 +207,9 @@ void Agent::serve(FileDescriptor program, const Request& request) {
       if (asking != nullptr && !asking->moves.empty()) {
         moved.id = asking->moves.front().first;
         moved.port = asking->moves.front().second;
-        asking->moves.pop_front();
       }
-      ::send(program.get(), &moved, sizeof moved, MSG_NOSIGNAL | MSG_DONTWAIT);
+      const bool sent = ::send(program.get(), &moved, sizeof moved, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof moved;
+      if (sent && moved.id != 0) asking->moves.pop_front();
       return;
     }
     case RequestKind::kCheck: {
@@ -228,20 +231,25 @@ void Agent::ask(FileDescriptor program, const Request& request, pid_t pid, Nanos
   const auto& own = options_.addresses;
   const auto is_own = [&](const IpAddress& address) { return std::find(own.begin(), own.end(), address) != own.end(); };
   // What leaves by other interfaces, or not at all, is none of the fabric's.
-  if (!is_own(course.local) || is_own(course.remote)) return reply(program, nullptr, false);
+  if (!is_own(course.local) || is_own(course.remote)) {
+    reply(program, nullptr, false);
+    return;
+  }
   // Nobody tells the end of a process that is gone already, so its flow would stay.
   Process* const asking = process(pid);
   if (asking == nullptr && ::kill(pid, 0) != 0 && errno == ESRCH) return;
   std::uint64_t* const last_flow = last_flow_of(asking, request.thread);
   if (last_flow != nullptr) flows_.tried(*last_flow);
-  end_closed(course, now);
+  end_closed(course, Flows::kConnecting, now);
+  if (!flows_.has_slot(course, slots_of(course), now)) end_closed(course, Flows::kMostlyConnected, now);
   KnownFlow* flow = flows_.begin(course, pid, what, request.bytes, now);
   if (flow == nullptr) {
     flows_.not_pinned({.pid = pid,
                        .course = course,
                        .what = what,
                        .why = "more connections to one port than have ports of their own"});
-    return reply(program, nullptr, false);
+    reply(program, nullptr, false);
+    return;
   }
   if (last_flow != nullptr) *last_flow = flow->id;
   wait_for_answer(std::move(program), flow->id, request.wait, now);
@@ -253,10 +261,16 @@ std::uint64_t* Agent::last_flow_of(Process* process, std::uint64_t thread) {
   return &process->last_flows[thread];
 }
 
-void Agent::end_closed(const Course& course, Nanos now) {
+std::size_t Agent::slots_of(const Course& course) const {
+  if (service_) return kSlots;
+  const auto ports = options_.ports.find(course.remote);
+  return ports == options_.ports.end() ? 0 : ports->second.size();
+}
+
+void Agent::end_closed(const Course& course, Nanos connecting, Nanos now) {
   for (const KnownFlow* flow : flows_.of(course)) {
     // A program that has its port, but has not connected yet, would find the port in use.
-    const bool has_tried = flow->tried || now >= flow->begun + Flows::kConnecting;
+    const bool has_tried = flow->tried || now >= flow->begun + connecting;
     if (!course.tcp || flow->declared != 0 || flow->port == 0 || !has_tried) continue;
     const Connection connection = connection_of(course, flow->port);
     if (kernel_.find(connection) != Found::kNone) continue;
@@ -265,7 +279,7 @@ void Agent::end_closed(const Course& course, Nanos now) {
   }
 }
 
-void Agent::reply(const FileDescriptor& program, const KnownFlow* flow, bool away) const {
+bool Agent::reply(const FileDescriptor& program, const KnownFlow* flow, bool away) const {
   Reply said;
   said.away = static_cast<std::uint8_t>(away);
   if (flow != nullptr) {
@@ -273,7 +287,7 @@ void Agent::reply(const FileDescriptor& program, const KnownFlow* flow, bool awa
     said.id = flow->id;
     said.local = flow->course.local;
   }
-  ::send(program.get(), &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return ::send(program.get(), &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof said;
 }
 
 // -- answers --------------------------------------------------------------------------------------------------------
@@ -300,7 +314,7 @@ std::optional<std::uint16_t> Agent::answer(std::uint64_t id, Nanos now) {
       port = ports == options_.ports.end() || flow->slot >= ports->second.size() ? 0 : ports->second[flow->slot];
     }
     if (!port || *port == 0 || free(*flow, *port)) return port;
-    // With measured paths slots may share the one port that is known.
+    // Only a program of other software has taken this port, or a connection that the kernel still keeps.
     if (*port == std::exchange(flow->refused_port, *port)) return 0;
     if (!flows_.next_slot(id, now)) return 0;
     tell_service();
@@ -330,9 +344,12 @@ bool Agent::settled(const Waiting& waiting, bool service_away, Nanos now) {
   if (port && *port != 0 && flow != nullptr) {
     flow->port = flow->planned_port = *port;
     flow->begun = now;  // its program connects from now on
+    if (!reply(waiting.program, flow, false)) {
+      flows_.end(waiting.flow);
+      return true;
+    }
     ++given_;
     if (service_) service_->begun(*flow);
-    reply(waiting.program, flow, false);
     return true;
   }
   reply(waiting.program, nullptr, away);
@@ -340,9 +357,10 @@ bool Agent::settled(const Waiting& waiting, bool service_away, Nanos now) {
   flows_.not_pinned({.pid = flow->pid,
                      .course = flow->course,
                      .what = flow->what,
-                     .why = away    ? "the path service does not answer"
-                            : !port ? "its port was not known within " + seconds(now - waiting.since)
-                                    : "no port is planned for this peer"});
+                     .why = away                      ? "the path service does not answer"
+                            : !port                   ? "its port was not known within " + seconds(now - waiting.since)
+                            : flow->refused_port != 0 ? "its planned port is in use"
+                                                      : "no port is planned for this peer"});
   flows_.end(waiting.flow);
   return true;
 }

@@ -68,9 +68,12 @@ class Agent {
   /// Where the last flow of a thread is noted; nullptr: nowhere.
   static std::uint64_t* last_flow_of(Process* process, std::uint64_t thread);
   /// Ends the flows of a course whose connections are gone, such as those that a peer has refused, before `sample`
-  /// does.
-  void end_closed(const Course& course, Nanos now);
-  void reply(const FileDescriptor& program, const KnownFlow* flow, bool away) const;
+  /// does. A flow that may still be to connect stays until it is `connecting` old.
+  void end_closed(const Course& course, Nanos connecting, Nanos now);
+  /// How many of a course's slots have ports.
+  [[nodiscard]] std::size_t slots_of(const Course& course) const;
+  /// False where the program is gone, or waits no more.
+  bool reply(const FileDescriptor& program, const KnownFlow* flow, bool away) const;
   /// Whether a flow has its answer: a port, or none. Takes it to the next slot when the port is in use.
   [[nodiscard]] std::optional<std::uint16_t> answer(std::uint64_t id, Nanos now);
   [[nodiscard]] bool free(const KnownFlow& flow, std::uint16_t port);

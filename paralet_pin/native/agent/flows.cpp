@@ -103,6 +103,14 @@ KnownFlow* Flows::find(const Course& course, Slot slot) {
   return found == courses_.end() || slot >= kSlots ? nullptr : find(found->second[slot].flow);
 }
 
+bool Flows::has_slot(const Course& course, std::size_t slots, Nanos now) const {
+  const auto found = courses_.find(course);
+  if (found == courses_.end()) return slots > 0;
+  const auto first = found->second.begin();
+  return std::any_of(first, first + static_cast<std::ptrdiff_t>(std::min<std::size_t>(slots, kSlots)),
+                     [&](const Place& place) { return place.flow == 0 && place.rests_until <= now; });
+}
+
 std::vector<KnownFlow*> Flows::of(const Course& course) {
   std::vector<KnownFlow*> found;
   if (const auto places = courses_.find(course); places != courses_.end()) {

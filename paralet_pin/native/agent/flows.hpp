@@ -66,7 +66,9 @@ class Flows {
   static constexpr std::size_t kMostNotPinned = 256;    ///< the newest ones are kept
   static constexpr std::uint64_t kElephant = 1U << 20;  ///< bytes of a connection that carries data (`places.SENT`)
   static constexpr Nanos kConnecting = 10 * kSecond;    ///< within which a program connects, however busy its host is
-  static constexpr Nanos kTimeWait = 60 * kSecond;      ///< for which the kernel keeps a connection that has ended
+  /// Within which nearly every program connects. What has no socket after it ends where another flow needs its slot.
+  static constexpr Nanos kMostlyConnected = 20 * kMillisecond;
+  static constexpr Nanos kTimeWait = 60 * kSecond;  ///< for which the kernel keeps a connection that has ended
   /// After which a connection that has sent anything counts as one that lasts. It is announced with 0 bytes at first,
   /// and then with what it has sent. One of datagrams, which nobody counts, is released after as long without a byte.
   static constexpr Nanos kLasting = 1 * kSecond;
@@ -86,6 +88,8 @@ class Flows {
   bool next_slot(std::uint64_t id, Nanos now);
   void end(std::uint64_t id);
   KnownFlow* find(std::uint64_t id);
+  /// Whether a flow that begins could have one of the first `slots` slots of its course.
+  [[nodiscard]] bool has_slot(const Course& course, std::size_t slots, Nanos now) const;
   /// The flows of a course, by slot.
   [[nodiscard]] std::vector<KnownFlow*> of(const Course& course);
   /// nullptr: the slot is free.

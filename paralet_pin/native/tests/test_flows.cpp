@@ -44,6 +44,18 @@ TEST_CASE("a slot is free again when its flow has ended") {
   CHECK(flows.begin(kCourse, 7, "", 0, 0)->slot == 0);
 }
 
+TEST_CASE("a flow can have one of the first slots of its course while one of them is free") {
+  Flows flows;
+  CHECK(flows.has_slot(kCourse, 2, 0));
+  CHECK_FALSE(flows.has_slot(kCourse, 0, 0));
+  const std::uint64_t first = flows.begin(kCourse, 7, "", 0, 0)->id;
+  CHECK(flows.has_slot(kCourse, 2, 0));
+  REQUIRE(flows.next_slot(first, 0));
+  CHECK_FALSE(flows.has_slot(kCourse, 2, 0));
+  CHECK(flows.has_slot(kCourse, kSlots + 1, 0));
+  CHECK(flows.has_slot(kCourse, 2, Flows::kTimeWait));
+}
+
 TEST_CASE("a slot whose port is taken rests as long as a connection may be in TIME_WAIT") {
   Flows flows;
   const std::uint64_t first = flows.begin(kCourse, 7, "", 0, 0)->id;
