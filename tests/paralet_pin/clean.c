@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program for a checker of memory: threads, a forked child that starts a program, close_range and 1,024 sockets.
-// usage: clean ADDRESS PORT. It succeeds when all its connections did.
+// usage: clean ADDRESS PORT. It succeeds when all its connections did, and prints the
+// source port of the first.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -30,12 +31,20 @@ static void* connect_twice(void* unused) {
   return NULL;
 }
 
+static void print_port(int fd) {
+  struct sockaddr_in own;
+  socklen_t length = sizeof own;
+  if (getsockname(fd, (struct sockaddr*)&own, &length) != 0) exit(1);
+  printf("%d\n", ntohs(own.sin_port));
+}
+
 int main(int count, char** words) {
   if (count != 3) return 2;
   server.sin_family = AF_INET;
   server.sin_port = htons((uint16_t)atoi(words[2]));
   if (inet_pton(AF_INET, words[1], &server.sin_addr) != 1) return 2;
 
+  print_port(connected());
   pthread_t threads[kThreads];
   for (int i = 0; i < kThreads; ++i) {
     if (pthread_create(&threads[i], NULL, connect_twice, NULL) != 0) return 1;
