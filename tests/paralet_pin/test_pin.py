@@ -269,6 +269,34 @@ def test_without_its_agent_a_program_runs_and_says_so_once(scene: Scene) -> None
     assert err == "paralet pin: the agent does not answer, so connections keep the ports that the kernel chooses\n"
 
 
+@pytest.mark.parametrize("reply", [b"", b"\1\0\0\0".ljust(32, b"\0")], ids=["none", "other"])
+def test_an_agent_of_another_version_is_told_once(scene: Scene, reply: bytes) -> None:
+    path = Path(scene.environment["TMPDIR"]) / "other"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        listener.settimeout(60)
+
+        def answer() -> None:
+            for _ in range(2):
+                with listener.accept()[0] as program:
+                    program.recv(1 << 12)
+                    program.sendall(reply)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        words = [sys.executable, str(PROGRAM), "several", SERVER, str(scene.port), "2"]
+        status, out, err = scene.run("env", f"PARALET_PIN_AGENT={path}", *words)
+        answering.join()
+    path.unlink()
+    assert status == 0
+    assert all(port in PORTS_OF_KERNEL for port in json.loads(out))
+    assert err == (
+        "paralet pin: the agent gives no reply that this version of paralet knows, so connections keep the ports that "
+        "the kernel chooses\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "variables", "said"),
     [

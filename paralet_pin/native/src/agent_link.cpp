@@ -75,7 +75,13 @@ std::optional<Reply> AgentLink::ask(const Request& request) const {
     break;
   }
   close_descriptor(fd);
-  if (got != sizeof reply || reply.magic != kMagic) return std::nullopt;
+  if (got < 0) return std::nullopt;
+  if (got != sizeof reply || reply.magic != kMagic) {  // an agent of another version closes, or replies otherwise
+    say_once(
+        "paralet pin: the agent gives no reply that this version of paralet knows, so connections keep the ports that "
+        "the kernel chooses\n");
+    return std::nullopt;
+  }
   if (reply.away != 0) {
     say_once("paralet pin: the path service does not answer, so connections keep the ports that the kernel chooses\n");
   }
