@@ -44,10 +44,13 @@ void ServicePorts::connect(const std::vector<IpAddress>& addresses) {
 }
 
 void ServicePorts::tell(const Flows::News& news) {
-  // A full queue loses an event: the flow then has no port, or an elephant stays open until the client ends.
+  // A full queue loses an event: the flow then has no port, or an elephant stays open until the client ends. A port
+  // that is lost with `begun` is told with the next announcement.
   if (news.kind == Flows::News::Kind::kAnnounce) {
-    const path_client::Announce event{
-        .id = news.flow.id, .peer = peer_of(news.flow), .bytes = news.flow.announced.value_or(0)};
+    const path_client::Announce event{.id = news.flow.id,
+                                      .peer = peer_of(news.flow),
+                                      .bytes = news.flow.announced.value_or(0),
+                                      .port = news.flow.course.tcp ? news.flow.port : std::uint16_t{0}};
     static_cast<void>(client(key(news.flow)).mailbox.post(event));
   } else if (const auto found = clients_.find(key(news.flow)); found != clients_.end()) {
     static_cast<void>(found->second.mailbox.post(path_client::Release{.id = news.flow.id}));

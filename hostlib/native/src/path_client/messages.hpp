@@ -43,6 +43,8 @@ struct Announce {
   PeerName peer;
   std::uint64_t bytes = 0;
   Nanos repeat = 0;  ///< period of such elephants, 0: unknown
+  /// With which it has begun, as in `Begun`, which may have been lost; 0: not yet, or it can change its port.
+  std::uint16_t port = 0;
 };
 /// A fixed client's elephant begins from this port, and keeps it. Not sent: its announcements tell the port from now
 /// on, also those to the next service.

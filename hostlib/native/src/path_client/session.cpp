@@ -23,6 +23,7 @@ void Session::on_event(const Event& event, std::string& out) {
                    const auto [found, fresh] = open_.try_emplace(a.id);
                    found->second.announce = a;
                    found->second.answered = false;
+                   if (a.port != 0) found->second.port = a.port;
                    if (fresh) elephants_[a.peer] = a.id;
                    announce(found->second, out);
                  },

@@ -500,6 +500,18 @@ TEST_CASE("an elephant that begins with a port of the connection before tells it
   CHECK(talk.said().empty());
 }
 
+TEST_CASE("an announcement tells the port of a connection whose beginning was lost") {
+  Talk talk;
+  talk.session =
+      Session(Hello{.token = "t", .device = 0x0A000001, .instance = 1, .lanes = 2, .tcp = true, .fixed = true}, "job");
+  talk.welcome();
+  talk.event(Announce{.id = 7, .peer = kSessionPeer, .bytes = 500, .port = kPorts[1]});
+  CHECK(talk.said().at(0)["port"] == kPorts[1]);
+  talk.lose();
+  talk.welcome();
+  CHECK(talk.said().back()["port"] == kPorts[1]);
+}
+
 TEST_CASE("elephants that can change their ports tell none") {
   Talk talk;
   talk.welcome();
