@@ -481,7 +481,7 @@ TEST_CASE("an elephant that cannot change its port tells the one that it has beg
   CHECK_FALSE(said[2].contains("port"));
   talk.assign(kSessionPeer, kMore, 7);
   talk.event(Announce{.id = 7, .peer = kSessionPeer, .bytes = 1000});
-  CHECK(talk.said().at(0)["port"] == kPorts[1]);
+  CHECK(talk.said().back()["port"] == kPorts[1]);
 }
 
 TEST_CASE("an elephant that begins with a port of the connection before tells it at once") {
@@ -506,7 +506,7 @@ TEST_CASE("an announcement tells the port of a connection whose beginning was lo
       Session(Hello{.token = "t", .device = 0x0A000001, .instance = 1, .lanes = 2, .tcp = true, .fixed = true}, "job");
   talk.welcome();
   talk.event(Announce{.id = 7, .peer = kSessionPeer, .bytes = 500, .port = kPorts[1]});
-  CHECK(talk.said().at(0)["port"] == kPorts[1]);
+  CHECK(talk.said().back()["port"] == kPorts[1]);
   talk.lose();
   talk.welcome();
   CHECK(talk.said().back()["port"] == kPorts[1]);
