@@ -2,8 +2,10 @@
 """The commands on a fabric that is up. `COMMANDS` is the table of all."""
 
 import json
+import signal
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,13 +148,34 @@ def _capture(console: FabricConsole, words: Sequence[str], terminal: Terminal) -
 
 def _py(console: FabricConsole, words: Sequence[str], terminal: Terminal) -> int:
     fabric = console.fabric
-    try:
-        value = eval(" ".join(words), {"fabric": fabric, "topology": fabric.topology, "PortRef": PortRef})
-    except Exception as error:
-        raise InputError(f"{type(error).__name__}: {error}") from error
+    with _interruptible():
+        try:
+            value = eval(" ".join(words), {"fabric": fabric, "topology": fabric.topology, "PortRef": PortRef})
+        except (Exception, SystemExit) as error:
+            raise InputError(f"{type(error).__name__}: {error}") from error
     if value is not None:
         terminal.write(f"{value!r}\n")
     return 0
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Lets Ctrl-C end what runs, as it ends programs: the prompt's own handler keeps it from this process.
+
+    Raises InputError then, or KeyboardInterrupt where there is no such handler. Other threads get no signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if before is signal.default_int_handler:
+            raise
+        raise InputError("interrupted") from None
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _run(terminal: Terminal, argv: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,15 @@ def test_an_expression_reaches_the_fabric(session: Session) -> None:
         status, shown, errors = session.give(wrong)
         assert (status, shown) == (2, "")
         assert re.match("paralet: [A-Z][A-Za-z]+Error: ", errors), errors
+
+
+def test_ctrl_c_ends_an_expression_and_not_the_prompt(session: Session) -> None:
+    """The prompt has a handler of its own, which raises nothing while a command runs."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        status, _, errors = session.give("py __import__('signal').raise_signal(2) or [None for _ in iter(int, 1)]")
+        assert (status, errors) == (2, "paralet: interrupted\n")
+        status, _, errors = session.give("py exit(3)")
+        assert (status, errors) == (2, "paralet: SystemExit: 3\n")
+    finally:
+        signal.signal(signal.SIGINT, before)
