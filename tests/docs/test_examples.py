@@ -32,7 +32,12 @@ def test_program_runs_as_written(block: Block, tmp_path: Path) -> None:
         pytest.skip(block.not_run)
     program = tmp_path / "example.py"
     program.write_text(block.text)
-    subprocess.run([sys.executable, program], cwd=ROOT, check=True, timeout=280)
+    folder = tmp_path / "checkout"  # results go there
+    folder.mkdir()
+    for path in ROOT.iterdir():
+        if path.name != "results":
+            (folder / path.name).symlink_to(path)
+    subprocess.run([sys.executable, program], cwd=folder, check=True, timeout=280)
 
 
 @pytest.mark.parametrize("block", list(blocks("yaml")), ids=str)

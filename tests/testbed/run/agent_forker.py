@@ -50,7 +50,9 @@ class ForkedAgent:
     def wait(self, timeout: float | None = None) -> int:
         """The exit status, negative for a signal. Raises subprocess.TimeoutExpired."""
         if self._status is None:
-            if not select.select([self._end], [], [], timeout)[0]:
+            ended = select.poll()  # not `select`, which takes no descriptor above 1023
+            ended.register(self._end, select.POLLIN)
+            if not ended.poll(None if timeout is None else 1000 * timeout):
                 raise subprocess.TimeoutExpired(f"agent {self.pid}", timeout or 0.0)
             self._status = int.from_bytes(os.read(self._end, _STATUS_BYTES), "big", signed=True)
             os.close(self._end)

@@ -19,6 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 
+from netmodel.printable import printable_lines
 from testbed.research.papers.claim import Claim
 
 FILE = files("testbed.research.papers.paralet") / "flowlets.csv"
@@ -106,6 +107,6 @@ def chosen(folder: Path) -> str:
 if __name__ == "__main__":
     found = dict(zip(FABRICS, map(Path, sys.argv[1:]), strict=True))
     Path(str(FILE)).write_text(collected(found), "utf-8")
-    print(table(measured()))
+    print(printable_lines(table(measured())))
     for fabric, folder in found.items():
-        print(f"{fabric}, S by the rule:\n{chosen(folder)}")
+        print(printable_lines(f"{fabric}, S by the rule:\n{chosen(folder)}"))
