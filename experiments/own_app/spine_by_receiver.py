@@ -30,7 +30,7 @@ class SpineByReceiver(OSKenApp):
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)
     def connected(self, event):
         """Program a switch that has connected."""
-        self.switches[self.names[event.msg.datapath.id]] = event.msg.datapath
+        self.switches[self.names[event.msg.datapath_id]] = event.msg.datapath  # os-ken may set datapath.id later
         self.program()
 
     @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)

@@ -95,13 +95,13 @@ class FabricApp(OSKenApp):
     @guarded
     def on_features(self, event: Any) -> None:
         """A switch has connected: delete its state, add the rules of its base, and request the state of its ports."""
-        datapath = event.msg.datapath
-        name = self._names.get(datapath.id)
+        datapath, dpid = event.msg.datapath, event.msg.datapath_id  # os-ken may set datapath.id after this event
+        name = self._names.get(dpid)
         if name is None:
-            _log.warning("switch with unknown dpid %#x refused", datapath.id)
-            announce("error", detail=f"a switch with dpid {datapath.id:#x}, which is not in the topology, connected")
+            _log.warning("switch with unknown dpid %#x refused", dpid)
+            announce("error", detail=f"a switch with dpid {dpid:#x}, which is not in the topology, connected")
             return
-        _log.info("%s connected (dpid %#x)", printable(name), datapath.id)
+        _log.info("%s connected (dpid %#x)", printable(name), dpid)
         connection = self._connections[name] = _Connection(name, datapath)
         full = self._programs(self._request)[name] if name in self._expected else EMPTY
         self._send(connection, (*openflow.wipe(datapath), *openflow.base(datapath, full)))

@@ -71,11 +71,11 @@ class Watcher(OSKenApp):
     @guarded
     def on_features(self, event: Any) -> None:
         """A switch has connected: request the state of its ports."""
-        datapath = event.msg.datapath
-        if (name := self._names.get(datapath.id)) is None:
-            announce("error", detail=f"a switch with dpid {datapath.id:#x}, which is not in the topology, connected")
+        datapath, dpid = event.msg.datapath, event.msg.datapath_id  # os-ken may set datapath.id after this event
+        if (name := self._names.get(dpid)) is None:
+            announce("error", detail=f"a switch with dpid {dpid:#x}, which is not in the topology, connected")
             return
-        _log.info("%s connected (dpid %#x)", printable(name), datapath.id)
+        _log.info("%s connected (dpid %#x)", printable(name), dpid)
         self._switches[name] = datapath
         datapath.send_msg(datapath.ofproto_parser.OFPPortDescStatsRequest(datapath, 0))
 

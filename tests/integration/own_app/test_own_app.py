@@ -60,7 +60,7 @@ def test_the_users_app_routes_around_a_dead_link(tmp_path: Path) -> None:
 
 
 def test_what_the_users_app_raises_ends_the_run_with_one_sentence(tmp_path: Path) -> None:
-    app = EXAMPLE.with_suffix(".py").read_text().replace("self.names[event.msg.datapath.id]]", "self.nothing]")
+    app = EXAMPLE.with_suffix(".py").read_text().replace("self.names[event.msg.datapath_id]]", "self.nothing]")
     (tmp_path / "mine.py").write_text(app)
     spec = written(tmp_path, openflow={"app": "mine.py"})
     argv = [

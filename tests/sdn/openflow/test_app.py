@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,11 @@ from netmodel import dump_topology, leaf_spine
 
 pytest.importorskip("os_ken")
 
+from os_ken.ofproto import ofproto_v1_5
+from os_ken.ofproto.ofproto_protocol import ProtocolDesc
+
 from sdn.openflow import runtime
+from sdn.openflow.app import FabricApp
 
 START_TIMEOUT_S = 100
 
@@ -89,3 +94,39 @@ def test_a_failing_handler_is_announced_and_does_not_raise(capfd: pytest.Capture
     assert event["event"] == "error"
     assert "on_trouble" in event["detail"]
     assert "boom" in event["detail"]
+
+
+class NewDatapath(ProtocolDesc):  # type: ignore[misc] # os-ken is not typed
+    """A switch whose features have been announced before os-ken has set its id, as happens on a busy machine."""
+
+    def __init__(self) -> None:
+        super().__init__(ofproto_v1_5.OFP_VERSION)
+        self.id: int | None = None
+        self.sent: list[str] = []
+
+    def set_xid(self, message: Any) -> None:
+        message.set_xid(len(self.sent) + 1)
+
+    def send_msg(self, message: Any) -> None:
+        self.sent.append(type(message).__name__)
+
+
+@pytest.mark.parametrize("dpid", [1, 4])
+def test_a_switch_is_programmed_before_os_ken_has_set_the_id_of_its_datapath(
+    dpid: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    datapath = NewDatapath()
+    app = FabricApp(topology=leaf_spine(2, 2, 1, 1_000_000), pinning="hash")
+    app.on_features(SimpleNamespace(msg=SimpleNamespace(datapath=datapath, datapath_id=dpid)))
+    assert capfd.readouterr().out == ""
+    assert {"OFPFlowMod", "OFPGroupMod", "OFPBarrierRequest", "OFPPortDescStatsRequest"} <= set(datapath.sent)
+
+
+def test_a_switch_that_the_topology_lacks_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+    datapath = NewDatapath()
+    app = FabricApp(topology=leaf_spine(2, 2, 1, 1_000_000), pinning="hash")
+    app.on_features(SimpleNamespace(msg=SimpleNamespace(datapath=datapath, datapath_id=5)))
+    assert json.loads(capfd.readouterr().out)["detail"] == (
+        "a switch with dpid 0x5, which is not in the topology, connected"
+    )
+    assert datapath.sent == []

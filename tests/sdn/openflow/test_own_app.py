@@ -88,9 +88,9 @@ def test_an_app_that_cannot_run_is_one_sentence_and_status_2(tmp_path: Path, app
 class FakeDatapath(ProtocolDesc):  # type: ignore[misc] # os-ken is not typed
     """A switch that answers nothing by itself."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self) -> None:
         super().__init__(ofproto_v1_3.OFP_VERSION)
-        self.id = number
+        self.id: int | None = None
         self.barriers: list[int] = []
         self._messages = 0
 
@@ -108,13 +108,14 @@ class Scene:
 
     def __init__(self) -> None:
         self.watched = OSKenApp()
-        self.switches = {number: FakeDatapath(number) for number in range(1, 5)}
+        self.switches = {number: FakeDatapath() for number in range(1, 5)}
         self.watcher = own_app.Watcher(topology=leaf_spine(2, 2, 1, 1_000_000), watched=self.watched)
 
     def connect(self, number: int) -> None:
-        """A switch connects, and tells its ports."""
-        self.switches[number] = datapath = FakeDatapath(number)
-        self.watcher.on_features(SimpleNamespace(msg=SimpleNamespace(datapath=datapath)))
+        """A switch connects, and tells its ports. os-ken sets the datapath's id when the watcher was told already."""
+        self.switches[number] = datapath = FakeDatapath()
+        self.watcher.on_features(SimpleNamespace(msg=SimpleNamespace(datapath=datapath, datapath_id=number)))
+        datapath.id = number
         self.watcher.on_port_descriptions(SimpleNamespace(msg=SimpleNamespace(datapath=datapath, body=[])))
 
     def disconnect(self, number: int) -> None:
