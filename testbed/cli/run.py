@@ -169,9 +169,9 @@ def _check_time(experiment: "Experiment", spec_file: Path) -> None:
     """Raises InputError if no run can end in its time. The first seed stands for all: others move as many bytes."""
     from testbed.spec import Instance
 
-    run_s, ideal_s = experiment.spec.timeouts.run_s, Instance(experiment, experiment.seeds[0]).ideal_s()
+    run_s, ideal_s = experiment.timeouts.run_s, Instance(experiment, experiment.seeds[0]).ideal_s()
     if run_s < ideal_s:
-        said = f"a run takes {ideal_s:.3g} s at least, and timeouts.run_s is {run_s:g} s"
+        said = f"a run takes {ideal_s:.3g} s at least, and timeouts.run_s allows {run_s:g} s"
         raise InputError(f"{spec_file}: {said}: raise it, or send fewer bytes")
 
 

@@ -123,7 +123,7 @@ def connect_commands(experiment: Experiment, prepared: Mapping[int, messages.Pre
         first = experiment.job_of(destination).first
         for source, handle in report.handles.items():
             handles[first + source][destination - first] = handle
-    timeout_s = experiment.spec.timeouts.connect_s
+    timeout_s = experiment.timeouts.connect_s
     return {rank: messages.Connect(handles=own, timeout_s=timeout_s) for rank, own in handles.items()}
 
 

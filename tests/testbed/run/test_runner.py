@@ -24,7 +24,7 @@ from testbed.run import agent_messages as messages
 from testbed.run import experiment_runs, runner
 from testbed.run.agent import Hostlib, serve
 from testbed.run.agents import Agents
-from testbed.run.rank_configuration import prepare_commands
+from testbed.run.rank_configuration import connect_commands, prepare_commands
 from tests.testbed.experiments import experiment, first_of, on_loopback, write_spec
 from tests.testbed.run.fake_fabric import TCP_AGENT, FakeFabric, agents_by, outlast_events, runner_on
 
@@ -184,6 +184,14 @@ def test_an_event_that_fails_ends_the_run(tmp_path: Path, monkeypatch: pytest.Mo
 
     with Steps(1) as steps, pytest.raises(TestbedError, match="the link is stuck"):
         list(runner_on(made, tmp_path / "logs", TCP_AGENT, Stuck(made)).runs(steps))
+
+
+@pytest.mark.parametrize(("fabric", "timeout_s"), [("mininet", 7.0), ("softroce", 70.0)])
+def test_agents_have_the_time_of_the_fabric_to_connect(tmp_path: Path, fabric: str, timeout_s: float) -> None:
+    """A guest is slow: its time is ten times that of the spec, as docs/softroce.md says."""
+    made = experiment(tmp_path, fabric=fabric, timeouts={"connect_s": 7})
+    prepared = {rank: messages.Prepared(handles={}) for rank in range(made.ranks)}
+    assert {command.timeout_s for command in connect_commands(made, prepared).values()} == {timeout_s}
 
 
 def test_a_failing_agent_reports_its_error_and_log(tmp_path: Path) -> None:
