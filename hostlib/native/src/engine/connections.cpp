@@ -186,7 +186,7 @@ void Connections::take_over(Peer& peer) {
       --own.connections;
       ++peer.connections;
       connection->peer = &peer;
-      send_connect(peer, *connection);
+      peer.until_set_up().waiting.push_back(connection);
     }
     events_.fail_peer(own, Failure::kClosed, "its device has connected at the same time");
   }
@@ -238,10 +238,18 @@ Peer* Connections::welcome(std::unique_ptr<Channel>& channel, const IpAddress& f
     offer_signs(welcome.endpoint.ece, peer.signs.agreed);
     frames_.send_on(peer.first_channel(), welcome);
     take_over(peer);
+    connect_waiting(peer);
   };
   set_up_.create_qps(peer, [this, &peer, remote = std::move(remote), welcomed]()
                                PARALET_REQUIRES(progress_lock) { set_up_.connect_qps(peer, remote, welcomed); });
   return &peer;
+}
+
+/// The peer has become ready, whichever side began its set-up.
+void Connections::connect_waiting(Peer& peer) {
+  for (const auto& connection : std::exchange(peer.until_set_up().waiting, {})) {
+    if (connection->state == Connection::State::kConnecting) send_connect(peer, *connection);
+  }
 }
 
 void Connections::send_connect(Peer& peer, const Connection& connection) {
@@ -272,11 +280,7 @@ void Connections::on(Peer& peer, const handshake::Welcome& frame) {
   handshake::Endpoint remote = frame.endpoint;
   peer.signs.agree(peer.signs.agreed, remote.ece);
   remote.address = peer.address;  // as the handle said: the frame's own claim is not trusted
-  set_up_.connect_qps(peer, remote, [this, &peer]() PARALET_REQUIRES(progress_lock) {
-    for (const auto& connection : std::exchange(peer.until_set_up().waiting, {})) {
-      if (connection->state == Connection::State::kConnecting) send_connect(peer, *connection);
-    }
-  });
+  set_up_.connect_qps(peer, remote, [this, &peer]() PARALET_REQUIRES(progress_lock) { connect_waiting(peer); });
 }
 
 void Connections::on(Peer& peer, const handshake::Refuse& frame) {

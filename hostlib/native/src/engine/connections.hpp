@@ -72,6 +72,7 @@ class Connections {
 
   /// Whether this side sends and takes eager messages.
   [[nodiscard]] bool eager() const { return context_.options.eager_bytes > 0; }
+  void connect_waiting(Peer& peer) PARALET_REQUIRES(progress_lock);
   void send_connect(Peer& peer, const Connection& connection) PARALET_REQUIRES(progress_lock);
 
   Context& context_;
