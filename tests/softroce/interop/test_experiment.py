@@ -51,7 +51,7 @@ def test_a_ring_over_verbs_on_rxe(tmp_path: Path, record_property: Callable[[str
         tmp_path / "logs",
     ]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
-    logs = "".join(f"--- {log.name}\n{log.read_text()[-2000:]}" for log in (tmp_path / "logs").glob("agent-*.log"))
+    logs = "".join(f"--- {log.name}\n{log.read_text()[-2000:]}" for log in sorted((tmp_path / "logs").glob("*.log")))
     assert done.returncode == 0, done.stderr + logs
     experiment, observations = spec.load(specification), Observations.load(out)
     runs = flows_of(experiment, observations)
