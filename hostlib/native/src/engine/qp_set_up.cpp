@@ -199,7 +199,7 @@ void QpSetUp::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fu
     }
     for (const Lane& lane : peer.lanes) shard_.backend().adopt_qp(lane.qp.qpn);
     peer.state = Peer::State::kReady;
-    peer.idle_since = now();
+    peer.idle_since = peer.quiet_since = now();  // no ping yet: the other side may still set its QPs up
     std::vector<std::uint32_t> qpns;
     for (const OneLane& lane : connecting->lanes) qpns.push_back(lane.remote.qpn);
     policy_->connected(peer.name(), 0, qpns);

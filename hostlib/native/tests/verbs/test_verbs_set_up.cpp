@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <thread>
 
@@ -205,10 +206,12 @@ TEST_CASE("both sides may ask for a fresh queue pair while one is created") {
   CHECK(test::eventually([] { return record().queue_pairs == 2; }));
 }
 
-TEST_CASE("a connection of the peer waits for the end of this side's set-up") {
+TEST_CASE("a connection of the peer waits for the end of this side's set-up, and sends no ping before it") {
   fake_verbs::reset();
-  Device one(test::verbs_options(1));
-  Device two(test::verbs_options(1));
+  DeviceOptions options = test::verbs_options(1);
+  options.retry_time = 60 * kSecond;  // a ping is due after a part of it
+  Device one(options);
+  Device two(options);
   const auto at_one = one.listen();
   const auto at_two = two.listen();
   const HeldCall held(fake_verbs::Call::kConnect, 1);  // of `one`; `two` is ready and uses the same queue pairs
@@ -216,6 +219,7 @@ TEST_CASE("a connection of the peer waits for the end of this side's set-up") {
   REQUIRE(HeldCall::holds());
   const auto back = two.connect(at_one->handle);
   CHECK(two.counters().peers == 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // housekeeping runs
   CHECK(!is_open(*back));
   HeldCall::release();
   CHECK(test::eventually([&] { return is_open(*there) && is_open(*back); }));
@@ -238,6 +242,28 @@ TEST_CASE("a connection back waits for the end of this side's set-up, which the 
     HeldCall::release();
     CHECK(test::eventually([&] { return is_open(*there) && is_open(*back); }));
     CHECK(record().queue_pairs == 2);
+  }
+}
+
+TEST_CASE("devices that connect to each other at once open both connections, whichever call takes long") {
+  for (const auto call : {fake_verbs::Call::kCreate, fake_verbs::Call::kConnect, fake_verbs::Call::kDestroy}) {
+    for (unsigned before = 0; before < 4; ++before) {
+      CAPTURE(static_cast<int>(call));
+      CAPTURE(before);
+      fake_verbs::reset();
+      Device one(test::verbs_options(1));
+      Device two(test::verbs_options(1));
+      const auto at_one = one.listen();
+      const auto at_two = two.listen();
+      const HeldCall held(call, before);  // the set-ups may end with fewer calls
+      const auto there = one.connect(at_two->handle);
+      const auto back = two.connect(at_one->handle);
+      const auto both_open = [&] { return is_open(*there) && is_open(*back); };
+      CHECK(test::eventually([&] { return record().held == 1 || both_open(); }));
+      HeldCall::release();
+      CHECK(test::eventually(both_open));
+      CHECK(test::eventually([] { return record().queue_pairs == 2; }));
+    }
   }
 }
 
