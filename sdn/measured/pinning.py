@@ -26,6 +26,7 @@ TRUST_S = 10.0
 """Seconds after which a host may again say that routes have changed for others too."""
 
 _CONTRADICTIONS = 8  # of a pair, before its answers are not believed
+_ELSEWHERE = "routers answer by addresses that are on none of their paths"
 _CONTRADICT = (
     "answers contradict each other: with parallel links, routers must name the port at which a probe comes in "
     "(net.ipv4.icmp_errors_use_inbound_ifaddr=1)"
@@ -96,6 +97,8 @@ class _Pinned:
     """The addresses that answered for each way, at the hops of its `Sight`."""
     fits: int = 0
     """Ports whose answers, since it was announced, told a way."""
+    elsewhere: bool = False
+    """Whether those who answered last are on no path of the pair."""
     contradictions: int = 0
     """Ports whose answers cannot be of one way."""
 
@@ -121,13 +124,12 @@ class MeasuredPinning:
         self._tables: MeasuredTables[Way] = MeasuredTables()
         self._discovery: Discovery[Way] = Discovery(self._tables, pace=pace, seed=seed)
         topology = fabric.topology
-        self._plan: KnownPaths[_Share, PortRef] = KnownPaths(
-            {
-                port: topology.link_at(port).rate_bps
-                for port in topology.linked_ports()
-                if not topology.has_host(port.node) and not topology.has_host(topology.peer(port).node)
-            }
-        )
+        self._rates = {
+            port: topology.link_at(port).rate_bps
+            for port in topology.linked_ports()
+            if not topology.has_host(port.node) and not topology.has_host(topology.peer(port).node)
+        }
+        self._plan: KnownPaths[_Share, PortRef] = KnownPaths(self._rates)
         self._pairs: dict[PairKey, _Pinned] = {}
         self._steering = _Steering()
         self._trusted_s: dict[int, float] = {}  # by source: since when its news count for others
@@ -218,7 +220,10 @@ class MeasuredPinning:
         pinned = self._pairs.get(ask.pair)
         if pinned is not None:
             pinned.fits += len(ways)
-            pinned.contradictions += sum(bool(by) and self._fabric.contradicts(src, dst, by) for by in told.values())
+            astray = [by for port, by in told.items() if by and port not in ways]
+            clashes = sum(self._fabric.contradicts(src, dst, by) for by in astray)
+            pinned.contradictions += clashes
+            pinned.elsewhere = not ways and len(astray) > clashes
             if pinned.contradictory:
                 self._tables.forget(*ask.pair)
                 ways = {}
@@ -405,7 +410,10 @@ class MeasuredPinning:
 
     def given_up(self, pair: PairKey) -> str:
         """Why an announced pair that lacks paths or ports is not probed any more; empty for any other."""
-        return _CONTRADICT if self._pairs[pair].contradictory else self._discovery.given_up(pair)
+        pinned, why = self._pairs[pair], self._discovery.given_up(pair)
+        if pinned.contradictory:
+            return _CONTRADICT
+        return _ELSEWHERE if why and pinned.elsewhere else why
 
     def is_doubtful(self, pair: PairKey) -> bool:
         """Whether the routes of a pair may have changed, and ports of its lanes are still to be probed again."""
@@ -495,11 +503,13 @@ class MeasuredPinning:
         known = [self._links(pair, way) for way in self._discovery.ways(pair)]
         allowed = steering.allowed(pair, paths, known, self._is_alive)
         shares = len(self._pairs[pair].shares)
-        alive = all(map(self._is_alive, paths))
+        alike = (
+            all(map(self._is_alive, paths)) and len({tuple(map(self._rates.__getitem__, path)) for path in paths}) == 1
+        )
         moved: list[PairKey] = []
         for number in range(shares):
-            # One share for each path: no plan is more even than an equal part of every pair on each of its paths.
-            own = [paths[number]] if shares == len(allowed) == len(paths) and alive else allowed
+            # A share for each of equal paths: no plan is more even than an equal part of every pair on each of them.
+            own = [paths[number]] if shares == len(allowed) == len(paths) and alike else allowed
             gone = set(paths).difference(own)
             moved += (other for other, _ in plan.unlearn((pair, number), gone, most_moves))
             moved += (other for other, _ in plan.learn((pair, number), own, most_moves))

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -274,17 +275,18 @@ def _probed(
     from hostlib import DeviceError
     from hostlib.probing import Prober
     from netmodel.probing.observations import ProbeFile, ProbeFileError, save
-    from testbed.probing.nic import remarks_on
+    from testbed.probing import nic, reverse_path
     from testbed.probing.remarks import pair_of, remarks
     from testbed.probing.survey import survey
 
     began = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    surveys = []
+    surveys, dropped = [], [reverse_path.dropped()]
     try:
         prober = Prober(limits)
         for target in targets:
             click.echo(f"paralet: probing {printable(target.destination)}", err=True)
             surveys.append(survey(prober, target, questions))
+            dropped.append(reverse_path.dropped())
     except (DeviceError, ValueError) as error:
         raise InputError(str(error)) from error
     if output is not None:
@@ -294,7 +296,15 @@ def _probed(
         except ProbeFileError as error:
             raise TestbedError(str(error)) from error
     found = [(each, pair_of(each)) for each in surveys]
-    said = [[*_statements(pair), *remarks(each, pair), *remarks_on(each.target.source)] for each, pair in found]
+    said = [
+        [
+            *_statements(pair),
+            *remarks(each, pair),
+            *nic.remarks_on(each.target.source),
+            *reverse_path.remarks_on(after - before),
+        ]
+        for (each, pair), (before, after) in zip(found, pairwise(dropped), strict=True)
+    ]
     if as_json:
         pairs = [
             _pair_json(pair, sentences, each, limits)

@@ -96,6 +96,21 @@ def weighted(fabric: RoutedFabric) -> Iterator[None]:
         in_router(fabric, "leaf1", "ip", "route", "del", THERE, "metric", "1")
 
 
+@contextmanager
+def routed_elsewhere(fabric: RoutedFabric) -> Iterator[None]:
+    """The first host has its routes to routers by another interface, and takes packets by these routes only."""
+    links = RouterPlan(TOPOLOGY).link_addresses.values()
+    in_router(fabric, "h1", "ip", "link", "add", "elsewhere", "up", "type", "dummy")
+    in_router(fabric, "h1", "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=1")
+    try:
+        for address in links:
+            in_router(fabric, "h1", "ip", "route", "add", str(address), "dev", "elsewhere")
+        yield
+    finally:
+        in_router(fabric, "h1", "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0")
+        in_router(fabric, "h1", "ip", "link", "del", "elsewhere")
+
+
 def probed(fabric: RoutedFabric, *arguments: str, status: int = 0) -> dict[str, Any]:
     """What `paralet probe` finds from the first host to the last, with its sentences in one text as `said`.
 
@@ -149,3 +164,10 @@ def test_routers_that_answer_by_one_address_hide_parallel_links(fabric: RoutedFa
     assert pair["told_apart_at"] == [2]
     assert "parallel links are not told apart" in pair["said"]
     assert f"{INBOUND}=1" in pair["said"]
+
+
+def test_answers_that_the_host_itself_drops_are_told(fabric: RoutedFabric) -> None:
+    with routed_elsewhere(fabric):
+        pair = probed(fabric, status=1)
+    assert not pair["pinnable"]
+    assert "packets meanwhile because its route to their source leaves by another interface" in pair["said"]

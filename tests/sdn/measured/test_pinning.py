@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from ipaddress import ip_address
 from itertools import permutations
 
@@ -443,6 +444,24 @@ def test_answers_from_elsewhere_count_for_none() -> None:
     assert asked <= 5 * 8
     assert pinning.ports(pair) == []
     assert pinning.paths(pair) == []
+    assert pinning.given_up(pair) == "routers answer by addresses that are on none of their paths"
+
+
+def test_slow_links_take_less() -> None:
+    """Of 24 lanes, 6 would be an equal part. A link of a quarter of the rate has room for 2 beside 7 or 8 on others."""
+    slow = [PortRef("spine4", 1), PortRef("spine4", 2)]
+    made = leaf_spine(2, 4, 6, 10**9)
+    links = tuple(
+        replace(link, rate_bps=link.rate_bps // 4) if {link.a, link.b} & {*slow} else link for link in made.links
+    )
+    routers = Routers(replace(made, links=links), LinuxL4Hash())
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    pairs = [PairKey(host, 6 + host, 4791) for host in range(6)]
+    for pair in pairs:
+        pinning.announce(0.0, pair, 4)
+    settle(pinning, routers)
+    assert_pinned(pinning, routers, pairs, 4)
+    assert pinning.congestion == pytest.approx(2 / 10**9)
 
 
 def test_lanes_keep_their_ports_until_others_are_known() -> None:
