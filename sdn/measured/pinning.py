@@ -42,7 +42,7 @@ _Share = tuple[PairKey, int]  # of a pair's lanes, by number: those that take on
 
 
 class Share(NamedTuple):
-    """A planned path, and the part of a pair's demand that takes it."""
+    """A path, and the part of a pair's demand that takes it."""
 
     path: Links
     part: float
@@ -347,6 +347,11 @@ class MeasuredPinning:
         """
         ports, pinned = self.ports(pair), self._pairs[pair]
         return [self._links(pair, pinned.taken[port]) for port in ports]
+
+    def shares(self, pair: PairKey) -> list[Share]:
+        """The paths that the `ports` take, each with its part of them. Raises KeyError as `paths`."""
+        paths = self.paths(pair)
+        return [Share(path, lanes / len(paths)) for path, lanes in Counter(paths).items()]
 
     def ports(self, pair: PairKey) -> list[int]:
         """The ports of the pair's lanes; empty until as many are known as there are lanes.

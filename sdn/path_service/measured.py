@@ -81,6 +81,8 @@ class Measured:
         self._held: dict[Pair, float] = {}  # until when its announcement may wait
         self._constraints = Constraints()
         self._count = 0  # of commodities and asks
+        self._changes = 0  # of pairs that are pinned, and of their ports
+        self._rated_at = 0, 0  # changes and moves when `rates_bps` was asked last
         self._ready: dict[int, None] = {}  # connections that may be asked something
         self._now_s = 0.0
         self._events: deque[dict[str, Any]] = deque(maxlen=_EVENTS)
@@ -141,6 +143,7 @@ class Measured:
         if changed is None:
             return []
         self._users[key], self._keys[pair] = users, key
+        self._changes += 1
         if not self._pinning.ports(key):
             self._held[pair] = now_s + HOLD_S
             self._first.wait(now_s, key)
@@ -165,6 +168,7 @@ class Measured:
         key = self._keys.pop(pair, None)
         if key is None:
             return []
+        self._changes += 1
         self._watches.look_at([key])
         if pair.client.conn in self._hosts:
             self._watches.end(now_s, pair.client.conn, key)
@@ -188,6 +192,9 @@ class Measured:
         ports = _NO_PORTS if key is None else self._pinning.ports(key)[: pair.client.lanes]
         if ports != pair.ports:
             pair.ports = ports
+            self._changes += 1
+            if not ports:  # on random ports, to which the limit does not apply
+                pair.rate_bps = None
         return pair.ports
 
     def ports_back(self, back: Pair, pair: Pair) -> list[int]:
@@ -437,8 +444,17 @@ class Measured:
         return self._is_predicted and self._planned.prepare()
 
     def rates_bps(self) -> Iterator[tuple[Pair, float]]:
-        """None: what hosts measure tells no rates, and the pairs that are predicted are only part of the load."""
-        return iter(())
+        """Of pairs whose lanes have ports, by the paths of these, if any path is another than at the last call.
+
+        Other pairs have no limit, and count as idle.
+        """
+        if self._rated_at == (self._changes, self._pinning.moves):
+            return
+        self._rated_at = self._changes, self._pinning.moves
+        shares = {key: self._pinning.shares(key) for key in self._users if self._pinning.ports(key)}
+        for key, rate_bps in fair_rates(self._fabric, shares).items():
+            users = [pair for pair in self._users[key] if self._keys.get(pair) == key]
+            yield from ((pair, rate_bps / len(users)) for pair in users)
 
     def paths(self, pair: Pair) -> list[Path]:
         if self._is_planned(pair):

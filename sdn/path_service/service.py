@@ -393,6 +393,7 @@ class PathService:
             case Ping():
                 sends.append((client.conn, Pong(message.nonce)))
             case CanProbe() | Probed() | Moved():
+                self._rates_changed = True
                 self._update(self._pinning.heard(now_s, client, message), sends)
             case _:
                 raise ValueError("hello comes once, and first")
@@ -402,6 +403,7 @@ class PathService:
         asks, changed = self._pinning.due(now_s)
         sends += asks
         if changed:
+            self._rates_changed = True
             self._update(changed, sends)
 
     def _update(self, pairs: Iterable[Pair], sends: Sends) -> None:
@@ -474,8 +476,6 @@ def _pinning(
     """Measured where the addresses of routers are given, predicted elsewhere."""
     if routers is None:
         return Predicted(cables, options.planner, ecmp_hash or OvsHash(), counts)
-    if options.rates:
-        raise ValueError("rates are limited by plans of predicted paths only: leave out either rates or measured paths")
     planned = Predicted(cables, options.planner, ecmp_hash, counts)
     fabric = fabric_with(cables.topology, routers)
     pace = Pace.for_answers(options.router_answers)

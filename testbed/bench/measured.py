@@ -5,8 +5,8 @@
 For every flow that the path service gave a port, the path that the service said is compared with the ports by which
 routers sent the flow, which they note themselves. The time is compared with the ideal, at which every host sends at its
 full rate all the time, and with that of the fluid model on planned paths, which knows of shared links and dead routers.
-`failures` runs the experiments on failures, and without them. Both
-print a table in Markdown. Needs root.
+The service limits every elephant to its max-min fair rate, as the model does. `failures` runs the experiments on
+failures, and without them. Both print a table in Markdown. Needs root.
 """
 
 import argparse
@@ -41,6 +41,7 @@ _POLICY = {
     "m": 4,
     "elephant_bytes": _ELEPHANT_BYTES,
     "assign_wait_s": 1,
+    "rates": True,
 }
 _THREE_TIERS = {"pods": 2, "leaves": 2, "aggs": 2, "cores_per_agg": 2, "hosts_per_leaf": 2, "host_rate": "10 Mbit/s"}
 _TWO_TIERS = {"leaves": 4, "spines": 4, "hosts_per_leaf": 2, "host_rate": "10 Mbit/s"}
@@ -281,6 +282,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("what", choices=["fabrics", "failures"])
     parser.add_argument("--seed", type=int, help="default: by chance; it is printed")
     parser.add_argument("--bytes", default="6 MiB", help="what each rank holds, for `fabrics` (default: 6 MiB)")
+    parser.add_argument("--fabric", action="append", choices=list(FABRICS), help="for `fabrics`: these (default: all)")
+    parser.add_argument("--no-rates", action="store_true", help="for `fabrics`: the service limits no elephant")
     arguments = parser.parse_args(argv)
     seed = random.SystemRandom().randrange(1, 10_000) if arguments.seed is None else arguments.seed
     machine, load = str(this_machine()), os.getloadavg()[0]
@@ -292,7 +295,11 @@ def main(argv: Sequence[str]) -> int:
             specs = [
                 (name, spec_of("measured", seed + number, arguments.bytes, changes))
                 for number, (name, changes) in enumerate(FABRICS.items())
+                if name in (arguments.fabric or FABRICS)
             ]
+            if arguments.no_rates:
+                for _, spec in specs:
+                    spec["policies"] = [{**policy, "rates": False} for policy in spec["policies"]]
         for name, spec in specs:
             print(printable(f"{name}, seed {spec['seeds'][0]}"), file=sys.stderr, flush=True)
             found.append(ran(name, spec, modelled=arguments.what == "fabrics"))

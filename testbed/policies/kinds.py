@@ -33,7 +33,9 @@ OURS = MappingProxyType(
             lacking=frozenset({"packet"}),
         ),
         "controller": PolicyKind(
-            device="controller", service=True, options=frozenset({"planner", "elephant_bytes", "assign_wait_s"})
+            device="controller",
+            service=True,
+            options=frozenset({"planner", "elephant_bytes", "assign_wait_s", "rates"}),
         ),
         "source_routing": SourceRouted(steers=True, options=frozenset({"uplinks"})),
         "vclos": Isolated(steers=True),

@@ -188,6 +188,7 @@ class PathServices:
             return
         argv = [*_PROGRAM, "--topology", str(self._log_dir / "topology.yaml")]
         argv += ["--planner", policy.planner_name]
+        argv += ["--rates"] if policy.rates else []
         argv += ["--rules"] if self._experiment.spec.pinning == "rules" else []
         routers = self._experiment.spec.routers
         measured = self._experiment.spec.measures

@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m testbed.run.path_service_program", description=__doc__)
     parser.add_argument("--topology", type=Path, required=True, help="topology file")
     parser.add_argument("--planner", choices=list(PLANNERS), default=DEFAULT_PLANNER)
+    parser.add_argument("--rates", action="store_true", help="limit every elephant to its max-min fair rate")
     parser.add_argument("--rules", action="store_true", help="switches have rules on source ports")
     parser.add_argument("--routers", choices=["linux", "crc32"], help="switches are routers with this hash")
     parser.add_argument("--hash-offset", action="append", default=[], help="ROLE=BITS: of the hash crc32")
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         topology = load_topology(arguments.topology)
         address, _, port = arguments.listen.rpartition(":")
         place = Place(address, int(port), admin_socket(arguments.token_file))
-        options = Options(arguments.planner, forecast=True)
+        options = Options(arguments.planner, forecast=True, rates=arguments.rates)
         try:
             ecmp_hash, routers = _hash_of(topology, arguments), None
             if arguments.measured is not None:

@@ -68,8 +68,8 @@ class Policy(Section):
     own TCP sockets instead of the plugin, workload `torch` uses Gloo, and `command` gets none of the plugin's
     variables; with policy `controller` each connection gets a planned port (`paralet pin`). `m` is the number of lanes.
     `flowlet_bytes` and `mice_bytes` override the engine's own choice. `congestion_control` names the law of the
-    engine's windows, and `window_packets` is for its law `fixed_window`. `planner`, `elephant_bytes` and
-    `assign_wait_s` are for policy `controller`. `uplinks` is for `source_routing`: the spine port of each host port, by
+    engine's windows, and `window_packets` is for its law `fixed_window`. `planner`, `elephant_bytes`, `assign_wait_s`
+    and `rates` are for policy `controller`. `uplinks` is for `source_routing`: the spine port of each host port, by
     leaf, or `by_rank`, which halving-doubling needs where the hosts per leaf are no power of two; without it the spine
     ports are given out in order. With `alone` the jobs run one after another, without each other's traffic. With
     `paced` a lane sends at 1 / m of its host's rate at most, as ParaLet's lanes do (section 5.1); otherwise it sends as
@@ -92,6 +92,7 @@ class Policy(Section):
     )
     elephant_bytes: Bytes | None = Field(default=None, gt=0)
     assign_wait_s: float | None = Field(default=None, ge=0, le=60)
+    rates: bool | None = None
     uplinks: dict[str, dict[int, int]] | Literal["by_rank"] | None = None
     alone: bool = False
     paced: bool = False

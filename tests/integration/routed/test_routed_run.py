@@ -164,9 +164,10 @@ def test_the_path_service_plans_by_the_order_of_next_hops(tmp_path: Path) -> Non
 
 def test_the_path_service_plans_on_paths_that_hosts_measure(tmp_path: Path) -> None:
     """It is told neither the hash nor the next hops. Probes have at most 84 bytes, with the Ethernet header."""
-    policies = [{"name": "controller", "m": 4, **CONTROLLER}]
+    policies = [{"name": "controller", "m": 4, "rates": True, **CONTROLLER}]
     summary, observations = run_with(tmp_path, **{**THREE_TIERS, "policies": policies})
     assert summary["policies"][0]["verified"]
+    assert observations["runs"][0]["service"]["options"]["rates"]
     assert summary["predictions"]["matched"] == summary["predictions"]["checked"] >= 16
     service = observations["runs"][0]["service"]
     assert (service["measured"]["probing_hosts"], service["measured"]["known_pairs"]) == (8, 8)
