@@ -8,8 +8,10 @@ from typing import Annotated, TypeAlias
 from pydantic import BeforeValidator
 
 from netmodel.topology import RATE_BPS_MAX
+from netmodel.written import written
 
 _PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_SAID = "not a rate: write it like '20 Mbit/s', '100G' or 1000000 (bit/s)"
 _RATE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<prefix>[kKMGT]?)(?:bit/s|bps|bit)?")
 
 
@@ -27,7 +29,7 @@ def parse_rate(value: object) -> int:
     elif isinstance(value, int) and not isinstance(value, bool):
         rate = value
     else:
-        raise ValueError(f"{value!r} is not a rate: write it like '20 Mbit/s', '100G' or 1000000 (bit/s)")
+        raise ValueError(f"{value!r} is {_SAID}")
     if not 1 <= rate <= RATE_BPS_MAX:
         raise ValueError(f"rate {value!r} must lie between 1 bit/s and {format_rate(RATE_BPS_MAX)}")
     return rate
@@ -41,5 +43,11 @@ def format_rate(rate_bps: int) -> str:
     return f"{rate_bps} bit/s"
 
 
-RateBps: TypeAlias = Annotated[int, BeforeValidator(parse_rate, json_schema_input_type=int | str)]
+RateBps: TypeAlias = Annotated[
+    int,
+    BeforeValidator(
+        parse_rate,
+        json_schema_input_type=written("integer", 1, "[kKMGT]?(bit/s|bps|bit)?", _SAID, RATE_BPS_MAX),
+    ),
+]
 """A pydantic field in bit/s that accepts what `parse_rate` accepts."""

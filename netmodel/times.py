@@ -8,8 +8,10 @@ from typing import Annotated, TypeAlias
 from pydantic import BeforeValidator, Field
 
 from netmodel.topology import DELAY_S_MAX
+from netmodel.written import written
 
 _UNITS = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "ns": Decimal("1e-9")}
+_SAID = "not a time: write it like '50 us', '2 ms' or 0.002 (s)"
 _TIME = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[mnuµ]?s)")
 
 
@@ -22,8 +24,12 @@ def parse_seconds(value: object) -> object:
         return value
     match = _TIME.fullmatch(value.strip())
     if match is None:
-        raise ValueError(f"{value!r} is not a time: write it like '50 us', '2 ms' or 0.002 (s)")
+        raise ValueError(f"{value!r} is {_SAID}")
     return float(Decimal(match["number"]) * _UNITS[match["unit"]])
+
+
+WRITTEN_SECONDS = written("number", 0, "[mnuµ]?s", _SAID)
+"""What `parse_seconds` reads, as the type of a JSON Schema."""
 
 
 def format_seconds(time_s: float) -> str:
@@ -36,6 +42,6 @@ def format_seconds(time_s: float) -> str:
 
 
 DelayS: TypeAlias = Annotated[
-    float, BeforeValidator(parse_seconds, json_schema_input_type=float | str), Field(ge=0, le=DELAY_S_MAX)
+    float, BeforeValidator(parse_seconds, json_schema_input_type=WRITTEN_SECONDS), Field(ge=0, le=DELAY_S_MAX)
 ]
 """A pydantic field with the delay of a link in seconds, as `parse_seconds` reads it."""

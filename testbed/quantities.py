@@ -11,9 +11,12 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from netmodel.times import parse_seconds
+from netmodel.times import WRITTEN_SECONDS, parse_seconds
+from netmodel.written import written
 
 _WRITTEN = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z%]+)")
+_NO_SHARE = "not a probability: write it like '1 %' or 0.01"
+_NO_SIZE = "not a size: write it like '4 MiB', '40 KB' or 40000 (bytes)"
 _SIZES = {"B": 1, "KB": 10**3, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -37,8 +40,8 @@ def _reader(units: Mapping[str, int | Decimal], kind: type[int] | type[float], s
 Share = Annotated[
     float,
     BeforeValidator(
-        _reader({"%": Decimal("0.01")}, float, "not a probability: write it like '1 %' or 0.01"),
-        json_schema_input_type=float | str,
+        _reader({"%": Decimal("0.01")}, float, _NO_SHARE),
+        json_schema_input_type=written("number", 0, "%", _NO_SHARE, 1),
     ),
     Field(ge=0, le=1),
 ]
@@ -47,12 +50,12 @@ Share = Annotated[
 Bytes = Annotated[
     int,
     BeforeValidator(
-        _reader(_SIZES, int, "not a size: write it like '4 MiB', '40 KB' or 40000 (bytes)"),
-        json_schema_input_type=int | str,
+        _reader(_SIZES, int, _NO_SIZE),
+        json_schema_input_type=written("integer", 0, "|".join(_SIZES), _NO_SIZE),
     ),
     Field(ge=0),
 ]
 """A size in bytes; KB, MB and GB are decimal, KiB, MiB and GiB powers of two."""
 
-Seconds = Annotated[float, BeforeValidator(parse_seconds, json_schema_input_type=float | str), Field(ge=0)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds, json_schema_input_type=WRITTEN_SECONDS), Field(ge=0)]
 """A time in seconds."""

@@ -10,4 +10,6 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 class Section(BaseModel):
     """A mapping in a spec. Strict: an unknown key and a quoted number are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )

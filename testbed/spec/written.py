@@ -170,28 +170,51 @@ class Spec(Section):
     """A whole spec file. docs/spec.md says what each key means to a run."""
 
     name: str = Field(pattern=NAME, max_length=80)
+    """Name of the result folder."""
     topology: AnyTopology
+    """Hosts, switches and links: a generator such as `leaf_spine`, a `file`, or all of them written out."""
     fabric: FabricName = "mininet"
+    """What the experiment runs on: real packets (`mininet`, `routed`, `softroce`) or a model (`fluid`, `packet`)."""
     workload: AnyWorkload
+    """What the ranks send: `kind`, and the keys of that kind."""
     placement: Placement = Placement()
+    """The host of each rank, by a rule or by name."""
     jobs: int | list[int] | dict[JobName, int] = 1
+    """Jobs that share the ranks: their number, a list of their sizes, or sizes by name."""
     policies: list[Policy] = Field(min_length=1)
+    """What is compared. Each policy runs once with each seed."""
     seeds: int | list[int] = 1
+    """How many seeds (1, 2, ..), or a list of them."""
     nic: str = "nic0"
+    """The NIC that carries the traffic, on every host."""
     local_nic: str | None = None
+    """A second NIC, used between hosts whose NICs of that name are on one switch."""
     fused_nics: list[str] = Field(default_factory=list, max_length=4)
+    """Two to four NICs that act as one on every host, in place of `nic`."""
     path_mtu: Literal[256, 512, 1024, 2048, 4096] | None = None
+    """Payload bytes per packet, at most. The default is the largest that fits the route."""
     pinning: Literal["hash", "rules", "measured", "srv6"] | None = None
+    """How source ports choose paths. The default is `measured` on fabric `routed`, else `hash`."""
     links: dict[str, LinkSettings] = Field(default_factory=dict)
+    """Faults of links, by the port by which packets leave."""
     events: list[Event] = Field(default_factory=list)
+    """What happens during every run."""
     timeouts: Timeouts = Timeouts()
+    """Seconds until a phase has failed."""
     when_busy: Literal["warn", "refuse", "repeat"] = "warn"
+    """What to do when the machine was too busy for the times of a run to be trusted."""
     pcap: list[str] = Field(default_factory=list)
+    """Switch ports, such as `leaf1:5`, whose packets are captured."""
     fluid: FluidSettings = FluidSettings()
+    """Settings of fabric `fluid`."""
     packet: PacketSettings = PacketSettings()
+    """Settings of fabric `packet`."""
     routers: RouterSettings = RouterSettings()
+    """Settings of fabric `routed`."""
     optical: Optical | None = None
+    """Optical circuits."""
     openflow: OpenFlowSettings | None = None
+    """An os-ken app of your own that programs the switches."""
 
     @field_validator("name")
     @classmethod

@@ -49,6 +49,9 @@ def demo(**changes: Any) -> dict[str, Any]:
     return written | changes
 
 
+LEAF_SPINE = {"leaves": 4, "spines": 4, "hosts_per_leaf": 4}
+
+
 @pytest.mark.parametrize(
     ("changes", "where"),
     [
@@ -61,6 +64,11 @@ def demo(**changes: Any) -> dict[str, Any]:
         ({"events": [{"at_s": -1, "cut": "leaf1:3"}]}, "$.events[0].at_s"),
         ({"topology": {"leaf_spine": {"leaves": 4, "spines": 4}}}, "$.topology"),
         ({"timeouts": {"run_s": "2 minutes"}}, "$.timeouts.run_s"),
+        ({"workload": {"kind": "ring_allreduce", "bytes": "4 MBB"}}, "$.workload"),
+        ({"workload": {"kind": "ring_allreduce", "bytes": -8}}, "$.workload"),
+        ({"links": {"leaf1:5": {"loss": 5}}}, "$.links['leaf1:5'].loss"),
+        ({"links": {"leaf1:5": {"delay": "5 usec"}}}, "$.links['leaf1:5'].delay"),
+        ({"topology": {"leaf_spine": {**LEAF_SPINE, "host_rate": "20 Mbits"}}}, "$.topology"),
     ],
 )
 def test_a_mistake_is_marked_where_it_is(changes: dict[str, Any], where: str) -> None:
@@ -73,6 +81,11 @@ def test_quantities_are_written_as_a_spec_takes_them() -> None:
     assert validator("experiment").is_valid(demo(links=links, workload=workload))
     assert validator("experiment").is_valid(demo(links={"leaf1:5": {"loss": 0.01}}))
     assert not validator("experiment").is_valid(demo(links={"leaf1:5": {"loss": [1]}}))
+
+
+def test_every_key_of_a_spec_says_what_it_is_for() -> None:
+    silent = [name for name, key in schema_of("experiment")["properties"].items() if not key.get("description")]
+    assert silent == []
 
 
 def test_a_workload_of_a_python_file_may_have_any_keys() -> None:
