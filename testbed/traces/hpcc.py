@@ -3,7 +3,8 @@
 
 The format is that of `simulation/scratch/third.cc` and `traffic_gen` of
 github.com/alibaba-edu/High-Precision-Congestion-Control. The first line has the number of flows. A flow is a line
-`src dst priority_group destination_port bytes start`, with node ids and seconds. Flows wait for nothing.
+`src dst priority_group destination_port bytes start`, with node ids and seconds. Flows wait for nothing. The simulator
+reads no further than that number; its own flow.txt has more flows, and then sentences.
 """
 
 from math import isfinite
@@ -29,10 +30,10 @@ def read_flows(path: Path, first: int | None = None) -> TaskGraph:
         if said < 0:
             said = whole(words[0], "the number of flows", where, 0, MOST_TASKS)
             continue
+        if len(flows) == said:
+            break
         if len(words) != len(_COLUMNS):
             raise ValueError(f"{where}: a flow has {len(_COLUMNS)} numbers ({', '.join(_COLUMNS)}), not {len(words)}")
-        if len(flows) == said:
-            raise ValueError(f"{where}: line 1 says {said} flows, and this is one more")
         src, dst, _, _, size = (
             whole(word, name, where, 0, _LARGEST if name == "bytes" else 2**31)
             for word, name in zip(words[:-1], _COLUMNS[:-1], strict=True)
@@ -43,7 +44,7 @@ def read_flows(path: Path, first: int | None = None) -> TaskGraph:
             raise ValueError(f"{where}: nodes {src} and {dst} must be {first} (`first`) to {first + MOST_TASKS - 1}")
         flows.append((src, dst, size, _seconds(words[-1], where)))
     if said != len(flows):
-        raise ValueError(f"{path}:1: must be the number of flows, which is {len(flows)}, not {max(said, 0)}")
+        raise ValueError(f"{path}:1: must be the number of flows, which is {len(flows)} at most, not {max(said, 0)}")
     nodes = sorted({node for src, dst, *_ in flows for node in (src, dst)})
     device = {node: place if first is None else node - first for place, node in enumerate(nodes)}
     graph = TaskGraph(max(device.values(), default=-1) + 1)
