@@ -92,6 +92,8 @@ def _nodes(console: FabricConsole, words: Sequence[str], terminal: Terminal) -> 
 
 
 def _links(console: FabricConsole, words: Sequence[str], terminal: Terminal) -> int:
+    if words and words[0] != "--json":  # a change, whose command has the singular
+        return _link(console, words, terminal)
     as_json = _is_json(words, "links [--json]")
     found = links_of(console.fabric.link_states())
     terminal.write(f"{json.dumps(found)}\n" if as_json else links_table(found))

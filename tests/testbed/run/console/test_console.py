@@ -74,7 +74,7 @@ def test_a_port_has_exactly_the_settings_that_were_given_last(session: Session) 
     assert session.give("link h1:1 loss 5 % delay 2 ms")[0] == 0
     assert session.fabric.faults == {PortRef("h1", 1): LinkFault(loss=0.05, delay_s=0.002)}
     assert "h1:1 loss 5 %, delay 2000 us" in session.give("links")[1]
-    assert session.give("link h1:1 mark_above 40 KB")[0] == 0
+    assert session.give("links h1:1 mark_above 40 KB")[0] == 0  # what is meant is clear
     assert session.fabric.faults == {PortRef("h1", 1): LinkFault(mark_above_bytes=40_000)}
     assert session.give("link h1:1 clear")[0] == 0
     assert session.fabric.faults == {PortRef("h1", 1): LinkFault()}
