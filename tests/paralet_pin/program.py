@@ -124,6 +124,33 @@ def refused_threads(where: Where, count: str = "6") -> object:
             return own.getsockname()[1]
 
 
+def refused_by_another_thread(where: Where) -> object:
+    """The port of a connection to a port at which nobody listens, after one of another thread."""
+    with socket.socket() as nobody:
+        nobody.bind((where[0], 0))
+
+        def connect() -> int:
+            with socket.socket() as own:
+                assert own.connect_ex(nobody.getsockname()) == errno.ECONNREFUSED
+                return int(own.getsockname()[1])
+
+        other = threading.Thread(target=connect)
+        other.start()
+        other.join()
+        return connect()
+
+
+def retries(where: Where) -> object:
+    """The ports of a socket that is refused at first and then tries again, and of one that connects in between."""
+    with socket.socket() as server, socket.socket() as refused, socket.socket() as between:
+        server.bind((where[0], 0))
+        assert refused.connect_ex(server.getsockname()) == errno.ECONNREFUSED
+        server.listen()
+        for each in (between, refused):
+            each.connect(server.getsockname())
+        return [each.getsockname()[1] for each in (refused, between)]
+
+
 def unread(where: Where) -> object:
     """The ports of a connection and of one after it, between which a request comes whose program waits for no reply."""
     first = connected(where)
@@ -228,6 +255,8 @@ PROGRAMS: dict[str, Callable[..., object]] = {
         datagrams,
         refused,
         refused_threads,
+        refused_by_another_thread,
+        retries,
         unread,
         binds,
         listens,

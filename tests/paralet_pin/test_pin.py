@@ -124,6 +124,25 @@ def test_refused_connections_of_other_threads_do_not_keep_the_planned_ports(scen
     assert scene.said("refused_threads", str(len(scene.planned))) in scene.planned
 
 
+def test_the_port_of_a_refused_connection_is_free_at_once_for_another_thread(scene: Scene) -> None:
+    assert scene.said("refused_by_another_thread") == scene.planned[0]
+
+
+def test_a_refused_socket_keeps_its_port_and_may_try_again(scene: Scene) -> None:
+    assert scene.said("retries") == scene.planned[:2]
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="a C compiler is missing: apt install gcc")
+def test_a_handler_of_a_signal_that_connects_takes_no_port_of_the_connection_that_it_interrupts(
+    scene: Scene, tmp_path: Path
+) -> None:
+    library = tmp_path / "interrupts.so"
+    source = PROGRAM.with_name("interrupts.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    interrupted, _, later = scene.planned[:3]
+    assert scene.said("several", "2", LD_PRELOAD=str(library)) == [interrupted, later]
+
+
 def test_a_port_that_no_program_takes_is_given_to_the_next_one(scene: Scene) -> None:
     assert scene.said("unread") == scene.planned[:2]
 

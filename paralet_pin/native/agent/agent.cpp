@@ -188,6 +188,9 @@ void Agent::serve(FileDescriptor program, const Request& request) {
     case RequestKind::kGiveBack:
       if (flow != nullptr) flows_.end(request.id);
       return;
+    case RequestKind::kFailed:
+      if (flow != nullptr) flow->failed = true;
+      return;
     case RequestKind::kSent:
       if (flow != nullptr) flows_.sent(request.id, request.bytes, t);
       return;
@@ -270,13 +273,22 @@ std::size_t Agent::slots_of(const Course& course) const {
 void Agent::end_closed(const Course& course, Nanos connecting, Nanos now) {
   for (const KnownFlow* flow : flows_.of(course)) {
     // A program that has its port, but has not connected yet, would find the port in use.
-    const bool has_tried = flow->tried || now >= flow->begun + connecting;
+    const bool has_tried = flow->tried || flow->failed || now >= flow->begun + connecting;
     if (!course.tcp || flow->declared != 0 || flow->port == 0 || !has_tried) continue;
     const Connection connection = connection_of(course, flow->port);
-    if (kernel_.find(connection) != Found::kNone) continue;
+    if (kernel_.find(connection) != Found::kNone || may_retry(*flow)) continue;
     gone_.insert(connection);
     flows_.end(flow->id);
   }
+}
+
+bool Agent::may_retry(const KnownFlow& flow) const {
+  if (!flow.failed || !is_bound(flow.course.local, flow.port)) return false;
+  // A socket that another flow has at this port tells nothing.
+  return std::ranges::none_of(flows_.all(), [&](const auto& each) {
+    const KnownFlow& other = each.second;
+    return other.id != flow.id && other.port == flow.port && other.course.local == flow.course.local;
+  });
 }
 
 bool Agent::reply(const FileDescriptor& program, const KnownFlow* flow, bool away) const {
@@ -407,6 +419,7 @@ void Agent::sample(Nanos now) {
         counts.emplace_back(id, found->second.sent_bytes);
         flow.timeouts = found->second.timeouts;
       } else if (const Found state = kernel_.find(connection); state == Found::kNone || state == Found::kTimeWait) {
+        if (state == Found::kNone && may_retry(flow)) continue;
         flow.tried = flow.tried || state == Found::kTimeWait;
         counts.emplace_back(id, std::nullopt);
       }

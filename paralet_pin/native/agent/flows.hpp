@@ -49,6 +49,7 @@ struct KnownFlow {
   std::optional<std::uint64_t> announced;  ///< bytes of the open elephant; none is open without
   unsigned timeouts = 0;                   ///< of its TCP, in a row: nobody answers
   bool tried = false;                      ///< its program has connected it, or will not do so any more
+  bool failed = false;                     ///< its program could not connect it, but its socket may try again
   Nanos begun = 0;                         ///< when it got its port, or while it waits for one, when it asked
   Nanos active_at = 0;                     ///< when bytes moved last
 };

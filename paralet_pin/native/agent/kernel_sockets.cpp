@@ -15,6 +15,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/socket_address.hpp"
+
 namespace paralet::pin {
 namespace {
 
@@ -44,6 +46,12 @@ void write_address(__be32* words, const IpAddress& address) {
 }
 
 }  // namespace
+
+bool is_bound(const IpAddress& local, std::uint16_t port) {
+  const FileDescriptor probe(::socket(family_of(local), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress at(local, port);
+  return probe.valid() && ::bind(probe.get(), at.get(), at.length()) != 0 && errno == EADDRINUSE;
+}
 
 KernelSockets::KernelSockets() : socket_(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)) {
   if (!socket_.valid()) throw std::system_error(errno, std::generic_category(), "socket of NETLINK_SOCK_DIAG");

@@ -40,6 +40,9 @@ enum class Found : std::uint8_t {
   kSocket,    ///< it is there, or a socket listens at its local port
 };
 
+/// Whether a socket of TCP has this port, connected or not.
+bool is_bound(const IpAddress& local, std::uint16_t port);
+
 class KernelSockets {
  public:
   /// Throws std::system_error when the kernel refuses.

@@ -21,8 +21,9 @@ enum class RequestKind : std::uint8_t {
   kGiveBack,   ///< flow `id` has ended; no reply
   kSent,       ///< `bytes` of flow `id`; no reply
   kNotPinned,  ///< a flow keeps the kernel's port, because of `why`; no reply
-  kMoves,  ///< the first move of one of this process's flows that it was not told; `id` has moved since, to `moved_to`
-  kCheck,  ///< all that the agent knows, as JSON; text until the end in place of a reply
+  kMoves,   ///< the first move of one of this process's flows that it was not told; `id` has moved since, to `moved_to`
+  kCheck,   ///< all that the agent knows, as JSON; text until the end in place of a reply
+  kFailed,  ///< the connect of flow `id` has failed, and its socket may try again; no reply
 };
 
 /// Text that a NUL ends, or the end of the array.
@@ -42,8 +43,8 @@ struct Request {
   std::uint64_t bytes = 0;
   Nanos wait = 0;              ///< how long the program waits for the reply
   std::uint64_t moved_to = 0;  ///< of kMoves: a port
-  /// Of kAsk: the thread that connects, by a number that no other thread of the process has at that time; 0: unknown.
-  /// Its next kAsk tells that its last flow has connected, or will not.
+  /// Of kAsk: the thread that connects, by a number that no other thread of the process has at that time. 0: unknown,
+  /// or it has another flow still to connect. Its next kAsk tells that its last flow has connected, or will not.
   std::uint64_t thread = 0;
   Text what{};
   Text why{};

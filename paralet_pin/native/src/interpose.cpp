@@ -42,7 +42,8 @@ Sockets* sockets() {
     if (!agent.on()) return nullptr;
     const ProgramSettings settings = program_settings();
     return ::new (room)
-        Sockets(agent, settings.networks, {.bind = real().bind, .getsockname = real().getsockname}, settings.wait);
+        Sockets(agent, settings.networks,
+                {.connect = real().connect, .bind = real().bind, .getsockname = real().getsockname}, settings.wait);
   }();
   return made;
 }
@@ -61,8 +62,8 @@ namespace pin = paralet::pin;
 #define PARALET_EXPORT extern "C" [[gnu::visibility("default")]]
 
 PARALET_EXPORT int connect(int fd, const sockaddr* to, socklen_t length) {
-  if (auto* sockets = pin::sockets()) sockets->connecting(fd, to, length);
-  return pin::real().connect(fd, to, length);
+  auto* sockets = pin::sockets();
+  return sockets == nullptr ? pin::real().connect(fd, to, length) : sockets->connect(fd, to, length);
 }
 
 PARALET_EXPORT int bind(int fd, const sockaddr* to, socklen_t length) noexcept {

@@ -19,6 +19,11 @@ constexpr int kTries = 4;                 // ports that another socket of this h
 constexpr socklen_t kShortestInet6 = 24;  // without the scope, as in RFC 2133; Linux takes it
 constexpr std::string_view kBound = "the program has bound its source port";
 
+/// How many calls of `connect` this thread is in. Two: a signal's handler connects while the thread does. It is too
+/// high after a handler that leaves by siglongjmp. Then the agent learns later that connections of this thread have
+/// ended. Other models of thread-local memory may allocate it, which a handler must not do.
+[[gnu::tls_model("initial-exec")]] thread_local unsigned depth = 0;
+
 /// A copy of what the program gave, if it is an address of IP with a port.
 std::optional<SocketAddress> inet_address(const sockaddr* given, socklen_t length) {
   sa_family_t family = AF_UNSPEC;
@@ -67,12 +72,26 @@ void Sockets::mark(int fd, std::uint8_t mark, bool on) {
   }
 }
 
-void Sockets::connecting(int fd, const sockaddr* to, socklen_t length) {
+int Sockets::connect(int fd, const sockaddr* to, socklen_t length) {
+  ++depth;
+  const std::uint64_t flow = connecting(fd, to, length);
+  const int result = calls_.connect(fd, to, length);
+  --depth;
+  if (result != 0 && flow != 0 && errno != EINPROGRESS && errno != EINTR) {
+    const KeptErrno kept;
+    agent_.tell({.kind = RequestKind::kFailed, .id = flow});
+  }
+  return result;
+}
+
+std::uint64_t Sockets::connecting(int fd, const sockaddr* to, socklen_t length) {
   const KeptErrno kept;
   const auto remote = inet_address(to, length);
-  if (!remote || remote->port() == 0 || !networks_.has(remote->address())) return;
+  if (!remote || remote->port() == 0 || !networks_.has(remote->address())) return 0;
   const int protocol = option(fd, SOL_SOCKET, SO_PROTOCOL);
-  if (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP) pin(fd, protocol == IPPROTO_TCP, to, length);
+  if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP) return 0;
+  const std::uint64_t flow = pin(fd, protocol == IPPROTO_TCP, to, length);
+  return protocol == IPPROTO_TCP ? flow : 0;
 }
 
 void Sockets::first_send(int fd, const sockaddr* to, socklen_t length) {
@@ -83,41 +102,42 @@ void Sockets::first_send(int fd, const sockaddr* to, socklen_t length) {
   if (option(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_UDP) pin(fd, false, to, length);
 }
 
-void Sockets::pin(int fd, bool tcp, const sockaddr* to, socklen_t length) {
+std::uint64_t Sockets::pin(int fd, bool tcp, const sockaddr* to, socklen_t length) {
   SocketAddress name;
-  if (calls_.getsockname(fd, name.get(), name.length_place()) != 0) return;
+  if (calls_.getsockname(fd, name.get(), name.length_place()) != 0) return 0;
   const auto remote = inet_address(to, length);
   Request request{.tcp = static_cast<std::uint8_t>(tcp),
                   .remote_port = remote->port(),
                   .local = is_wildcard(name.address()) ? IpAddress() : name.address(),
                   .remote = remote->address(),
                   .wait = wait_,
-                  .thread = static_cast<std::uint64_t>(::pthread_self()),
+                  .thread = depth > 1 ? 0 : static_cast<std::uint64_t>(::pthread_self()),
                   .what = name_of(fd)};
   mark(fd, kPortless | kUnsent, false);
   if (name.port() != 0) {
-    if (marked(fd, kTold)) return;
+    if (marked(fd, kTold)) return 0;
     mark(fd, kTold, true);
     request.kind = RequestKind::kNotPinned;
     request.why = text_of(kBound);
     agent_.tell(request);
-    return;
+    return 0;
   }
   for (int tried = 0; tried < kTries; ++tried) {
     const auto reply = agent_.ask(request);
-    if (!reply || reply->port == 0) return;
+    if (!reply || reply->port == 0) return 0;
     // Connections from one port to several peers are usual. The kernel allows them if all say SO_REUSEADDR. Datagrams
     // of one of two such sockets would reach the other, so UDP does without.
     if (const int on = 1; tcp) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     const sockaddr_in6 planned = with_port(name, reply->port);
     mark(fd, kTold, true);  // bound from here on, by us
-    if (calls_.bind(fd, reinterpret_cast<const sockaddr*>(&planned), name.length()) == 0) return;
+    if (calls_.bind(fd, reinterpret_cast<const sockaddr*>(&planned), name.length()) == 0) return reply->id;
     mark(fd, kTold, false);
     request.kind = RequestKind::kAskAgain;
     request.id = reply->id;
   }
   request.kind = RequestKind::kGiveBack;
   agent_.tell(request);
+  return 0;
 }
 
 int Sockets::bind(int fd, const sockaddr* to, socklen_t length) {

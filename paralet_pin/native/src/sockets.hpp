@@ -17,6 +17,7 @@ namespace paralet::pin {
 
 /// The C library's functions, or those of a library that was loaded after this one.
 struct Calls {
+  int (*connect)(int, const sockaddr*, socklen_t) = nullptr;
   int (*bind)(int, const sockaddr*, socklen_t) = nullptr;
   int (*getsockname)(int, sockaddr*, socklen_t*) = nullptr;
 };
@@ -33,8 +34,10 @@ class Sockets {
     const bool datagrams = (domain == AF_INET || domain == AF_INET6) && (type & 0xF) == SOCK_DGRAM;
     marks_[static_cast<std::size_t>(fd)].store(datagrams ? kUnsent : 0, std::memory_order_relaxed);
   }
-  /// It is about to connect `fd`.
-  void connecting(int fd, const sockaddr* to, socklen_t length);
+  /// Connects `fd`, from its planned port.
+  int connect(int fd, const sockaddr* to, socklen_t length);
+  /// It is about to connect `fd`. The flow of TCP whose port it has got, or 0.
+  std::uint64_t connecting(int fd, const sockaddr* to, socklen_t length);
   /// It is about to send a datagram; `to` may be nullptr.
   void sending(int fd, const sockaddr* to, socklen_t length) {
     if (marked(fd, kUnsent)) first_send(fd, to, length);
@@ -62,7 +65,7 @@ class Sockets {
   void mark(int fd, std::uint8_t mark, bool on);
   void first_send(int fd, const sockaddr* to, socklen_t length);
   void choose_port(int fd);
-  void pin(int fd, bool tcp, const sockaddr* to, socklen_t length);
+  std::uint64_t pin(int fd, bool tcp, const sockaddr* to, socklen_t length);
 
   AgentLink agent_;
   Networks networks_;

@@ -207,3 +207,15 @@ TEST_CASE("a connection has sent what its program has written, and nothing else"
   while (sent() == 0 && now() < by) ::sched_yield();
   CHECK(sent() == written.size());
 }
+
+TEST_CASE("a port is bound as long as a socket has it, connected or not") {
+  FileDescriptor socket = made(SOCK_STREAM);
+  const int on = 1;
+  REQUIRE(::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
+  const SocketAddress any(IpAddress(0), 0);
+  REQUIRE(::bind(socket.get(), any.get(), any.length()) == 0);
+  const std::uint16_t port = name_of(socket).port();
+  CHECK(is_bound(kHere, port));
+  socket = FileDescriptor();
+  CHECK_FALSE(is_bound(kHere, port));
+}
