@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -62,16 +63,28 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Without Python's search for garbage, which would look at all tests again and again, now and while they run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Each worker begins with long unit tests, so that none is left for the end, when others have nothing to do.
 
     pytest-xdist (`--dist worksteal`) gives each of n workers one nth of the tests, in their order.
     """
+    on_fabrics = {path for path in {item.path for item in items} if path.is_relative_to(INTEGRATION)}
     for item in items:
-        if INTEGRATION in item.path.parents:
+        if item.path in on_fabrics:
             item.add_marker(pytest.mark.integration)
-    long = [item for item in items if INTEGRATION not in item.path.parents and item.get_closest_marker("long")]
-    others = [item for item in items if item not in set(long)]
+    long = [item for item in items if item.path not in on_fabrics and item.get_closest_marker("long")]
+    others = [item for item in items if item.path in on_fabrics or not item.get_closest_marker("long")]
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     total, items[:] = len(items), []
     for worker in range(workers):

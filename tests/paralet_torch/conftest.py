@@ -14,7 +14,7 @@ from tests.paralet_torch.world import HERE, Ranks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if find_spec("torch") is None:
         for item in items:
-            if HERE in item.path.parents:
+            if item.path.is_relative_to(HERE):
                 item.add_marker(pytest.mark.skip(reason="torch is not installed: run 'make torch'"))
 
 

@@ -23,7 +23,7 @@ PROPERTY = "interoperability"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = [item for item in items if Path(__file__).parent in item.path.parents]
+    here = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
     reason = missing() if here else None
     for item in here:
         if reason:
