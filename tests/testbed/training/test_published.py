@@ -8,7 +8,7 @@ import pytest
 
 from testbed.training import published
 from testbed.training.closed_form import estimate, memory_bytes
-from testbed.training.published import SOURCES, Published, PublishedMixture, deviation
+from testbed.training.published import SOURCES, Published, PublishedMixture, deviation, reasons
 from testbed.training.transformer import LLAMA_3_405B
 
 ROWS = [row for source in SOURCES for row in source.rows if isinstance(row, Published)]
@@ -80,6 +80,19 @@ def test_the_rows_outside_10_percent_are_those_that_the_page_names() -> None:
     cudnn = [row for row in ROWS if row.model == LLAMA_3_405B and row.strategy.fp8]
     assert len(cudnn) == 2
     assert all(abs(deviation(row)) < 0.09 for row in cudnn)
+
+
+def test_every_row_outside_10_percent_has_a_reason_and_what_it_lacks() -> None:
+    outside = [row for source in SOURCES for row in source.rows if abs(deviation(row)) >= 0.1]
+    assert [reason.row for reason in reasons()] == outside
+    for row, known in reasons():
+        assert len(known) > 20
+        if isinstance(row, Published):
+            found = estimate(row.model, row.chosen, row.cluster)
+            longer_s = row.missing * (found.compute_s + found.recompute_s)
+            assert found.iteration_s + longer_s == pytest.approx(row.seconds)
+        else:
+            assert row.estimated_s * (1 + row.missing) == pytest.approx(row.seconds)
 
 
 def test_rows_of_2021_are_split_as_by_the_script_that_made_them() -> None:
