@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 from statistics import fmean, median
 
-from testbed.progress import Steps
+from testbed.research.papers.ahead import ahead
 from testbed.research.papers.claim import Claim, Relation
 from testbed.research.papers.findings import Drawing, Findings
 from testbed.research.papers.routing import circuits, theory
@@ -56,15 +56,18 @@ def find(quick: bool) -> Findings:
     seeds, iterations = (SEEDS[:1], 1) if quick else (SEEDS, ITERATIONS)
     measured: dict[Case, list[Point]] = {}
     planned: list[Planned] = []
-    with Steps(len(seeds) * len(every), every_s=5.0) as steps:
-        for seed in seeds:
-            for case in every:
-                planners = _POLYNOMIAL if case in oversubscribed else PLANNERS
-                points, plans = measure(case, planners, iterations, seed, steps.now)
-                measured.setdefault(case, []).extend(points)
-                if planners == PLANNERS:  # all have planned the same commodities
-                    planned += plans
-                steps.advance()
+    asked = [
+        (case, _POLYNOMIAL if case in oversubscribed else PLANNERS, iterations, seed)
+        for seed in seeds
+        for case in every
+    ]
+    if not quick:
+        ahead([(measure, one) for one in asked])
+    for case, planners, count, seed in asked:
+        points, plans = measure(case, planners, count, seed)
+        measured.setdefault(case, []).extend(points)
+        if planners == PLANNERS:  # all have planned the same commodities
+            planned += plans
     means = {case: together(points) for case, points in measured.items()}
 
     def of(some: Iterable[Case]) -> list[Point]:

@@ -8,7 +8,7 @@ the measured job, and the other jobs take the next models in order, so that ever
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
@@ -16,6 +16,7 @@ from statistics import fmean
 import numpy as np
 
 from sdn.planners import Clos, Commodities, Plan, annealing, ecmp, greedy, ilp, optimal
+from testbed.research.papers.ahead import Remembered
 from testbed.simulate.phases import Planner
 from testbed.simulate.training import TrainingJob, placed, placed_by_tor, train
 from testbed.workloads import training_models
@@ -50,6 +51,9 @@ class Case:
     failed: int = 0
     by_tor: bool = True
     """Whether copies are on whole ToRs, as in the released code. Otherwise their NICs are drawn one by one."""
+
+    def __str__(self) -> str:
+        return f"{self.model.name}, rings of {self.ring}, {self.jobs} jobs, {self.failed} spines failed"
 
     @property
     def models(self) -> list[tuple[Model, int]]:
@@ -153,19 +157,17 @@ class CachedPlanner:
         return self._known[jobs]
 
 
+@Remembered
 def measure(
-    case: Case, planners: Sequence[str], iterations: int, seed: int, announce: Callable[[str], None]
-) -> tuple[list[Point], list[Planned]]:
-    """Simulate a case under each planner. `announce` is called with the description of each step."""
+    case: Case, planners: tuple[str, ...], iterations: int, seed: int
+) -> tuple[Sequence[Point], Sequence[Planned]]:
+    """Simulate a case under each planner."""
     whole = Clos.of(TORS, SPINES, SPINES, RATE_BPS)
     jobs = case.placed(whole, seed)
     failed = np.random.default_rng(seed).permutation(SPINES)[: case.failed]
     fabric = whole.without(spines=failed.tolist())
     points, planned = [], []
     for name in planners:
-        announce(
-            f"{case.model.name}, rings of {case.ring}, {case.jobs} jobs, {case.failed} spines failed: {NAMES[name]}"
-        )
         planner = CachedPlanner(name, seed)
         trained = train(fabric, jobs, iterations, planner)
         job, flow_s = jobs[0], trained.message_s[0]

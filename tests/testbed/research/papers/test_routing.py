@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from click.testing import CliRunner
 from sdn.planners import Clos
 from testbed.cli import main
 from testbed.research.papers import PAPERS, Claim, Findings
+from testbed.research.papers.ahead import Case as Ahead
 from testbed.research.papers.page import markdown, write
-from testbed.research.papers.routing import circuits, find, theory
+from testbed.research.papers.routing import circuits, claims, find, theory
 from testbed.research.papers.routing.claims import of_oversubscribed
 from testbed.research.papers.routing.evaluation import (
     BLOOM,
@@ -26,6 +28,8 @@ from testbed.research.papers.routing.evaluation import (
     SPINES,
     TORS,
     Case,
+    Planned,
+    Point,
     cases,
     measure,
     oversubscribed_cases,
@@ -69,7 +73,7 @@ def test_four_jobs_with_rings_of_8_are_left_out() -> None:
 
 def test_colouring_reaches_the_ideal_and_no_planner_exceeds_it() -> None:
     planners = ("ecmp", "greedy", "optimal")
-    points, planned = measure(Case(BLOOM, 4, 2), planners, 2, 1, lambda _: None)
+    points, planned = measure(Case(BLOOM, 4, 2), planners, 2, 1)
     by = {point.planner: point for point in points}
     assert all(point.slowdown >= 1 - 1e-9 for point in points)
     assert by["optimal"].slowdown == pytest.approx(1)
@@ -79,8 +83,28 @@ def test_colouring_reaches_the_ideal_and_no_planner_exceeds_it() -> None:
     assert {case.planner for case in planned} == set(planners)
 
 
+def test_every_case_is_simulated_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise AssertionError(f"{args} is not among the cases")
+
+    def alike(asked: Sequence[Ahead]) -> None:
+        for function, (case, planners, *rest) in asked:
+            points = [Point(case, name, 1.0, 1.0, 1.0, 1.0, proved=True) for name in planners]
+            function.remember((points, [Planned(name, 2, 1.0) for name in planners]), case, planners, *rest)
+
+    few = theory.trials(10)
+    monkeypatch.setattr(theory, "trials", lambda _: few)
+    monkeypatch.setattr(theory, "permutations", lambda *_: (1.0, 1.0))
+    monkeypatch.setattr(measure, "_found", {})
+    monkeypatch.setattr(measure, "_function", refuse)
+    monkeypatch.setattr(claims, "ahead", alike)
+    found = [claim for claim in find(quick=False).claims if claim.where.startswith("Figure") and claim.unit == "x"]
+    assert len(found) > 30
+    assert {claim.ours for claim in found} == {1.0}
+
+
 def test_the_placement_does_not_depend_on_failures() -> None:
-    whole, failed = (measure(Case(BLOOM, 4, 1, spines), ("optimal",), 1, 1, lambda _: None)[0] for spines in (0, 31))
+    whole, failed = (measure(Case(BLOOM, 4, 1, spines), ("optimal",), 1, 1)[0] for spines in (0, 31))
     # One spine of 32 is left: the 32 flows that leave a ToR side by side share a link.
     assert failed[0].slowdown == pytest.approx(32 * whole[0].slowdown)
 
@@ -170,7 +194,7 @@ def test_greedy_stays_within_twice_the_optimum_where_uplinks_are_few(quick: Find
 def test_a_planner_no_better_than_ecmp_differs_with_both_placements_where_uplinks_are_few() -> None:
     points = []
     for case in oversubscribed_cases(quick=True):
-        measured = together(measure(case, ("ecmp", "optimal"), 1, 1, lambda _: None)[0])
+        measured = together(measure(case, ("ecmp", "optimal"), 1, 1)[0])
         hashed = [point for point in measured if point.planner == "ecmp"]
         points += [*measured, *(replace(point, planner=name) for name in ("annealing", "greedy") for point in hashed)]
     greedy = [claim for claim in of_oversubscribed(points) if "greedy" in claim.what]

@@ -26,7 +26,7 @@ SLOW_LINK = evaluation.Case(2, 4, "ring", degraded=1)
 
 
 def routed(planner: str, value: Callable[[Point], float]) -> float:
-    points, _ = measure(Snapshot(BLOOM, 4, 2), (planner,), 2, 1, lambda _: None)
+    points, _ = measure(Snapshot(BLOOM, 4, 2), (planner,), 2, 1)
     return value(points[0])
 
 
