@@ -67,7 +67,10 @@ class OcsAllocation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OcsCluster:
-    """GPUs as in `Cluster`, the OCS of every port, the present circuits, and those of them that jobs use."""
+    """GPUs as in `Cluster`, the OCS of every port, the present circuits, and those of them that jobs use.
+
+    `ocs` has the ports of each switch in ascending order.
+    """
 
     leaves: int
     spines: int
@@ -126,10 +129,13 @@ class OcsCluster:
         return sorted(set(self.ocs.values()))
 
     def free_ports(self) -> dict[tuple[Level, int, int], list[OpticalPort]]:
-        """Ports that no job uses, with or without a circuit, by level, switch and OCS: C^k_n and C^k_m count them."""
+        """Ports that no job uses, with or without a circuit, by level, switch and OCS: C^k_n and C^k_m count them.
+
+        Ascending.
+        """
         used = {port for circuit in self.busy for port in circuit.ports}
         free: dict[tuple[Level, int, int], list[OpticalPort]] = {}
-        for port, ocs in sorted(self.ocs.items()):
+        for port, ocs in self.ocs.items():
             if port not in used:
                 free.setdefault((port.level, port.switch, ocs), []).append(port)
         return free

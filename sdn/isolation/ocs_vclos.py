@@ -138,21 +138,21 @@ class _FreeResources:
 
     def _virtual_clos(self, count: int, size: int) -> _Plan | None:
         """(7) to (12) for given l and s. (8) is the number of virtual leaves that a leaf has room for."""
-        cluster, program = self._cluster, IntegerProgram()
-        spines = {m: program.column(self._spine_ports(m) // count, self._spine_ports(m)) for m in range(cluster.spines)}
-        leaves = {
-            (n, a): program.column(1, self._servers(n) * self._per_server)
-            for n in self._leaves
-            for a in range(min(count, self._servers(n) * self._per_server // size))
-        }
+        rooms = {n: self._servers(n) * self._per_server for n in self._leaves}
+        virtual = [(n, a) for n, room in rooms.items() for a in range(min(count, room // size))]
+        if len(virtual) < count:
+            return None
+        program, spine_ports = IntegerProgram(), [self._spine_ports(m) for m in range(self._cluster.spines)]
+        spines = {m: program.column(ports // count, ports) for m, ports in enumerate(spine_ports)}
+        leaves = {(n, a): program.column(1, rooms[n]) for n, a in virtual}
+        up = {(n, k): self._ports("leaf", n, k) for n in self._leaves for k in self._switches}
+        down = {(m, k): self._ports("spine", m, k) for m in spines for k in self._switches}
         links = {
-            (n, a, m, k): program.column(min(self._ports("leaf", n, k), self._ports("spine", m, k)))
+            (n, a, m, k): program.column(min(up[n, k], down[m, k]))
             for n, a in leaves
             for m in spines
             for k in self._switches
         }
-        if len(leaves) < count:
-            return None
         program.row(dict.fromkeys(leaves.values(), 1.0), count, count)
         program.row(dict.fromkeys(spines.values(), 1.0), size, size)
         rows: defaultdict[tuple[str, int, int, int], dict[int, float]] = defaultdict(dict)
@@ -169,7 +169,7 @@ class _FreeResources:
             program.row({**rows["spine", m, 0, 0], spine: -float(count)}, 0.0, 0.0)
         for (kind, switch, ocs, _), terms in rows.items():
             if kind in ("up", "down"):
-                program.row(terms, upper=self._ports("leaf" if kind == "up" else "spine", switch, ocs))
+                program.row(terms, upper=(up if kind == "up" else down)[switch, ocs])
         if (found := program.solve()) is None:
             return None
         need = Counter[tuple[_Switch, _Switch, int]]()
