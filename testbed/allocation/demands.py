@@ -4,16 +4,16 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
-from netmodel import Path, PortRef, Topology, uplinks
+from netmodel import Link, Path, PortRef, Topology, uplinks
 from netmodel import pods as pods_of
 from sdn.planners.disjoint import assign
 from testbed.allocation.placement import leaf_of
 from testbed.allocation.routes import Pair
+from testbed.bursts import Burst, held_back, no_burst
 from testbed.workloads import Transfer
 
 Within: TypeAlias = Callable[[str, str], Sequence[Path]]
@@ -21,6 +21,18 @@ Within: TypeAlias = Callable[[str, str], Sequence[Path]]
 
 _Node = str | int
 """A host or a leaf by name, or a pod by number."""
+_Key = TypeVar("_Key", str, int)
+
+
+class _Capacity(NamedTuple):
+    """What links that share traffic can carry together, in one direction."""
+
+    rate_bps: int
+    burst_bits: int
+
+    def least_s(self, bits: int) -> float:
+        """The shortest time in which this many bits cross, in seconds."""
+        return held_back(bits, self.burst_bits) / self.rate_bps
 
 
 def bytes_by_pair(transfers: Iterable[Transfer], item_bytes: int) -> dict[Pair, int]:
@@ -32,16 +44,20 @@ def bytes_by_pair(transfers: Iterable[Transfer], item_bytes: int) -> dict[Pair, 
     return demands
 
 
-def ideal_s(topology: Topology, hosts: Sequence[str], demands: dict[Pair, int], nic: int = 0) -> float:
+def ideal_s(
+    topology: Topology, hosts: Sequence[str], demands: dict[Pair, int], nic: int = 0, burst: Burst = no_burst
+) -> float:
     """The shortest completion time in seconds: payload only, no latency, no headers, perfect balance.
 
     The maximum, over every host link, over the uplinks of each leaf taken together, and over those of each pod, in each
     direction, of the bits that must cross divided by the rate. For a ring all-reduce of B bytes on n hosts with equal
     links of rate R and a fabric without oversubscription that is 2 (n - 1) / n * 8 B / R. Nothing faster exists; a
     schedule that waits between steps may not be able to reach it.
+
+    Every port sends `burst` bytes at once, so these do not count.
     """
     bits: Counter[tuple[_Node, str]] = Counter()
-    leaves, pods, rates = _homes(topology, tuple(hosts), nic)
+    leaves, pods, capacities = _homes(topology, tuple(hosts), nic, burst)
     for (src, dst), count in demands.items():
         bits[hosts[src], "out"] += 8 * count
         bits[hosts[dst], "in"] += 8 * count
@@ -52,23 +68,25 @@ def ideal_s(topology: Topology, hosts: Sequence[str], demands: dict[Pair, int], 
         if near is not None and far is not None and near != far:
             bits[near, "out"] += 8 * count
             bits[far, "in"] += 8 * count
-    most: dict[int, int] = {}  # by rate: comparing a fraction for each host takes longer than all else here
+    most: dict[_Capacity, int] = {}  # a time for each host would take longer than all else here
     for (node, _), amount in bits.items():
-        rate = rates[node]
-        most[rate] = max(most.get(rate, 0), amount)
-    return float(max((Fraction(amount, rate) for rate, amount in most.items()), default=Fraction(0)))
+        capacity = capacities[node]
+        most[capacity] = max(most.get(capacity, 0), amount)
+    return max((capacity.least_s(amount) for capacity, amount in most.items()), default=0.0)
 
 
-def busiest_s(topology: Topology, carried: Iterable[tuple[Sequence[PortRef], int]]) -> float:
+def busiest_s(topology: Topology, carried: Iterable[tuple[Sequence[PortRef], int]], burst: Burst = no_burst) -> float:
     """The shortest time in seconds in which given ways can carry bytes: the most bits of a port over its link's rate.
 
-    `carried` has the ports that each way takes, and its bytes. 0 where there is nothing to carry.
+    `carried` has the ports that each way takes, and its bytes. `burst` bytes of each port do not count, as in
+    `ideal_s`. 0 where there is nothing to carry.
     """
     bits: Counter[PortRef] = Counter()
     for ports, count in carried:
         for port in ports:
             bits[port] += 8 * count
-    return max((count / topology.link_at(port).rate_bps for port, count in bits.items()), default=0.0)
+    capacity = _capacity_of(topology, burst)
+    return max((capacity(topology.link_at(port)).least_s(count) for port, count in bits.items()), default=0.0)
 
 
 def phases_of(transfers: Sequence[Transfer], starts: Sequence[int]) -> list[Sequence[Transfer]]:
@@ -122,40 +140,49 @@ def _reversed(topology: Topology, path: Path) -> Path:
 
 @lru_cache(maxsize=8)
 def _homes(
-    topology: Topology, hosts: tuple[str, ...], nic: int
-) -> tuple[Sequence[str], Sequence[int | None], Mapping[_Node, int]]:
-    """The leaf and the pod of each host's NIC `nic`; the rates in bits per second of these NICs, by host, and of the
-    uplinks of leaves and of pods, with which pods are left out that have none.
+    topology: Topology, hosts: tuple[str, ...], nic: int, burst: Burst
+) -> tuple[Sequence[str], Sequence[int | None], Mapping[_Node, _Capacity]]:
+    """The leaf and the pod of each host's NIC `nic`; what these NICs, by host, and the uplinks of leaves and of pods
+    can carry, with which pods are left out that have none.
 
     The same for all phases of a job.
     """
+    capacity = _capacity_of(topology, burst)
     leaves = [topology.peer(PortRef(host, nic + 1)).node for host in hosts]
-    leaf_rates, pod_rates = _uplink_rates_bps(topology), _pod_rates_bps(topology)
-    pods = [pod if (pod := pods_of(topology).get(leaf)) in pod_rates else None for leaf in leaves]
-    rates: dict[_Node, int] = {host: topology.link_at(PortRef(host, nic + 1)).rate_bps for host in hosts}
-    rates.update((leaf, leaf_rates[leaf]) for leaf in leaves if leaf in leaf_rates)
-    rates.update(pod_rates.items())
-    return leaves, pods, rates
+    of_leaves, of_pods = _uplink_capacities(topology, burst), _pod_capacities(topology, burst)
+    pods = [pod if (pod := pods_of(topology).get(leaf)) in of_pods else None for leaf in leaves]
+    capacities: dict[_Node, _Capacity] = {host: capacity(topology.link_at(PortRef(host, nic + 1))) for host in hosts}
+    capacities.update((leaf, of_leaves[leaf]) for leaf in leaves if leaf in of_leaves)
+    capacities.update(of_pods.items())
+    return leaves, pods, capacities
+
+
+def _capacity_of(topology: Topology, burst: Burst) -> Callable[[Link], _Capacity]:
+    """What a link of the topology can carry in one direction."""
+    return lambda link: _Capacity(link.rate_bps, 8 * burst(link.rate_bps, topology.mtu_bytes))
 
 
 @lru_cache(maxsize=8)
-def _uplink_rates_bps(topology: Topology) -> Mapping[str, int]:
-    """By switch with any: the sum of the rates of all links between it and other switches, in bits per second."""
+def _uplink_capacities(topology: Topology, burst: Burst) -> Mapping[str, _Capacity]:
+    """By switch with any: what all links between it and other switches can carry together."""
     switches = {switch.name for switch in topology.switches}
-    sums: Counter[str] = Counter()
-    for link in topology.links:
-        if link.a.node in switches and link.b.node in switches:
-            sums[link.a.node] += link.rate_bps
-            sums[link.b.node] += link.rate_bps
-    return sums
+    between = [link for link in topology.links if link.a.node in switches and link.b.node in switches]
+    return _sums(topology, burst, ((end.node, link) for link in between for end in (link.a, link.b)))
 
 
 @lru_cache(maxsize=8)
-def _pod_rates_bps(topology: Topology) -> Mapping[int, int]:
-    """By pod with any: the sum of the rates of all links from it to cores, in bits per second."""
+def _pod_capacities(topology: Topology, burst: Burst) -> Mapping[int, _Capacity]:
+    """By pod with any: what all links from it to cores can carry together."""
     pod_of = pods_of(topology)
-    sums: Counter[int] = Counter()
-    for port in uplinks(topology):
-        if topology.peer(port).node not in pod_of:
-            sums[pod_of[port.node]] += topology.link_at(port).rate_bps
+    to_cores = [port for port in uplinks(topology) if topology.peer(port).node not in pod_of]
+    return _sums(topology, burst, ((pod_of[port.node], topology.link_at(port)) for port in to_cores))
+
+
+def _sums(topology: Topology, burst: Burst, links: Iterable[tuple[_Key, Link]]) -> Mapping[_Key, _Capacity]:
+    """What the links under each key can carry together."""
+    capacity = _capacity_of(topology, burst)
+    sums: dict[_Key, _Capacity] = {}
+    for key, link in links:
+        one, rest = capacity(link), sums.get(key, _Capacity(0, 0))
+        sums[key] = _Capacity(rest.rate_bps + one.rate_bps, rest.burst_bits + one.burst_bits)
     return sums

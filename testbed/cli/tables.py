@@ -111,6 +111,7 @@ def print_outcome(
     """Print a run's results: one line per policy, the path predictions, and where the report is."""
     from testbed.analysis import metrics
     from testbed.analysis.busy import busy_sentence
+    from testbed.analysis.short_messages import short_sentence
     from testbed.analysis.training_steps import step_times
 
     workload, ideal_s = experiment.spec.workload, summary["ideal_s"]
@@ -165,6 +166,8 @@ def print_outcome(
     if lost:
         slow = f"This machine was too slow for the rates: the emulation itself dropped {lost:,} packets."
         out.print(Text(printable(slow), style="yellow"))
+    if (short := short_sentence(experiment, ideal_s)) is not None:
+        out.print(short)
     out.print(f"Report: {report}", soft_wrap=True)
 
 

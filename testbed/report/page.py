@@ -22,6 +22,7 @@ from testbed.analysis.link_sharing import sharing
 from testbed.analysis.metrics import PolicyResult
 from testbed.analysis.probing_cost import probing_cost
 from testbed.analysis.recovery import fused_ports, paces_bps, recovery_s, repinned_s
+from testbed.analysis.short_messages import short_sentence
 from testbed.analysis.training_steps import step_times
 from testbed.arrangements import Section
 from testbed.provenance import Provenance
@@ -66,6 +67,7 @@ def write(
         relays=_relay_rows(first),
         trained=trained,
         busy=busy_sentence(run for result in results for run in result.runs),
+        short=short_sentence(experiment, ideal_s),
         seconds=sum(sum(result.completions_s) for result in results),
         figures=_figures(folder, experiment, results, ideal_s),
         **replay_fields(replay(experiment, results)),

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from emul.shaping import burst_bytes
 from netmodel import Topology
+from testbed.bursts import Burst, no_burst
 from testbed.conflict import Conflict
 from testbed.policies import PolicyKind
 
@@ -52,6 +54,11 @@ class FabricKind:
     def soft(self) -> bool:
         """Whether hosts send by the engine's back end `soft`, or by a program's own sockets."""
         return not self.modelled and not self.rdma
+
+    @property
+    def burst(self) -> Burst:
+        """What its ports send at once after a pause."""
+        return no_burst if self.modelled else burst_bytes
 
     def check_addresses(self, topology: Topology) -> None:
         """Raises Conflict for a host with a loopback address where real packets go: its peers would keep them."""

@@ -162,6 +162,16 @@ class Instance:
         """The sum of the rates of the NICs of a rank's device."""
         return sum(self.line_rate_bps(rank, nic) for nic in self.fused)
 
+    def _device_burst_bytes(self, rank: int) -> int:
+        """What the NICs of a rank's device send at once, together."""
+        burst, mtu_bytes = self.experiment.spec.fabric_kind.burst, self.experiment.topology.mtu_bytes
+        return sum(burst(self.line_rate_bps(rank, nic), mtu_bytes) for nic in self.fused)
+
+    @property
+    def burst_s(self) -> float:
+        """The longest time that the burst of a device would take at its rate, in seconds. 0 without bursts."""
+        return max(8 * self._device_burst_bytes(rank) / self.device_rate_bps(rank) for rank in range(len(self.hosts)))
+
     def address(self, rank: int, nic: int | None = None) -> str:
         """The address of a rank's NIC, of the one that carries the traffic unless another is named."""
         experiment = self.experiment
@@ -242,20 +252,22 @@ class Instance:
         )
         if workload.order(min(sizes)) is None:
             return carried_s
-        fastest_bps = max(self.device_rate_bps(rank) for rank in range(experiment.ranks))
-        return max(carried_s, workload.longest_chain_s(fastest_bps))
+        ranks = range(experiment.ranks)
+        fastest_bps, burst_bytes = max(map(self.device_rate_bps, ranks)), max(map(self._device_burst_bytes, ranks))
+        return max(carried_s, workload.longest_chain_s(fastest_bps, burst_bytes))
 
     def _phase_s(self, transfers: Sequence[Transfer], item_bytes: int) -> float:
         """The shortest time of transfers that may all be under way at once."""
-        topology = self.experiment.topology
+        topology, burst = self.experiment.topology, self.experiment.spec.fabric_kind.burst
         if self.decided_paths is not None:
-            return busiest_s(topology, ((carried.way.ports, carried.bytes) for carried in self.carried(transfers)))
+            carried = ((carried.way.ports, carried.bytes) for carried in self.carried(transfers))
+            return busiest_s(topology, carried, burst)
         by_nic: dict[int, dict[Pair, int]] = {}  # NICs of different indices are on separate, parallel networks
         for pair, count in bytes_by_pair(transfers, item_bytes).items():
             ways = self._ways(*pair)
             for nic, _ in ways:
                 by_nic.setdefault(nic, {})[pair] = -(-count // len(ways))
-        return max(ideal_s(topology, self.hosts, demands, nic) for nic, demands in by_nic.items())
+        return max(ideal_s(topology, self.hosts, demands, nic, burst) for nic, demands in by_nic.items())
 
 
 def all_hosts(experiment: Experiment) -> tuple[str, ...]:

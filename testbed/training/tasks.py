@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from testbed.bursts import held_back
 from testbed.training.hardware import Collective, Kind, sent_bytes
 
 Floats = npt.NDArray[np.float64]
@@ -62,9 +63,9 @@ class Task:
             for src, dst in zip(self.devices, self.devices[1:] + self.devices[:1], strict=True):
                 yield src, dst, self.bytes
 
-    def seconds(self, rate_bps: float) -> float:
-        """The time of the task alone, with NICs of that rate."""
-        return self.delay_s + 8 * self.bytes / rate_bps
+    def seconds(self, rate_bps: float, burst_bytes: int = 0) -> float:
+        """The time of the task alone, with NICs of that rate that send a burst of this length at once."""
+        return self.delay_s + 8 * held_back(self.bytes, burst_bytes) / rate_bps
 
 
 class Phase(NamedTuple):
@@ -189,12 +190,12 @@ class TaskGraph:
             raise ValueError(f"task {stuck} ({self.tasks[stuck].name or self.tasks[stuck].kind}) waits for itself")
         return found
 
-    def longest_chain_s(self, rate_bps: float) -> float:
+    def longest_chain_s(self, rate_bps: float, burst_bytes: int = 0) -> float:
         """The time of the longest chain of tasks that wait for one another, each alone. No run is shorter."""
         ends = [0.0] * len(self.tasks)
         for number in self.order():
             start = max((ends[earlier] for earlier in self.after[number]), default=0.0)
-            ends[number] = start + self.tasks[number].seconds(rate_bps)
+            ends[number] = start + self.tasks[number].seconds(rate_bps, burst_bytes)
         return max(ends, default=0.0)
 
     def of_job(self, name: str) -> "TaskGraph":

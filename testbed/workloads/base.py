@@ -189,8 +189,8 @@ class Workload(BaseModel, ABC):
         """When parts of a job with an `order` communicate, for planners. Empty, the default: all do, all the time."""
         return ()
 
-    def longest_chain_s(self, rate_bps: float) -> float:
-        """Seconds of the longest chain of an `order`, with NICs of that rate. No run is shorter."""
+    def longest_chain_s(self, rate_bps: float, burst_bytes: int = 0) -> float:
+        """Seconds of the longest chain of an `order`, with NICs of that rate and burst. No run is shorter."""
         return 0.0
 
     def relayed(self, ranks: int) -> dict[tuple[int, int], tuple[int, ...]]:

@@ -104,9 +104,9 @@ class TaskGraphWorkload(VerifiedWorkload):
         ]
         return Order(np.array(rows, dtype=np.int64).reshape(-1, 2), order.pauses_s[own])
 
-    def longest_chain_s(self, rate_bps: float) -> float:
-        """Seconds of the graph's longest chain of computing and messages, with NICs of that rate."""
-        return self.graph.longest_chain_s(rate_bps)
+    def longest_chain_s(self, rate_bps: float, burst_bytes: int = 0) -> float:
+        """Seconds of the graph's longest chain of computing and messages, with NICs of that rate and burst."""
+        return self.graph.longest_chain_s(rate_bps, burst_bytes)
 
     def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
         """The rank's data, the first elements of which every message carries, and room for all that arrives."""

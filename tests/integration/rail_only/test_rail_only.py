@@ -88,7 +88,10 @@ def document(name: str, **changes: Any) -> dict[str, Any]:
 
 def test_a_hierarchical_allreduce_never_leaves_its_rail(tmp_path: Path) -> None:
     done = Done(tmp_path, document("allreduce", seeds=1))
-    assert done.summary["ideal_s"] == pytest.approx(times.all_reduce_s(times.Grid(4, 4, 10e6, 2.5e6), BYTES))
+    bursts_s = 2 * sum(8 * burst_bytes(rate, MTU_BYTES) / rate for rate in (10_000_000, 2_500_000))  # one a phase
+    expected_s = times.all_reduce_s(times.Grid(4, 4, 10e6, 2.5e6), BYTES) - bursts_s
+    assert expected_s == pytest.approx(done.summary["ideal_s"])
+    assert done.best_s() > done.summary["ideal_s"]
     spines = done.sent("spine1", "spine2")
     assert len(spines) == 2 * 4
     assert set(spines.values()) == {0}
@@ -104,7 +107,7 @@ def test_a_hierarchical_allreduce_never_leaves_its_rail(tmp_path: Path) -> None:
 
 def test_live_rails_carry_the_traffic_of_a_dead_rail_switch(tmp_path: Path) -> None:
     done = Done(tmp_path, document("failed_rail", seeds=1))
-    assert done.best_s() > 0.99 * done.summary["ideal_s"]
+    assert done.best_s() > done.summary["ideal_s"]
     assert set(done.sent("rail2").values()) == {0}
     page = (done.folder / "report.html").read_text()
     assert "d1g1 (nic1) → d1g3 (nic0) → d2g3" in page  # by whom it is relayed
@@ -143,8 +146,7 @@ def test_rail_only_is_slower_by_the_predicted_bandwidth_ratio(tmp_path: Path) ->
         made["topology"] = {next(iter(made["topology"])): {**numbers, **topology}}
         made["policies"] = made["policies"][-1:]
         done = Done(tmp_path, made)
-        head_start_s = 8 * burst_bytes(rail, MTU_BYTES) / rail  # a shaper begins with a full bucket
-        assert done.best_s() > 0.99 * done.summary["ideal_s"] - head_start_s
+        assert done.best_s() > done.summary["ideal_s"]
         return done.best_s()
 
     reference = run("optimised", "rail_optimised_alltoall", hb_rate=4 * rail, spines=2)

@@ -117,14 +117,23 @@ def wait_for(process: subprocess.Popen[str], text: str) -> None:
     pytest.fail(f"the run ended without saying {text!r}")
 
 
-@pytest.mark.parametrize("kind", ["ring_allreduce", "permutation", "pairwise_alltoall"])
-def test_every_workload_is_verified_and_goes_as_predicted(paralet: Paralet, kind: str) -> None:
-    done = paralet.run(spec(workload={"kind": kind, "bytes": 400_000}), "--json")
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [
+        ("ring_allreduce", 400_000),
+        ("ring_allreduce", 100_000),
+        ("permutation", 100_000),
+        ("pairwise_alltoall", 400_000),
+    ],
+)
+def test_every_workload_is_verified_and_goes_as_predicted(paralet: Paralet, kind: str, size: int) -> None:
+    """Short messages beat their rate by the burst of shaped ports, which the ideal leaves out."""
+    done = paralet.run(spec(workload={"kind": kind, "bytes": size}), "--json")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert all(policy["verified"] for policy in summary["policies"])
     assert 0 < summary["predictions"]["checked"] == summary["predictions"]["matched"]
-    assert all(policy["mean_s"] > 0.98 * summary["ideal_s"] for policy in summary["policies"])
+    assert all(min(policy["completions_s"]) > summary["ideal_s"] for policy in summary["policies"])
     folder = paralet.folder / "results" / "small"
     assert (folder / "report.html").stat().st_size > 100_000
     assert (folder / "logs" / "agent-h1.log").read_text() == ""
@@ -271,9 +280,7 @@ def test_ranks_that_train_compute_and_send_real_packets(paralet: Paralet) -> Non
     summary = json.loads(done.stdout)
     (policy,) = summary["policies"]
     assert policy["verified"]
-    # Not the whole ideal: the full bucket of a shaper, after a rank has computed, is a head start.
-    assert summary["ideal_s"] > 2 * 0.6
-    assert policy["completions_s"][0] > 2 * 0.6
+    assert policy["completions_s"][0] > summary["ideal_s"] > 2 * 0.6
 
 
 def test_captures_land_in_the_logs(paralet: Paralet) -> None:

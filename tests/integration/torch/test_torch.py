@@ -49,7 +49,7 @@ def test_flows_take_the_predicted_paths(done: tuple[Path, dict[str, Any]]) -> No
 
 
 def test_no_policy_beats_the_ideal(done: tuple[Path, dict[str, Any]]) -> None:
-    assert all(policy["mean_s"] > 0.98 * done[1]["ideal_s"] for policy in done[1]["policies"])
+    assert all(policy["mean_s"] > done[1]["ideal_s"] for policy in done[1]["policies"])
 
 
 def test_lanes_carry_the_gradients_around_the_ring(done: tuple[Path, dict[str, Any]]) -> None:

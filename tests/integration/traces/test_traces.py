@@ -50,7 +50,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
 def test_every_byte_is_right(done: Done) -> None:
     assert done.policies == ["paralet-4", "pinned"]
     assert all(policy["verified"] for policy in done.summary["policies"])
-    assert all(policy["mean_s"] > 0.98 * done.summary["ideal_s"] for policy in done.summary["policies"])
+    assert all(policy["mean_s"] > done.summary["ideal_s"] for policy in done.summary["policies"])
 
 
 def test_ranks_send_what_the_trace_says(done: Done) -> None:

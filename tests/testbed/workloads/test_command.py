@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from emul.shaping import burst_bytes
 from netmodel import SpecError
 from testbed.spec import Instance
 from testbed.workloads.command import Program
@@ -22,7 +23,7 @@ def workload(**changes: Any) -> dict[str, Any]:
 
 def test_the_ideal_follows_from_pairs(tmp_path: Path) -> None:
     made = experiment(tmp_path, workload=workload(pairs=[[0, 1], [2, 1]]), policies=POLICIES)
-    assert Instance(made, 1).ideal_s() == pytest.approx(2 * 8e6 / 100e6)
+    assert Instance(made, 1).ideal_s() == pytest.approx(8 * (2e6 - burst_bytes(100_000_000, 9000)) / 100e6)
 
 
 def test_one_command_is_for_all_ranks_and_a_line_stands_for_a_program(tmp_path: Path) -> None:

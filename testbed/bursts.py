@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a port may send at once, above its rate: nothing in models, a shaper's bucket on emulated fabrics. Pure."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+Burst: TypeAlias = Callable[[int, int], int]
+"""By a port's rate in bits per second and the MTU in bytes: the bytes that it sends at once after a pause."""
+
+_LEAST_PART = 1000
+
+
+def no_burst(rate_bps: int, mtu_bytes: int) -> int:
+    """The burst of a port that never exceeds its rate."""
+    return 0
+
+
+def held_back(size: float, burst: int) -> float:
+    """How much of `size` leaves at the rate at best, where `burst` may leave at once: bytes, or bits.
+
+    A thousandth at least, so that quotients with the time of a message that is shorter than the burst exist. No
+    processor sends a thousand times as fast as a port is shaped, so the time stays one that nothing can beat.
+    """
+    return max(size - burst, size / _LEAST_PART)
