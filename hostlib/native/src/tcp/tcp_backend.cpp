@@ -17,7 +17,7 @@
 namespace paralet {
 namespace {
 
-constexpr std::size_t kSendBytes = 256 * 1024;     // of a lane in one system call
+constexpr std::size_t kSendBytes = 260 * 1024;     // of a lane in one system call: 256 KiB of messages, with headers
 constexpr std::size_t kFlushBytes = 512 * 1024;    // sent between two looks at what has arrived
 constexpr std::size_t kReceiveBytes = 512 * 1024;  // of a lane before the next lane
 constexpr std::uint64_t kLookAhead = 256 * 1024;   // bytes that may wait before lanes pull more flowlets

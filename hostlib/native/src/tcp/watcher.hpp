@@ -19,7 +19,8 @@ class Watcher {
   /// Watches the socket of this QP (0: of none yet) for everything. Returns a number that no later socket gets; 0 when
   /// the kernel refuses.
   std::uint64_t add(int socket, std::uint32_t qpn);
-  /// The socket is of this QP from now on, and has this new number. An event that is due comes again.
+  /// The socket is of this QP from now on, has this new number, and is watched for what arrives. An event that is due
+  /// comes again. With room to send as an event too, each arrival that was read before the next look would be one.
   std::uint64_t assign(int socket, std::uint32_t qpn);
   /// The QP of a socket's number.
   [[nodiscard]] static std::uint32_t qpn_of(std::uint64_t watched) {
@@ -34,7 +35,7 @@ class Watcher {
  private:
   static constexpr unsigned kQpnBits = 24;
 
-  std::uint64_t control(int operation, int socket, std::uint32_t qpn);
+  std::uint64_t control(int operation, int socket, std::uint32_t qpn, std::uint32_t events);
 
   FileDescriptor epoll_;
   std::uint64_t next_ = 1;
