@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two devices over the same fake NIC connect to each other, and close, while calls about queue pairs take long. Whatever
-// the order, each connection opens that is not closed.
+// Two devices over the same fake NIC connect to each other, and close, while calls about queue pairs take long.
+// Whatever the order, each connection opens that is not closed.
 #include <doctest/doctest.h>
 
 #include <array>
