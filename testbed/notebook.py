@@ -5,7 +5,7 @@ import csv
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,9 @@ class Results:
     """The results of an experiment."""
 
     folder: Path
-    summary: dict[str, Any]
+    summary: dict[str, Any] = field(repr=False)
     """The contents of `summary.json`; docs/cli.md has its keys."""
-    tables: Mapping[str, list[dict[str, Cell]]]
+    tables: Mapping[str, list[dict[str, Cell]]] = field(repr=False)
     """By name, such as "flows" for `flows.csv`: the rows, each by column. Times are in seconds, sizes in bytes."""
 
 

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("no_plots")
 
 def test_a_run_gives_its_summary_and_tables_whose_cells_have_types(tmp_path: Path) -> None:
     results = run(write_spec(tmp_path), policies=["ecmp"], seeds=2, fabric="fluid", results=tmp_path / "results")
+    assert len(repr(results)) < 500  # a notebook shows it when it ends a cell
     assert results.folder == tmp_path / "results" / "small"
     (policy,) = results.summary["policies"]
     ended = {row["seed"]: row["completion_s"] for row in results.tables["flows"]}
