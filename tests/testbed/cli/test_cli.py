@@ -229,9 +229,9 @@ def test_a_file_that_may_not_be_written_is_a_wrong_request(
 
 
 def test_a_run_that_cannot_end_in_time_is_refused_before_it_starts(tmp_path: Path, ready_machine: None) -> None:
-    """The ideal of the small spec is 0.0096 s."""
-    spec = write_spec(tmp_path, timeouts={"run_s": 0.009})
-    times = "a run takes 0.0096 s at least, and timeouts.run_s allows 0.009 s"
+    """The ideal of the small spec is 0.00744 s."""
+    spec = write_spec(tmp_path, timeouts={"run_s": 0.007})
+    times = "a run takes 0.00744 s at least, and timeouts.run_s allows 0.007 s"
     sentence = f"{spec}: {times}: raise it, or send fewer bytes"
     assert_refused(paralet("run", spec, "--results", tmp_path), sentence)
     assert not (tmp_path / "small").exists()

@@ -92,7 +92,7 @@ def test_an_all_reduce_on_circuits_of_its_own_takes_the_serialisation_time(tmp_p
 
 
 def test_shared_routes_halve_the_load_of_the_papers_testbed(tmp_path: Path) -> None:
-    document = yaml.safe_load((SPECS / "testbed_alltoall.yaml").read_text())
+    document = yaml.safe_load((SPECS / "testbed_alltoall.yaml").read_text()) | {"fabric": "fluid"}
     made = experiment(tmp_path, **document)
     document["optical"]["routes"] = "least_load"
     several = experiment(tmp_path, **document)
