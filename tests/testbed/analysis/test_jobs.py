@@ -21,7 +21,7 @@ def two_jobs(folder: Path, **changes: Any) -> Experiment:
 
 
 def test_a_job_alone_is_never_slower_than_beside_others(tmp_path: Path) -> None:
-    made = two_jobs(tmp_path)
+    made = two_jobs(tmp_path, fabric="fluid")
     ring_of_two = 2 * 1 / 2 * 80_000 * 8 / 100e6
     assert [first_of(made).ideal_s(job) for job in made.jobs] == [pytest.approx(ring_of_two)] * 2
     assert first_of(made).ideal_s() == pytest.approx(ring_of_two)  # two uplinks for two jobs
