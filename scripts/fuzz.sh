@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Fuzzes the engine with packets, with frames over TCP, with lanes over TCP, with a peer that breaks every rule it
-# can, with forged answers to probes, and with lines of a path service that does the same.
+# can, with forged answers to probes, and with lines of a path service that does the same. Fuzzes what the path service
+# reads natively with lines of hosts.
 #
 # usage: scripts/fuzz.sh [AMOUNT [TARGET...]]
 #   AMOUNT  executions of each target (20000), or seconds when it ends in s (600s)
-#   TARGET  frames, lanes, packets, peer, probes or service; all without one
+#   TARGET  frames, lanes, packets, peer, probes, renewals or service; all without one
 #
 # scripts/fuzz.sh 600s packets
 #
@@ -25,9 +26,9 @@ die() {
 amount=${1:-20000}
 shift || true
 targets=("$@")
-((${#targets[@]})) || targets=(frames lanes packets peer probes service)
+((${#targets[@]})) || targets=(frames lanes packets peer probes renewals service)
 for target in "${targets[@]}"; do
-    [[ -f $sources/$target.cpp ]] || die "there is no target '$target': take frames, lanes, packets, peer, probes or service"
+    [[ -f $sources/$target.cpp ]] || die "there is no target '$target': take frames, lanes, packets, peer, probes, renewals or service"
 done
 case $amount in
 *[!0-9s]* | s | *s?*) die "'$amount' is neither a number of executions (20000) nor of seconds (600s)" ;;
@@ -50,7 +51,7 @@ for target in "${targets[@]}"; do
     found=build/fuzz/$target
     mkdir -p "$found/corpus"
     length=256
-    [[ $target != service ]] || length=1024 # a line has a hundred bytes or more
+    [[ $target != renewals && $target != service ]] || length=1024 # a line has a hundred bytes or more
     # Leaks are looked for once, at the end. Entropic schedules took more time than the engine.
     options=("$limit" "-max_len=$length" -entropic=0 -detect_leaks=0 -timeout=60 -rss_limit_mb=2048 -print_final_stats=1
         "-artifact_prefix=$found/")

@@ -8,19 +8,26 @@ are assigned together. A host gets another assignment only when its ports change
 from collections import Counter, deque
 from collections.abc import Iterable
 
+import msgspec
+
 from sdn.path_service.messages import Assign, Error
 from sdn.path_service.parties import Client, Pair, Parties
 from sdn.path_service.pinning import Pinning, Sends
 from sdn.path_service.ports import Peer
 
 _BATCH = 16  # pairs whose ports are looked up in one event after a failure; each lookup may hash for a while
+_encode = msgspec.json.Encoder().encode
 _RATE_STEP = 0.01  # a rate is sent again when it has changed by more than this part
 
 
 class Assignments:
-    """Writes assignments for pairs, and remembers which pairs still wait for theirs."""
+    """Writes assignments for pairs, and remembers which pairs still wait for theirs.
 
-    def __init__(self, parties: Parties, pinning: Pinning, counts: Counter[str]) -> None:
+    With `promises` native code may answer the next announcements of a pair by itself, until the answer changes.
+    """
+
+    def __init__(self, parties: Parties, pinning: Pinning, counts: Counter[str], promises: bool) -> None:
+        self._promises = promises
         self._parties = parties
         self._pinning = pinning
         self._counts = counts
@@ -35,6 +42,7 @@ class Assignments:
     def defer(self, pair: Pair) -> None:
         """The next `update` of a pair answers its newest elephant, whether its ports have changed or not."""
         pair.sent = None
+        pair.end_promise()
 
     def answer_unknown(self, client: Client, peer: Peer, number: int, sends: Sends) -> None:
         """Answers the announcement of an elephant to a peer outside the fabric: it stays on ECMP."""
@@ -81,6 +89,8 @@ class Assignments:
         cut = list(cut)
         self._cut.update(cut)
         self.pending = deque(dict.fromkeys((*cut, *others, *self.pending)))
+        for pair in self.pending:
+            pair.end_promise()
 
     def adopt(self, clients: Iterable[Client], with_rates: bool) -> None:
         """These clients of another service are here too, and know their ports. Queues the pairs whose ports differ.
@@ -103,7 +113,10 @@ class Assignments:
                         pair.sent = None
         for before in clients:
             client = self._parties.clients[before.conn]
-            self.pending.extend(pair for pair in client.pairs.values() if pair.commodity is not None)
+            for pair in client.pairs.values():
+                pair.end_promise()
+                if pair.commodity is not None:
+                    self.pending.append(pair)
 
     def append(self, pairs: Iterable[Pair]) -> None:
         """Queues pairs whose ports or those of the way back may have changed, after the others."""
@@ -132,4 +145,6 @@ class Assignments:
         pair.sent = ports
         client = pair.client
         client.generation += 1
+        if self._promises and pair.commodity is not None and not client.fixed:
+            pair.promise(_encode(ports), _encode(rate_bps))
         return Assign(pair.at[0], ports, client.generation, rate_bps, number, pair.at[1], cut)

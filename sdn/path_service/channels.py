@@ -28,6 +28,9 @@ class Channels(Protocol):
     `inner` gets a transport as soon as there is a connection, which may be before its lines can travel.
     """
 
+    are_plain: bool
+    """Whether the lines are the bytes on the socket."""
+
     def accept(self, inner: asyncio.Protocol, refuse: Refuse, wait: Wait) -> asyncio.Protocol:
         """For a connection that was accepted. `refuse` is called at most once.
 
@@ -42,6 +45,8 @@ class Channels(Protocol):
 
 class PlainChannels:
     """Lines in the clear."""
+
+    are_plain = True
 
     def accept(self, inner: asyncio.Protocol, refuse: Refuse, wait: Wait) -> asyncio.Protocol:
         return _Plain(inner, refuse)

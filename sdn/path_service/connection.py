@@ -6,6 +6,7 @@ import logging
 from typing import Protocol, cast
 
 from netmodel.printable import printable
+from sdn._renewals import Host
 from sdn.path_service.channels import Certified, certified
 from sdn.path_service.limits import Limits
 from sdn.path_service.messages import (
@@ -66,6 +67,14 @@ class Connections(Protocol):
         """Accept a device that `refusal` has nothing against, and answer its hello."""
         ...
 
+    def answer(self, connection: "Connection", data: bytes) -> bytes:
+        """Answer what needs no decision. Returns what is left of `data`."""
+        ...
+
+    def read_by_native(self, connection: "Connection", transport: asyncio.Transport) -> asyncio.Transport:
+        """Have native code read from a connection, if its bytes are lines. Returns its transport from now on."""
+        ...
+
     def share(self, host: str) -> Share:
         """What the connections from an address share."""
         ...
@@ -109,7 +118,6 @@ class Connection(asyncio.Protocol):
         "_busy_s",
         "_ended",
         "_fault",
-        "_full_s",
         "_greeted",
         "_held_bytes",
         "_is_counted",
@@ -124,7 +132,7 @@ class Connection(asyncio.Protocol):
         "_slow",
         "_transport",
         "came_s",
-        "heard_s",
+        "host",
         "number",
         "since_s",
         "who",
@@ -132,8 +140,9 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: Connections) -> None:
         self._server = server
-        self.since_s = self.heard_s = server.now()
-        self._full_s = self.since_s  # when the token bucket for lines will be full
+        self.since_s = server.now()
+        self.host = Host(server.limits.lines_per_s, server.limits.burst_lines, self.since_s)
+        """What native code knows of it: when something was heard, and how many lines the rate allows."""
         self._lines: list[bytes] = []  # whole lines that are still to be handled
         self.came_s = self.since_s  # when the first of these lines came
         self._partial = bytearray()  # of the line after them
@@ -179,14 +188,17 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._ended or self._fault:
             return
+        if self.host.is_clear and not (data := self._server.answer(self, data)):
+            return
         lines = data.split(b"\n")
         rest = lines.pop()
         is_usual = self._greeted and len(lines) <= FEW and len(data) <= MAX_HOST_LINE
         if is_usual and not (rest or self._partial or self._is_waiting or self._server.is_busy):
             if self._take(lines, in_turn=False):
+                self.host.is_clear = not self._ended
                 return
         elif not lines:
-            self.heard_s = self._server.now()
+            self.host.heard_s = self._server.now()
         if self._partial:
             if lines:
                 lines[0] = bytes(self._partial) + lines[0]
@@ -273,13 +285,8 @@ class Connection(asyncio.Protocol):
     def _take(self, lines: list[bytes], *, in_turn: bool) -> bool:
         """Handles all of a few lines, which is the usual case; False, with nothing done, when the rate forbids it."""
         server, now_s = self._server, self._server.now()
-        limits, full_s = server.limits, self._full_s
-        if full_s < now_s:
-            full_s = now_s
-        elif limits.burst_lines - (full_s - now_s) * limits.lines_per_s < FEW:
+        if not self.host.allow(len(lines), now_s):
             return False
-        self._full_s = full_s + len(lines) / limits.lines_per_s
-        self.heard_s = now_s
         try:
             if in_turn:
                 wrong = server.handle_in_turn(now_s, self, lines)
@@ -302,9 +309,9 @@ class Connection(asyncio.Protocol):
                 self._lines.clear()
                 self._finish()
             return
-        now_s = self.heard_s = self._server.now()
+        now_s = self.host.heard_s = self._server.now()
         lines, limits = self._lines, self._server.limits
-        full_s = max(self._full_s, now_s)
+        full_s = max(self.host.full_s, now_s)
         allowed = int(limits.burst_lines - (full_s - now_s) * limits.lines_per_s)
         if lines and allowed <= 0:
             self._hold(now_s)
@@ -317,7 +324,7 @@ class Connection(asyncio.Protocol):
         if not wrong and not self._ended and done < min(allowed, len(lines)):
             more, wrong = self._server.handle(now_s, self.number, lines[done:allowed], until_s)
             done += more
-        self._full_s = full_s + done / limits.lines_per_s
+        self.host.full_s = full_s + done / limits.lines_per_s
         del lines[:done]
         if wrong:
             self.end("message", wrong)
@@ -344,6 +351,9 @@ class Connection(asyncio.Protocol):
         else:
             self._server.hold(self.number, 0)  # from now on it counts among the greeted
             self._greeted = True
+            if not (self._is_last or self._paused or self._transport.get_write_buffer_size()):
+                self._transport = self._server.read_by_native(self, self._transport)
+                self._transport.set_write_buffer_limits(high=_SLOW_BYTES)
             self._server.greet(now_s, self.number, hello)
         return 1, ""
 
@@ -369,6 +379,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
         else:
             self._is_waiting = False
+            self.host.is_clear = not self._partial
             self._held_bytes = len(self._partial)
             if self._is_counted:
                 self._count_held()
@@ -413,6 +424,7 @@ class Connection(asyncio.Protocol):
     def _let_go(self) -> None:
         """Forgets what it holds: the connection has ended."""
         self._ended = True
+        self.host.serve(None)
         self._lines.clear()
         self._partial = bytearray()
         self._held_bytes = 0

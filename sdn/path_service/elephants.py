@@ -6,7 +6,6 @@ host of a ring releases an elephant and announces the next one to the same peer 
 """
 
 from collections import Counter
-from sys import intern
 
 from sdn.path_service.messages import Announce
 from sdn.path_service.parties import Client, Pair
@@ -51,23 +50,13 @@ class Elephants:
         """Records an announced elephant of a pair."""
         if is_new:
             pair.elephants += 1
-        pair.client.open[message.id] = pair, message.bytes
+        pair.client.open.put(message.id, pair, message.bytes)
         pair.newest_id = message.id
-        pair.job = intern(message.job)  # the same few names over and over
-
-    def replace(self, pair: Pair, released: int, announced: Announce) -> None:
-        """Closes an open elephant of a pair, and opens another one of it."""
-        elephants = pair.client.open
-        del elephants[released]
-        elephants[announced.id] = pair, announced.bytes
-        pair.newest_id = announced.id
-        pair.job = intern(announced.job)
-        self._counts["released"] += 1
-        self._counts["announced"] += 1
+        pair.job = message.job
 
     def close(self, client: Client, number: int) -> None:
         """Closes an elephant. One that was refused, or announced before a reconnection, is not open: it is counted."""
-        elephant = client.open.pop(number, None)
+        elephant = client.open.pop(number)
         if elephant is None:
             self._counts["unknown releases"] += 1
             return

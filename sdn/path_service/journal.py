@@ -33,6 +33,7 @@ from typing import Any, Protocol
 import msgspec
 
 from netmodel import Link, Topology, dump_topology
+from sdn._renewals import Done
 from sdn.measured.router_names import RouterNames
 from sdn.path_service.constraints import Constraints
 from sdn.path_service.group_lists import Listed
@@ -65,6 +66,11 @@ class Digest:
         for conn, message in sends:
             self.count += 1
             self.sum = zlib.crc32(msgspec.json.encode((conn, msgspec.structs.astuple(message))), self.sum)
+
+    def add_native(self, count: int, encoded: bytes) -> None:
+        """Count more messages, which are encoded in the same way, one after the other."""
+        self.count += count
+        self.sum = zlib.crc32(encoded, self.sum)
 
 
 class Journal:
@@ -137,6 +143,12 @@ class Journal:
     def sends(self, sends: Sends) -> None:
         """Count messages, which `sent` logs now and then."""
         self._digest.add(sends)
+
+    def answered(self, now_s: float, done: Done) -> None:
+        """Log the lines that native code has answered, and count the answers."""
+        for conn, lines in done.said:
+            self.said(now_s, conn, (lines,))
+        self._digest.add_native(done.answers, done.counted)
 
     def sent(self, now_s: float) -> None:
         """Log how many messages there were so far, and their sum, if there were any since the last time."""

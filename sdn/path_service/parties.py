@@ -7,6 +7,7 @@ receive at one `Endpoint`, for a host may have several device objects.
 
 from collections.abc import Iterable
 
+from sdn import _renewals
 from sdn.path_service.messages import Hello
 from sdn.path_service.ports import Peer, PortTables
 from sdn.planners import UNREACHABLE
@@ -41,7 +42,6 @@ class Client:
         "conn",
         "endpoint",
         "fixed",
-        "generation",
         "key",
         "lanes",
         "most_open",
@@ -64,31 +64,37 @@ class Client:
         """Its elephants cannot change their ports."""
         self.most_pairs = min(MOST_PAIRS, MOST_PORTS // hello.lanes)
         self.most_open = min(MOST_OPEN, MOST_PORTS // hello.lanes)
-        self.generation = 0
-        """The generation of the last assignment sent to it."""
-        self.open: dict[int, tuple[Pair, int]] = {}
-        """Its open elephants by id: the pair that each belongs to, and its size in bytes."""
+        self.open: _renewals.Elephants[Pair] = _renewals.Elephants()
+        """Its open elephants by id: the pair that each belongs to, and its size in bytes. Native code renews them."""
         self.pairs: dict[Peer, Pair] = {}
         """By peer."""
 
+    @property
+    def generation(self) -> int:
+        """The generation of the last assignment sent to it."""
+        return self.open.generation
 
-class Pair:
+    @generation.setter
+    def generation(self, generation: int) -> None:
+        self.open.generation = generation
+
+
+class Pair(_renewals.Pair):
     """A client and a peer: the client's lanes towards the peer, and the commodity that they carry, if any.
 
     The commodity is the client's open elephants to this peer, or one that is expected. Without a commodity the lanes
     carry acknowledgements of the peer's data. A pair outlives its commodities, because the same hosts send to each
     other repeatedly.
+
+    Native code has the fields that a renewal changes: the number of open elephants; the id of the one announced last,
+    None when it has been released, and its job; since when there is one without a pause, and its measured rate.
     """
 
     __slots__ = (
         "at",
         "client",
         "commodity",
-        "elephants",
         "expires_s",
-        "job",
-        "measured_bps",
-        "newest_id",
         "peer",
         "ports",
         "ports_table",
@@ -96,11 +102,11 @@ class Pair:
         "rate_bps",
         "reverse",
         "sent",
-        "since_s",
         "way",
     )
 
     def __init__(self, client: Client, peer: Endpoint) -> None:
+        super().__init__(*peer.at[:2])
         self.client = client
         self.peer = peer
         self.at = peer.at
@@ -115,17 +121,9 @@ class Pair:
         self.commodity: int | None = None
         """The number of its commodity in the plan. The fields below describe that commodity."""
         self.way: Way = (UNREACHABLE, -1, -1)
-        self.elephants = 0
-        """The number of the client's open elephants towards the peer."""
-        self.newest_id: int | None = None
-        """The id of the elephant announced last; None when it has been released."""
-        self.job = ""
-        """The job of the elephant announced last."""
-        self.since_s = 0.0
         self.expires_s = 0.0
         """When an expected commodity is removed if no elephant has been announced."""
         self.rate_bps: float | None = None
-        self.measured_bps: float | None = None
 
     def routed_alike(self) -> "Pair":
         """Another pair with the same commodity on the same way, to try changes of routes on."""
@@ -136,7 +134,7 @@ class Pair:
     def elephant_id(self) -> int | None:
         """The id that assignments carry: the newest open elephant's, or None without one."""
         if self.newest_id is None and self.elephants:
-            self.newest_id = next(number for number, (pair, _) in reversed(self.client.open.items()) if pair is self)
+            self.newest_id = self.client.open.newest(self)
         return self.newest_id
 
 

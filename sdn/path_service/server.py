@@ -18,13 +18,15 @@ from functools import partial
 from typing import Any, Protocol
 
 from netmodel import dump_topology
+from sdn._renewals import Done
 from sdn.path_service.bounded_log import BoundedLog
 from sdn.path_service.channels import Certified, Channels, PlainChannels
-from sdn.path_service.connection import FEW, Connection
+from sdn.path_service.connection import Connection
 from sdn.path_service.constraints import Constraints
 from sdn.path_service.group_lists import Listed
 from sdn.path_service.held_bytes import HeldBytes
 from sdn.path_service.host_lines import Said, lines_of
+from sdn.path_service.host_sockets import HostSockets
 from sdn.path_service.journal import Journal
 from sdn.path_service.latency import Latency
 from sdn.path_service.limits import Limits
@@ -154,6 +156,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._began_s = self._loop.time()
         self._server = await self._loop.create_server(self._accept, sock=listener, backlog=_BACKLOG)
+        self._sockets = HostSockets(self._begin_answers, self._end_answers)
         self._every(_SWEEP_S, self._sweep)
         self._every(TICK_S, self._tick_if_needed)
         self._every(_IDLE_S, self._prepare)
@@ -173,6 +176,7 @@ class Server:
         await asyncio.sleep(0)  # sends the last lines
         for connection in list(self.connections.values()):
             connection.abort()
+        self._sockets.close()
 
     def now(self) -> float:
         """Seconds since the start, in whole microseconds, which is the log's resolution."""
@@ -217,6 +221,8 @@ class Server:
         if groups is not self._groups:
             self.tell("next hops were read of another topology: read them anew")
         self.service, self._groups = new, groups
+        for number, connection in self.connections.items():
+            connection.host.serve(new.elephants_of(number))
         if self.journal is not None:
             self.journal.reloaded(now_s, new, hash_name, constraints, who, groups)
         self.deliver(sends)
@@ -309,6 +315,7 @@ class Server:
             generation = self.generation = max(self.generation, hello.generation)
         connection.write(to_line(Welcome(hello.version, secrets.token_hex(8), probe, router_rate, generation)))
         sends, replaced = self.service.connect(now_s, number, hello)
+        connection.host.serve(self.service.elephants_of(number))
         if self.journal is not None:
             self.journal.hello(now_s, number, hello, connection.who)
         if replaced is not None and replaced in self.connections:
@@ -349,6 +356,41 @@ class Server:
         self.guard.meet(connection.let_go(), first, rest)
         return True
 
+    def answer(self, connection: Connection, data: bytes) -> bytes:
+        """Answers what needs no decision. Returns what is left of `data`."""
+        now_s, may_answer, done = self._begin_answers()
+        if not may_answer:
+            connection.host.is_clear = False
+            return data
+        begin_s = time.perf_counter()
+        data, said = connection.host.answer(connection.number, data, now_s, done)
+        if said:
+            connection.write(said)
+            self._end_answers(now_s, done, time.perf_counter() - begin_s)
+        return data
+
+    def read_by_native(self, connection: Connection, transport: asyncio.Transport) -> asyncio.Transport:
+        """Has native code read from a connection, if its bytes are lines. Returns its transport from now on."""
+        if not self.channels.are_plain:
+            return transport
+        try:
+            return self._sockets.take(connection.number, transport, connection, connection.host)
+        except OSError:  # no descriptor is left for a moment
+            return transport
+
+    def _begin_answers(self) -> tuple[float, bool, Done]:
+        return self.now(), self.guard is None or self.guard.may_assign(), Done(self.journal is not None)
+
+    def _end_answers(self, now_s: float, done: Done, each_s: float | None = None) -> None:
+        """These lines of hosts were answered without a decision. `each_s` is the time for one, unless `done` has it."""
+        self._heard_s = now_s
+        if done.renewed:
+            self.service.counts["announced"] += done.renewed
+            self.service.counts["released"] += done.renewed
+            self.latency.note(done.seconds / done.renewed if each_s is None else each_s, done.renewed)
+        if self.journal is not None:
+            self.journal.answered(now_s, done)
+
     def share(self, host: str) -> Share:
         """What the connections from an address share."""
         return self._hosts.share(host)
@@ -388,13 +430,6 @@ class Server:
             return 0, self._hear_held(number, lines)
         self._heard_s = now_s
         messages = usual_from_host(lines)
-        answer = None if messages is None else self.service.renew(now_s, number, messages)
-        if answer is not None:
-            if self.journal is None and self.guard is None:
-                connection.write(to_line(answer))
-            else:
-                self._say(now_s, number, lines, [(number, answer)])
-            return 1, ""
         counts, wrong = self.service.counts, ""
         announced = counts["announced"]
         if messages is None:
@@ -424,29 +459,12 @@ class Server:
             return len(lines), self._hear_held(number, lines)
         announced = self.service.counts["announced"]
         self._heard_s = now_s
-        sends = self._renewed(now_s, number, lines, until_s)
-        done = FEW * len(sends)
-        said = Said(lines[done:], until_s, partial(self._message, number=number))
-        if done < len(lines) and (not done or time.perf_counter() < until_s):
-            sends += self.service.handle(now_s, number, said)
-        done += said.count
-        self._say(now_s, number, lines[:done], sends)
+        said = Said(lines, until_s, partial(self._message, number=number))
+        sends = self.service.handle(now_s, number, said)
+        self._say(now_s, number, lines[: said.count], sends)
         waited_s = self.now() - self.connections[number].came_s if number in self.connections else 0.0
         self.latency.note(waited_s, self.service.counts["announced"] - announced)
-        return done, said.wrong
-
-    def _renewed(self, now_s: float, number: int, lines: list[bytes], until_s: float) -> Sends:
-        """Handles the renewals with which these lines begin, until this time of the clock. Each is `FEW` lines."""
-        sends: Sends = []
-        for begin in range(0, len(lines), FEW):
-            messages = usual_from_host(lines[begin : begin + FEW])
-            answer = None if messages is None else self.service.renew(now_s, number, messages)
-            if answer is None:
-                break
-            sends.append((number, answer))
-            if time.perf_counter() >= until_s:
-                break
-        return sends
+        return said.count, said.wrong
 
     def _hear_held(self, number: int, lines: list[bytes]) -> str:
         """Handles lines of a host that waits, which votes and does nothing else. Returns why one is no message."""
@@ -542,7 +560,7 @@ class Server:
             if not connection.has_said:
                 connection.end("hello", f"no hello came within {self.limits.hello_s:g} s")
         for connection in list(self.connections.values()):
-            if now_s - connection.heard_s > self.limits.silent_s:
+            if now_s - connection.host.heard_s > self.limits.silent_s:
                 connection.end("silent", f"nothing was heard for {self.limits.silent_s:g} s")
         self._log.refill(_SWEEP_S)
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from netmodel import EcmpHash, Link, OvsHash, Path, Topology
 from netmodel.flow import address_at
+from sdn import _renewals
 from sdn.measured.pace import Pace
 from sdn.measured.pinning import Lanes, MeasuredPinning
 from sdn.measured.router_names import RouterNames, fabric_with
@@ -30,7 +31,6 @@ from sdn.path_service.expected import Expectations
 from sdn.path_service.measured import Measured as MeasuredPaths
 from sdn.path_service.messages import (
     Announce,
-    Assign,
     CanProbe,
     Hello,
     HostMessage,
@@ -98,8 +98,9 @@ class PathService:
         self._elephants = Elephants(self.counts)
         self._pinning: Pinning = _pinning(self.cables, self.options, ecmp_hash, routers, self.counts)
         self._measures = self._pinning.offers_probes
-        self._renews = not (self._measures or self.options.forecast)
-        self._assignments = Assignments(self._parties, self._pinning, self.counts)
+        self.renews = not (self._measures or self.options.forecast)
+        """Whether the elephants of clients may be renewed by native code: no decision depends on how often they are."""
+        self._assignments = Assignments(self._parties, self._pinning, self.counts, promises=self.renews)
         self._expected = Expectations(self._parties) if self.options.forecast else None
         self._leaving: deque[tuple[Client, list[Pair]]] = deque()  # clients that have left, and their remaining pairs
         self._rates_changed = False
@@ -155,29 +156,6 @@ class PathService:
         if self._measures:
             self._ask(now_s, sends)
         return sends
-
-    def renew(self, now_s: float, conn: int, messages: list[HostMessage]) -> Assign | None:
-        """Handles the release of an elephant and the announcement of the next one to the same peer, as `handle` does.
-
-        Nearly all that hosts say is this. Returns the answer; None, with nothing done, where these messages are not so.
-        """
-        if len(messages) != 2 or not self._renews:
-            return None
-        released, announced = messages
-        if type(released) is not Release or type(announced) is not Announce:
-            return None
-        client = self._parties.clients[conn]
-        elephant = client.open.get(released.id)
-        if elephant is None or client.fixed or announced.id in client.open:
-            return None
-        pair = elephant[0]
-        peer, peer_port, _ = pair.at
-        if peer != announced.peer or peer_port != announced.peer_port or pair.commodity is None:
-            return None
-        self._elephants.replace(pair, released.id, announced)
-        if pair.elephants == 1:
-            pair.since_s, pair.measured_bps = now_s, None
-        return self._assignments.answer(pair, announced.id)
 
     def link(self, now_s: float, links: Iterable[Link], up: bool) -> Sends:
         """Links between switches have gone down, or have come back. Raises KeyError for any other link."""
@@ -243,6 +221,11 @@ class PathService:
     def clients(self) -> list[Client]:
         """The devices that are connected, in the order in which they came."""
         return list(self._parties.clients.values())
+
+    def elephants_of(self, conn: int) -> "_renewals.Elephants[Pair] | None":
+        """The open elephants of a client, if native code may renew them."""
+        client = self._parties.clients.get(conn) if self.renews else None
+        return None if client is None else client.open
 
     @property
     def offers_probes(self) -> bool:

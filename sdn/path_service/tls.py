@@ -48,6 +48,8 @@ class TlsFiles:
 class TlsChannels:
     """Connections with the certificate that the files have now."""
 
+    are_plain = False
+
     def __init__(self, files: TlsFiles) -> None:
         """Raises TlsError."""
         self._accepts = _context(files, ssl.PROTOCOL_TLS_SERVER)

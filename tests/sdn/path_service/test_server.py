@@ -483,7 +483,7 @@ def test_an_error_of_the_service_ends_one_connection_only() -> None:
                 return handle(now_s, conn, said)
 
             server.service.handle = fails  # type: ignore[method-assign]
-            bad.say(Ping(1))
+            bad.say(Release(1))
             assert await bad.closed() == b""
             await good.works()
 
@@ -732,7 +732,9 @@ def test_a_reload_keeps_the_next_hops_that_were_read(tmp_path: Path, caplog: pyt
         journal = Journal(lines)
         journal.head(TOPOLOGY, Options())
         run(lambda: body(journal))
-    assert [send for replayed in replay([path]) for send in replayed.sends] == sent
+    replayed = [send for each in replay([path]) for send in each.sends]
+    heard = [[send for send in sends if not isinstance(send[1], Pong)] for sends in (replayed, sent)]
+    assert heard[0] == heard[1], "and native code has sent pongs by itself"
 
 
 def test_preparations_without_a_step_are_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:

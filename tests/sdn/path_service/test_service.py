@@ -30,7 +30,6 @@ from sdn.path_service.messages import (
     Announce,
     Assign,
     Error,
-    Hello,
     Measured,
     MeasuredFlow,
     Ping,
@@ -39,7 +38,7 @@ from sdn.path_service.messages import (
     Report,
 )
 from sdn.path_service.service import Options, PathService
-from tests.sdn.path_service.sample import LANES, TOKEN, Hosts, address, fabric, three_tiers
+from tests.sdn.path_service.sample import LANES, Hosts, address, fabric, three_tiers
 
 HOSTS = 6
 
@@ -165,34 +164,6 @@ def test_an_elephant_announced_with_the_release_of_the_last_keeps_its_path() -> 
     assert hosts.generation[6] == generation, "for its peer nothing has changed"
     hosts.release(2, 7)
     assert hosts.service.status()["commodities"] == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "is_used"), [(Options(), True), (Options(rates=True), True), (Options(forecast=True), False)]
-)
-def test_renewing_an_elephant_does_what_handling_its_messages_does(options: Options, is_used: bool) -> None:
-    rng = random.Random(1)
-    topology = fabric()
-    services = [PathService(topology, options) for _ in range(2)]
-    for service in services:
-        for conn in range(HOSTS):
-            said = Hello(1, TOKEN, address(topology, conn), "0" * 16, LANES, fixed=conn == 0)
-            service.connect(0.0, conn, said)
-    renewed = 0
-    for step in range(1000):
-        conn = rng.randrange(HOSTS)
-        peer = address(topology, (conn + rng.randrange(3)) % HOSTS)  # itself and two others
-        announced = Announce(rng.randrange(6), peer, rng.randrange(1 << 20), rng.choice(["", "a"]))
-        messages = [Release(rng.randrange(6)), announced]
-        answer = services[0].renew(float(step), conn, messages)
-        renewed += answer is not None
-        sends = services[0].handle(float(step), conn, messages) if answer is None else [(conn, answer)]
-        assert sends == services[1].handle(float(step), conn, messages)
-        assert services[0].tick(step + 0.5) == services[1].tick(step + 0.5)
-        flows = [list(service.flows(99)) for service in services]
-        assert flows[0] == flows[1]
-    assert services[0].status() == services[1].status()
-    assert (renewed > 50) == is_used
 
 
 def test_released_elephants_make_room_for_those_announced_in_the_same_messages() -> None:
