@@ -86,7 +86,7 @@ struct Peer {
   Ring<Request*> sending;  ///< messages with flowlets to post, oldest first
   ReceiveSlots slots;
   Nanos idle_since = 0;   ///< when the last connection closed
-  Nanos quiet_since = 0;  ///< when it was last heard, had something on its way to it, or was pinged
+  Nanos quiet_since = 0;  ///< when it became ready, was last heard, had work on its way, or was pinged
   Nanos heard_at = 0;     ///< when housekeeping last saw `heard`
 
   /// What waits for this peer; made where there is none.

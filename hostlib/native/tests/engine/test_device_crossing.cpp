@@ -77,6 +77,30 @@ TEST_CASE("devices that connect to each other at once share their lanes, also pi
   }
 }
 
+std::uint64_t packets_of(Device& device) {
+  std::uint64_t sent = 0;
+  for (const LaneCounters& lane : device.counters().lanes) sent += lane.qp.counters.tx_packets;
+  return sent;
+}
+
+TEST_CASE("devices that have connected to each other at once send nothing over their lanes yet" * of_soft()) {
+  for (int round = 0; round < kRounds; ++round) {
+    CAPTURE(round);
+    DeviceOptions patient = options(kA);
+    patient.retry_time = 300 * kSecond;  // a quarter of it passes before a quiet peer is pinged
+    Device a(patient);
+    patient.address = IpAddress(kB);
+    Device b(patient);
+    const auto at_a = a.listen();
+    const auto at_b = b.listen();
+    const auto to_b = a.connect(at_b->handle);
+    const auto to_a = b.connect(at_a->handle);
+    REQUIRE_MESSAGE(open(to_b), to_b->error);
+    REQUIRE_MESSAGE(open(to_a), to_a->error);
+    CHECK(packets_of(a) + packets_of(b) == 0);
+  }
+}
+
 TEST_CASE("devices with different numbers of lanes that connect to each other at once use both connections") {
   for (int round = 0; round < kRounds; ++round) {
     CAPTURE(round);
