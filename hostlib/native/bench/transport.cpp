@@ -234,6 +234,13 @@ void no_delay(const FileDescriptor& fd) {
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
+/// Connections that `open` makes, whose short messages leave at once.
+std::vector<FileDescriptor> several(unsigned connections, const std::function<FileDescriptor()>& open) {
+  std::vector<FileDescriptor> out;
+  for (unsigned i = 0; i < connections; ++i) no_delay(out.emplace_back(open()));
+  return out;
+}
+
 }  // namespace
 
 Throughput tcp_throughput(std::uint64_t message_bytes) {
@@ -267,7 +274,7 @@ Throughput tcp_throughput(std::uint64_t message_bytes) {
   return out;
 }
 
-double tcp_latency_us(std::uint64_t message_bytes) {
+double tcp_latency_us(std::uint64_t message_bytes, unsigned connections) {
   std::vector<std::byte> buffer(message_bytes);
   const auto receive = [&buffer](int fd) {
     for (std::size_t got = 0; got < buffer.size();) got += spin_read(fd, buffer.data() + got, buffer.size() - got);
@@ -275,20 +282,18 @@ double tcp_latency_us(std::uint64_t message_bytes) {
   std::vector<double> halves;
   with_two_processes(
       [&](int link) {
-        const FileDescriptor fd = tcp_accept(link);
-        no_delay(fd);
+        const auto fds = several(connections, [link] { return tcp_accept(link); });
         for (unsigned i = 0; i < kRoundTrips; ++i) {
-          receive(fd.get());
-          write_all(fd.get(), buffer.data(), buffer.size());
+          receive(fds.front().get());
+          write_all(fds.back().get(), buffer.data(), buffer.size());
         }
       },
       [&](int link) {
-        const FileDescriptor fd = tcp_connect(link);
-        no_delay(fd);
+        const auto fds = several(connections, [link] { return tcp_connect(link); });
         for (unsigned i = 0; i < kRoundTrips; ++i) {
           const Nanos begin = now();
-          write_all(fd.get(), buffer.data(), buffer.size());
-          receive(fd.get());
+          write_all(fds.front().get(), buffer.data(), buffer.size());
+          receive(fds.back().get());
           halves.push_back(static_cast<double>(now() - begin) / 2e3);
         }
       });

@@ -20,6 +20,8 @@ Throughput our_throughput(std::uint64_t message_bytes, const std::string& back_e
 Throughput tcp_throughput(std::uint64_t message_bytes);
 /// Median half round trip of a ping-pong, in microseconds, with this number of receives posted ahead.
 double our_latency_us(std::uint64_t message_bytes, std::size_t ahead, const std::string& back_end);
-double tcp_latency_us(std::uint64_t message_bytes);
+/// The same over one TCP connection for both directions, or over one for each, as lanes and NCCL's Socket transport
+/// have. With one for each, TCP acknowledges every short message in a segment of its own.
+double tcp_latency_us(std::uint64_t message_bytes, unsigned connections);
 
 }  // namespace paralet::bench
