@@ -14,8 +14,8 @@ import msgspec
 from paralet_pin.launch import AGENT
 
 _CHECK = 6  # RequestKind::kCheck of native/src/agent_protocol.hpp
-_MAGIC = 0x70696E02
-_REQUEST_BYTES = 176
+_MAGIC = 0x70696E03
+_REQUEST_BYTES = 184
 _TIMEOUT_S = 5.0
 _MOST_BYTES = 1 << 26
 _ENVIRON_BYTES = 1 << 21

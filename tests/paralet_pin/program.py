@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 
 Where = tuple[str, int]
-MAGIC, REQUEST_BYTES = 0x70696E02, 176  # agent_protocol.hpp
+MAGIC, REQUEST_BYTES = 0x70696E03, 184  # agent_protocol.hpp
 
 
 def connected(where: Where, kind: int = socket.SOCK_STREAM) -> socket.socket:

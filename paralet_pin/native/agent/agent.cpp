@@ -115,6 +115,7 @@ void Agent::run(int signals) {
     }
     if (waited[3].revents != 0) routes_.forget();
     const Nanos t = now();
+    processor_.leave(t);
     serve(t);
     if (waited[0].revents != 0) accept(t);
     if (service_) follow_plan();
@@ -130,6 +131,7 @@ void Agent::run(int signals) {
 
 Nanos Agent::deadline(Nanos now) const {
   Nanos due = flows_.all().empty() ? kNever : std::max(sampled_at_ + kSampleEvery, now);
+  due = std::min(due, processor_.due());
   for (const auto& [program, until] : arrived_) due = std::min(due, until);
   for (const Waiting& waiting : waiting_) due = std::min(due, waiting.until);
   // Nobody tells when the service has been away for long enough.
@@ -227,6 +229,8 @@ void Agent::serve(FileDescriptor program, const Request& request) {
 
 void Agent::ask(FileDescriptor program, const Request& request, pid_t pid, Nanos now) {
   ++asked_;
+  // A path service answers later, and its clients are threads, which would stay on that processor, too.
+  if (!service_) processor_.asked(static_cast<int>(request.processor), now);
   Course course{
       .tcp = request.tcp != 0, .local = request.local, .remote = request.remote, .remote_port = request.remote_port};
   const std::string what(view(request.what));

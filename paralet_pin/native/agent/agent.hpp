@@ -19,6 +19,7 @@
 #include "base/interfaces.hpp"
 #include "flows.hpp"
 #include "kernel_sockets.hpp"
+#include "processor.hpp"
 #include "routes.hpp"
 #include "service_ports.hpp"
 
@@ -104,6 +105,7 @@ class Agent {
   std::set<Connection> gone_;  ///< of which the kernel has said, during one request, that there is none
   Routes routes_;
   Flows flows_;
+  Processor processor_;
   std::optional<ServicePorts> service_;
   std::vector<std::pair<FileDescriptor, Nanos>> arrived_;  ///< programs that are to send a request, and until when
   std::vector<Waiting> waiting_;

@@ -13,7 +13,7 @@
 
 namespace paralet::pin {
 
-inline constexpr std::uint32_t kMagic = 0x70696E02;  ///< "pin", and the version of these structures
+inline constexpr std::uint32_t kMagic = 0x70696E03;  ///< "pin", and the version of these structures
 
 enum class RequestKind : std::uint8_t {
   kAsk,        ///< a port for a flow
@@ -46,11 +46,12 @@ struct Request {
   /// Of kAsk: the thread that connects, by a number that no other thread of the process has at that time. 0: unknown,
   /// or it has another flow still to connect. Its next kAsk tells that its last flow has connected, or will not.
   std::uint64_t thread = 0;
+  std::int64_t processor = -1;  ///< of kAsk: on which that thread runs; -1: unknown
   Text what{};
   Text why{};
 };
 static_assert(std::is_trivially_copyable_v<Request>);
-static_assert(sizeof(Request) == 176);  // paralet_pin/check.py
+static_assert(sizeof(Request) == 184);  // paralet_pin/check.py
 
 struct Reply {
   std::uint32_t magic = kMagic;

@@ -3,6 +3,7 @@
 
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <charconv>
@@ -112,6 +113,7 @@ std::uint64_t Sockets::pin(int fd, bool tcp, const sockaddr* to, socklen_t lengt
                   .remote = remote->address(),
                   .wait = wait_,
                   .thread = depth > 1 ? 0 : static_cast<std::uint64_t>(::pthread_self()),
+                  .processor = ::sched_getcpu(),
                   .what = name_of(fd)};
   mark(fd, kPortless | kUnsent, false);
   if (name.port() != 0) {

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+
+#include "processor.hpp"
+
+using namespace paralet;
+using namespace paralet::pin;
+
+namespace {
+
+cpu_set_t allowed() {
+  cpu_set_t found;
+  CPU_ZERO(&found);
+  REQUIRE(::sched_getaffinity(0, sizeof found, &found) == 0);
+  return found;
+}
+
+bool same(const cpu_set_t& one, const cpu_set_t& other) { return CPU_EQUAL(&one, &other); }
+
+}  // namespace
+
+TEST_CASE("requests that come soon after one another keep the agent on their processor until they pause") {
+  const cpu_set_t before = allowed();
+  const int from = ::sched_getcpu();
+  cpu_set_t there;
+  CPU_ZERO(&there);
+  CPU_SET(from, &there);
+  Processor processor;
+  processor.asked(from, 0);
+  CHECK(processor.due() == kNever);
+  CHECK(same(allowed(), before));
+  processor.asked(from, 5);
+  CHECK(processor.due() == 5 + Processor::kPause);
+  CHECK(same(allowed(), there));
+  processor.leave(4 + Processor::kPause);
+  CHECK(same(allowed(), there));
+  processor.leave(5 + Processor::kPause);
+  CHECK(processor.due() == kNever);
+  CHECK(same(allowed(), before));
+}
+
+TEST_CASE("the agent goes to no processor that is unknown or not allowed") {
+  const cpu_set_t before = allowed();
+  Processor processor;
+  int other = 0;
+  while (CPU_ISSET(other, &before)) ++other;
+  for (const int from : {-1, other, CPU_SETSIZE}) {
+    processor.asked(from, 0);
+    processor.asked(from, 1);
+    CHECK(same(allowed(), before));
+  }
+}
