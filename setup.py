@@ -33,12 +33,25 @@ def commit() -> str:
     return told.stdout.strip() or "unknown"
 
 
+def pybind11_files() -> Path:
+    """The folder with pybind11's files for CMake, by a name that is always the same.
+
+    pip puts pybind11 into a folder with a new name for each build, and a compiler cache would compile again for it.
+    """
+    import pybind11
+
+    files = Path(pybind11.get_cmake_dir())
+    link, prefix = ROOT / "build" / "pybind11", files.parents[2]
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(prefix)
+    return link / files.relative_to(prefix)
+
+
 class CMakeBuild(build_ext):
     """Installs the CMake component ``python`` into the packages: hostlib._engine, the native programs, the plugin."""
 
     def run(self) -> None:
-        import pybind11
-
         in_place = self.inplace or self.editable_mode
         # One tree for both, so that a wheel after an editable install compiles nothing again.
         build_tree = ROOT / "build" / "cmake" / "release"
@@ -49,7 +62,7 @@ class CMakeBuild(build_ext):
             "-DPARALET_PYTHON=ON",
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-DPARALET_COMMIT={commit()}",
-            f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
+            f"-Dpybind11_DIR={pybind11_files()}",
         )
         self.cmake("--build", str(build_tree), "--target", "paralet_python")
         self.cmake("--install", str(build_tree), "--component", "python", "--prefix", str(destination))
