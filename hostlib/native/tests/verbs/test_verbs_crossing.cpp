@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two devices over the same fake NIC connect to each other, and close, while calls about queue pairs take long.
-// Whatever the order, each connection opens that is not closed.
+// Whatever the order, each connection opens that is not closed. The order of steps is drawn; how the devices' threads
+// meet them differs from run to run, so a seed that has failed may pass. test_verbs_set_up.cpp holds the very calls.
 #include <doctest/doctest.h>
 
 #include <array>
