@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -147,3 +148,29 @@ def test_data_parallel_training_over_gloo(tmp_path: Path) -> None:
     hosts = ["10.0.0.1", "10.0.0.2", "10.0.1.1", "10.0.1.2"]
     met = {frozenset((seen.src, seen.dst)) for seen in flows}
     assert met == {frozenset((one, other)) for one in hosts[:2] for other in hosts[2:]}
+
+
+@pytest.mark.long
+def test_a_connection_that_breaks_with_its_path_comes_back_on_another_one(tmp_path: Path) -> None:
+    """A link loses all packets, and no carrier tells. Each of four connections has a spine of its own before."""
+    program, dead = f"python3 {Path(__file__).with_name('resuming_sender.py')}", "leaf1:3"
+    commands = [f"{program} send $ADDRESS_1 4", {"run": f"{program} take $ADDRESS_1", "ready": "ready"}]
+    spec = {
+        "name": "resuming",
+        "topology": {"leaf_spine": {"leaves": LEAVES, "spines": SPINES, "hosts_per_leaf": 1, "host_rate": "20 Mbit/s"}},
+        "fabric": "routed",
+        "pinning": "hash",
+        "workload": {"kind": "command", "bytes": "1 MB", "pairs": [[0, 1]], "commands": commands},
+        "policies": [{"name": "pin", "policy": "controller", "transport": "socket", "assign_wait_s": 60}],
+        # Again for a program that starts so late that the routers have left the link already.
+        "events": [{"at_s": 3.0 + 10 * n, "links": {dead: lost}} for n, lost in enumerate([{"loss": "100 %"}, {}] * 3)],
+        "seeds": 1,
+    }
+    file = tmp_path / "spec.yaml"
+    file.write_text(yaml.safe_dump(spec))
+    run(file, tmp_path / "results")
+    folder = tmp_path / "results" / "resuming"
+    (said,) = re.findall(r"^came back from ([\d ]+)$", (folder / "logs" / "agent-h1.log").read_text(), re.MULTILINE)
+    (observed,) = Observations.load(folder / "observations.json").runs
+    paths = {seen.src_port: seen.ports for seen in observed.seen if str(seen.src) == "10.0.0.1"}
+    assert all(dead not in paths[int(port)] for port in said.split())
