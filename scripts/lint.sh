@@ -23,11 +23,12 @@ check() {
 
 # Checks the code that set-up builds, the C++ tests and the fuzzers. The first run takes minutes; later ones check changes.
 tidy() {
-    local options=(-G Ninja -DCMAKE_UNITY_BUILD=OFF)
+    local options=(-G Ninja -DCMAKE_UNITY_BUILD=OFF) sanitizers # whose headers are not in the package of clang-tidy
+    sanitizers=$(clang++-14 -print-resource-dir)/include
     cmake -S . -B build/cmake/lint "${options[@]}" -DPARALET_TESTS=ON -DPARALET_PYTHON=ON \
         -DPython_EXECUTABLE="$PWD/.venv/bin/python" -Dpybind11_DIR="$(python -m pybind11 --cmakedir)" >/dev/null &&
         cmake -S hostlib/native -B build/cmake/lint-fuzz "${options[@]}" -DPARALET_FUZZ=ON \
-            -DCMAKE_CXX_COMPILER=clang++-14 >/dev/null &&
+            -DCMAKE_CXX_COMPILER=clang++-14 -DCMAKE_CXX_FLAGS="-idirafter $sanitizers" >/dev/null &&
         python scripts/tidy.py build/cmake/lint-fuzz build/cmake/lint
 }
 

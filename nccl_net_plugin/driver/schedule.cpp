@@ -50,6 +50,7 @@ TreePlace place_of(unsigned rank, unsigned ranks) {
 std::vector<Range> cut(Range range, std::uint64_t most) {
   const std::uint64_t pieces = round_up_division(range.count, most);
   std::vector<Range> ranges;
+  ranges.reserve(pieces);
   for (std::uint64_t i = 0; i < pieces; ++i) ranges.push_back(piece(range, i, pieces));
   return ranges;
 }

@@ -174,6 +174,7 @@ std::vector<End> open_ends(const FlowCase& c, Side side, int link) {
 void run(const FlowCase& c, const std::vector<End>& ends, Side side, std::uint64_t messages) {
   std::vector<std::exception_ptr> errors(ends.size());
   std::vector<std::thread> threads;
+  threads.reserve(ends.size());
   for (unsigned pair = 0; pair < ends.size(); ++pair) {
     threads.emplace_back([&, pair] {
       const OnOwnCores cores(c, pair, side);

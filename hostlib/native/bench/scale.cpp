@@ -69,6 +69,7 @@ std::vector<std::shared_ptr<Connection>> connect_peers(Device& hub, const std::v
 
 std::vector<Handle> hear_handles(int link, const ScaleCase& c) {
   std::vector<Handle> handles;
+  handles.reserve(c.peers);
   for (unsigned i = 0; i < c.peers; ++i) handles.push_back(hear<Handle>(link));
   return handles;
 }

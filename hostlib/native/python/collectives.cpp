@@ -180,7 +180,7 @@ void bind_collectives(py::module_& m) {
       .def("set_handles", &set_handles, py::arg("handles"))
       .def_property_readonly("error",
                              [](const PyGroup& g) -> std::optional<std::string> {
-                               const std::string error = g.group().error();
+                               std::string error = g.group().error();
                                if (error.empty()) return std::nullopt;
                                return error;
                              })

@@ -200,6 +200,7 @@ py::dict read_parameters(const settings::Environment& environment) {
   py::dict options;
   for (const auto& [name, value] : read.options) options[py::str(name)] = to_python(value);
   std::vector<std::string> addresses;
+  addresses.reserve(read.selection.addresses.size());
   for (const IpAddress& address : read.selection.addresses) addresses.push_back(format_address(address));
   py::dict out;
   out["options"] = options;

@@ -253,6 +253,7 @@ DeviceProperties Core::properties(int device) {
 /// Called with the lock held.
 Core::Nic Core::fused(std::span<const int> members) const {
   std::vector<DeviceProperties> all;
+  all.reserve(nics_.size());
   for (const Nic& nic : nics_) all.push_back(nic.properties);
   Nic out{.interfaces = {}, .properties = fuse(all, members, settings_.topology), .devices = {}};
   for (const int member : members) {

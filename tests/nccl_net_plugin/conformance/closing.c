@@ -292,7 +292,7 @@ static void deserted_connector(struct end* end) {
   const double start = now_s();
   fails_in_time(end, send_one(end, comm, region.bytes, MIB, 1, region.mr), "a send to a peer that answers nothing");
   const double took = now_s() - start;
-  expect(took > 0.5 * RETRY_TIME_S,
+  expect(took > 0.5 * (int)RETRY_TIME_S,
          "expected sends to a silent peer to fail only after PARALET_RETRY_TIME, they failed after %g s", took);
   region_release(end, comm, &region);
   close_connection(end, comm);
@@ -332,10 +332,11 @@ static void stopped_connector(struct end* end) {
   stop_process(peer);
   step("closeSend() towards a stopped peer");
   double took = close_took(end, idle);
-  expect(took < 0.5 * STOPPED_RETRY_S, "expected to close an idle comm before PARALET_RETRY_TIME, it took %g s", took);
+  expect(took < 0.5 * (int)STOPPED_RETRY_S, "expected to close an idle comm before PARALET_RETRY_TIME, it took %g s",
+         took);
   send_one(end, waits, region.bytes, 4096, 1, region.mr);  // no receive
   took = close_took(end, waits);
-  expect(took < 0.5 * STOPPED_RETRY_S,
+  expect(took < 0.5 * (int)STOPPED_RETRY_S,
          "expected to close a comm that has sent nothing before PARALET_RETRY_TIME, "
          "it took %g s",
          took);

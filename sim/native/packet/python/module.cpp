@@ -141,6 +141,7 @@ void add_channels(Simulation& simulation, const Array<std::int32_t>& rows, const
   }
   for (std::size_t channel = 0; channel < backs.size(); ++channel) {
     std::vector<std::uint32_t> numbers;
+    numbers.reserve(lanes);
     for (std::size_t lane = 0; lane < lanes; ++lane) {
       numbers.push_back(simulation.routes().add(routes[channel * lanes + lane], backs[channel]));
     }
