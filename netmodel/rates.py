@@ -7,8 +7,8 @@ from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator
 
+from netmodel.quantity_schema import written
 from netmodel.topology import RATE_BPS_MAX
-from netmodel.written import written
 
 _PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SAID = "not a rate: write it like '20 Mbit/s', '100G' or 1000000 (bit/s)"

@@ -7,8 +7,8 @@ from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
+from netmodel.quantity_schema import written
 from netmodel.topology import DELAY_S_MAX
-from netmodel.written import written
 
 _UNITS = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "ns": Decimal("1e-9")}
 _SAID = "not a time: write it like '50 us', '2 ms' or 0.002 (s)"

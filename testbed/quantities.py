@@ -11,8 +11,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from netmodel.quantity_schema import written
 from netmodel.times import WRITTEN_SECONDS, parse_seconds
-from netmodel.written import written
 
 _WRITTEN = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z%]+)")
 _NO_SHARE = "not a probability: write it like '1 %' or 0.01"
