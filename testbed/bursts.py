@@ -18,7 +18,9 @@ def no_burst(rate_bps: int, mtu_bytes: int) -> int:
 def held_back(size: float, burst: int) -> float:
     """How much of `size` leaves at the rate at best, where `burst` may leave at once: bytes, or bits.
 
-    A thousandth at least, so that quotients with the time of a message that is shorter than the burst exist. No
-    processor sends a thousand times as fast as a port is shaped, so the time stays one that nothing can beat.
+    A thousandth at least, so that quotients with the time of a message that is shorter than the burst exist. That
+    nothing beats this time is an assumption: that no sender fills a burst at a thousand times the port's rate. A port
+    of 20 Mbit/s would need a sender of 20 Gbit/s. Ports of 1 Mbit/s and less it takes 1 Gbit/s, which processors reach:
+    there a message shorter than the burst may take less than its ideal time.
     """
     return max(size - burst, size / _LEAST_PART)
