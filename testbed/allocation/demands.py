@@ -142,10 +142,10 @@ def _reversed(topology: Topology, path: Path) -> Path:
 def _homes(
     topology: Topology, hosts: tuple[str, ...], nic: int, burst: Burst
 ) -> tuple[Sequence[str], Sequence[int | None], Mapping[_Node, _Capacity]]:
-    """The leaf and the pod of each host's NIC `nic`; what these NICs, by host, and the uplinks of leaves and of pods
-    can carry, with which pods are left out that have none.
+    """Of each host's NIC `nic`: its leaf, and its pod where that has uplinks. Then what nodes can carry.
 
-    The same for all phases of a job.
+    A host carries what its NIC does, a leaf or pod what all its uplinks do. Leaves and pods without uplinks carry
+    nothing and are left out. The answer is the same for all phases of a job.
     """
     capacity = _capacity_of(topology, burst)
     leaves = [topology.peer(PortRef(host, nic + 1)).node for host in hosts]
