@@ -83,7 +83,7 @@ def test_quantities_are_written_as_a_spec_takes_them() -> None:
     assert not validator("experiment").is_valid(demo(links={"leaf1:5": {"loss": [1]}}))
 
 
-def test_every_key_of_a_spec_says_what_it_is_for() -> None:
+def test_every_top_level_key_of_a_spec_says_what_it_is_for() -> None:
     silent = [name for name, key in schema_of("experiment")["properties"].items() if not key.get("description")]
     assert silent == []
 
