@@ -61,7 +61,9 @@ class FoundPath:
         return 1 - self.answers / self.probes
 
 
-Kind: TypeAlias = Literal["no answers", "few answers", "scattered", "sprayed", "unclear", "moved", "one path", "uneven"]
+Kind: TypeAlias = Literal[
+    "no answers", "first router", "few answers", "scattered", "sprayed", "unclear", "moved", "one path", "uneven"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +105,22 @@ class PairPaths:
 
 
 def paths_of(observations: Iterable[Observation]) -> tuple[PairPaths, ...]:
-    """The paths of every pair in `observations`, which come in any order, by pair. All are from one host's clock."""
+    """The paths of every pair in `observations`, which come in any order, by pair. All are from one host's clock.
+
+    A port of the destination may take probes in silence. Then an answer of another port tells whether the destination
+    is right behind the first router.
+    """
     pairs: dict[Pair, list[Observation]] = {}
+    near: set[tuple[str, str]] = set()
     for observation in observations:
+        if observation.answer == "destination" and observation.ttl <= 2:
+            near.add((observation.source, observation.destination))
         pair = Pair(observation.source, observation.destination, observation.protocol, observation.destination_port)
         pairs.setdefault(pair, []).append(observation)
-    return tuple(_pair_paths(pair, pairs[pair]) for pair in sorted(pairs))
+    return tuple(_pair_paths(pair, pairs[pair], (pair.source, pair.destination) in near) for pair in sorted(pairs))
 
 
-def _pair_paths(pair: Pair, observations: list[Observation]) -> PairPaths:
+def _pair_paths(pair: Pair, observations: list[Observation], near: bool) -> PairPaths:
     steady = steadiness(observations)
     if steady.verdict == "moved":
         observations = [observation for observation in observations if observation.at_s >= steady.changes_s[-1]]
@@ -138,7 +147,7 @@ def _pair_paths(pair: Pair, observations: list[Observation]) -> PairPaths:
     paths.sort(key=lambda path: (-len(path.ports), path.ports))
     arrived = [observation.ttl for observation in observations if observation.answer == "destination"]
     routers = min(arrived) - 1 if arrived else None
-    findings = _findings(pair, paths, observations, routers, steady)
+    findings = _findings(pair, paths, observations, routers, near, steady)
     if known and not fitting:
         findings = (_scattered(pair, len(known)), *findings)
     return PairPaths(pair, tuple(paths), tuple(sorted(undecided)), tuple(sorted(silent)), routers, steady, findings)
@@ -180,7 +189,12 @@ def _found(answers: _Answers, ports: list[int], by_port: dict[int, list[Observat
 
 
 def _findings(
-    pair: Pair, paths: list[FoundPath], observations: list[Observation], routers: int | None, steady: Steadiness
+    pair: Pair,
+    paths: list[FoundPath],
+    observations: list[Observation],
+    routers: int | None,
+    near: bool,
+    steady: Steadiness,
 ) -> tuple[Finding, ...]:
     found = []
     probes, answers = len(observations), sum(observation.answer == "hop" for observation in observations)
@@ -192,6 +206,16 @@ def _findings(
                 True,
                 f"no router answered the {probes} probes from {pair}: random ports still work, and to pin paths the "
                 "switches must send ICMP time exceeded and the way back must let it pass",
+            )
+        )
+    elif not near and [len(path.hops) for path in paths] == [1]:
+        found.append(
+            Finding(
+                "first router",
+                True,
+                f"only the first router, {paths[0].hops[0]}, answered probes from {pair}, so it is not known which "
+                "ports take which path: random ports still work, and to pin paths the routers behind it must send "
+                "ICMP time exceeded and the way back must let it pass",
             )
         )
     elif 2 * answers < asked:

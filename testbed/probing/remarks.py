@@ -15,8 +15,11 @@ _SLACK_S = 0.5
 
 def pair_of(survey: Survey) -> PairPaths | None:
     """The paths to the destination, without answers that tell nothing of them; None if no probe left this host."""
-    telling = (one for one in survey.own() if one.answer != "hop" or one.ttl not in survey.vague)
-    return next(iter(paths_of(telling)), None)
+    telling = (one for one in survey.observations if one.answer != "hop" or one.ttl not in survey.vague)
+    aim = survey.target.protocol, survey.target.destination_port
+    return next(
+        (found for found in paths_of(telling) if (found.pair.protocol, found.pair.destination_port) == aim), None
+    )
 
 
 def lost_of(survey: Survey, path: FoundPath, limits: ProbeLimits) -> tuple[int, int]:

@@ -169,6 +169,7 @@ def test_routers_that_answer_by_one_address_hide_parallel_links(fabric: RoutedFa
 
 def test_answers_that_the_host_itself_drops_are_told(fabric: RoutedFabric) -> None:
     with routed_elsewhere(fabric):
-        pair = probed(fabric, "--ports", "4")
+        pair = probed(fabric, "--ports", "4", status=1)
+    assert not pair["pinnable"]
     assert [len(path["hops"]) for path in pair["paths"]] == [1]  # the leaf has the host's own network
     assert "packets meanwhile because its route to their source leaves by another interface" in pair["said"]

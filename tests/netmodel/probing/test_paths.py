@@ -104,6 +104,24 @@ def test_no_answers_are_said() -> None:
     assert "no router answered the 64 probes from 10.0.0.1 to 10.0.1.1" in found.findings[0].statement
 
 
+@pytest.mark.parametrize(
+    ("port", "ttl", "answered", "pinnable"),
+    [(4791, 2, False, False), (4791, 2, True, True), (4791, 3, True, False), (33434, 2, True, True)],
+)
+def test_the_first_router_alone_tells_no_path_unless_it_is_the_only_one(
+    port: int, ttl: int, answered: bool, pinnable: bool
+) -> None:
+    """A closed port of the destination may tell that it was reached, where that of the flow takes probes in silence."""
+    seen = [at(1, "10.9.0.1", source, source / 1e3) for source in PORTS]
+    behind = unanswered(at(ttl, "10.0.1.1", PORTS[0], 1.0))
+    if answered:
+        behind = msgspec.structs.replace(behind, answer="destination", router="10.0.1.1", destination_port=port)
+    (found,) = (pair for pair in paths_of([*seen, behind]) if pair.pair.destination_port == 4791)
+    assert found.pinnable == pinnable
+    assert kinds(found) == ([] if pinnable else ["first router"])
+    assert [path.ports for path in found.paths] == [tuple(PORTS)]
+
+
 def test_few_answers_are_told_and_do_not_hinder() -> None:
     sent = list(Fabric(TWO_TIERS, LinuxL4Hash()).probes("h1", "h3", PORTS, [2]))
     found = only([observation if place % 4 == 0 else unanswered(observation) for place, observation in enumerate(sent)])

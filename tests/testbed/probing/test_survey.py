@@ -90,6 +90,23 @@ def test_without_any_answer_few_probes_are_sent() -> None:
     assert prober.packets <= 8
 
 
+def test_the_first_router_alone_pins_nothing() -> None:
+    pair = pair_of(asked(lambda target, port, ttl, times: "172.0.0.1" if ttl == 1 else None)[0])
+    assert pair is not None
+    assert not pair.pinnable
+
+
+def test_one_router_between_two_hosts_is_enough_where_a_closed_port_tells_that_it_is_the_only_one() -> None:
+    def answers(target: Target, port: int, ttl: int, times: int) -> str | None:
+        return "172.0.0.1" if ttl == 1 else target.destination if target.destination_port == 33434 else None
+
+    found, _ = asked(answers)
+    pair = pair_of(found)
+    assert (found.hops, found.reached) == (1, True)
+    assert pair is not None
+    assert pair.pinnable
+
+
 def test_a_silent_middle_is_told() -> None:
     found, _ = asked(lambda target, port, ttl, times: None if ttl == 3 else three_tiers(target, port, ttl, times))
     assert "no router at hop 3 answered" in said(found)
