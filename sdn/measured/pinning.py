@@ -26,7 +26,7 @@ TRUST_S = 10.0
 """Seconds after which a host may again say that routes have changed for others too."""
 
 _CONTRADICTIONS = 8  # of a pair, before its answers are not believed
-_ELSEWHERE = "routers answer by addresses that are on none of their paths"
+_ELSEWHERE = "routers answer by addresses that are on none of the pair's paths"
 _CONTRADICT = (
     "answers contradict each other: with parallel links, routers must name the port at which a probe comes in "
     "(net.ipv4.icmp_errors_use_inbound_ifaddr=1)"

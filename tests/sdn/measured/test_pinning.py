@@ -444,7 +444,7 @@ def test_answers_from_elsewhere_count_for_none() -> None:
     assert asked <= 5 * 8
     assert pinning.ports(pair) == []
     assert pinning.paths(pair) == []
-    assert pinning.given_up(pair) == "routers answer by addresses that are on none of their paths"
+    assert pinning.given_up(pair) == "routers answer by addresses that are on none of the pair's paths"
 
 
 def test_slow_links_take_less() -> None:
