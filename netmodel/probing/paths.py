@@ -199,7 +199,7 @@ def _findings(
     found = []
     probes, answers = len(observations), sum(observation.answer == "hop" for observation in observations)
     asked = sum(1 for observation in observations if routers is None or observation.ttl <= routers)
-    if not answers:
+    if not answers and asked:
         found.append(
             Finding(
                 "no answers",

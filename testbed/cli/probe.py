@@ -388,7 +388,7 @@ def _joined(
         if topology is not None:
             switches = topology.topology.switches
             _say([f"found {len(switches)} switches and {len(topology.topology.links)} links"])
-    return all(pair.pinnable for pair in pairs)
+    return bool(pairs) and all(pair.pinnable for pair in pairs)
 
 
 # What is printed

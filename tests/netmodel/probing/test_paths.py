@@ -122,6 +122,12 @@ def test_the_first_router_alone_tells_no_path_unless_it_is_the_only_one(
     assert [path.ports for path in found.paths] == [tuple(PORTS)]
 
 
+def test_probes_that_all_reach_the_destination_ask_no_router() -> None:
+    """A closed port is asked only whether the host is there, and a host on the same link has no router before it."""
+    found = only(msgspec.structs.replace(at(4, "10.0.1.1", port, 0.0), answer="destination") for port in PORTS)
+    assert (found.findings, found.paths, found.pinnable) == ((), (), False)
+
+
 def test_few_answers_are_told_and_do_not_hinder() -> None:
     sent = list(Fabric(TWO_TIERS, LinuxL4Hash()).probes("h1", "h3", PORTS, [2]))
     found = only([observation if place % 4 == 0 else unanswered(observation) for place, observation in enumerate(sent)])

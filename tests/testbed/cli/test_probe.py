@@ -22,12 +22,13 @@ def probe(*arguments: object) -> Result:
 
 
 def written(folder: Path, *, affine: bool = False) -> list[str]:
-    """The files of four hosts of a fabric, as arguments."""
+    """The files of four hosts of a fabric, as arguments. A closed port of each has told that it was reached."""
     topology = clos(2, 2, 2, 2, 1, 10**9)
     fabric = Fabric(topology, CrcHash("crc32") if affine else LinuxL4Hash())
     seen = {host.name: [] for host in topology.hosts}  # type: ignore[var-annotated]
     for source, destination in permutations(seen, 2):
         seen[source] += fabric.probes(source, destination, range(0xC000, 0xC030), ttls=range(1, 7))
+        seen[source] += fabric.probes(source, destination, [0xC000], [6], destination_port=33434)
     arguments = []
     for host, own in seen.items():
         save(folder / f"{host}.json", ProbeFile(host, "2026-11-26T21:12:00Z", tuple(own)))
