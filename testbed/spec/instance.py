@@ -13,6 +13,7 @@ from testbed.allocation.placement import leaf_of
 from testbed.allocation.ports import RankPorts, plan_ports
 from testbed.allocation.routes import Pair, routes_of
 from testbed.arrangements import Arrangement, Carried, DecidedPaths, FibreState, JobHosts, Repair
+from testbed.bursts import Burst, no_burst
 from testbed.policies import Placed
 from testbed.spec.experiment import Experiment
 from testbed.spec.placing import Job, placed_hosts
@@ -26,6 +27,8 @@ class Instance:
 
     experiment: Experiment
     seed: int
+    bursts: bool = True
+    """Whether ideal times leave out the bytes that ports of the fabric send at once."""
     _ideals_s: dict[Job | None, float] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -164,13 +167,13 @@ class Instance:
 
     def _device_burst_bytes(self, rank: int) -> int:
         """What the NICs of a rank's device send at once, together."""
-        burst, mtu_bytes = self.experiment.spec.fabric_kind.burst, self.experiment.topology.mtu_bytes
-        return sum(burst(self.line_rate_bps(rank, nic), mtu_bytes) for nic in self.fused)
+        mtu_bytes = self.experiment.topology.mtu_bytes
+        return sum(self._burst(self.line_rate_bps(rank, nic), mtu_bytes) for nic in self.fused)
 
     @property
-    def burst_s(self) -> float:
-        """The longest time that the burst of a device would take at its rate, in seconds. 0 without bursts."""
-        return max(8 * self._device_burst_bytes(rank) / self.device_rate_bps(rank) for rank in range(len(self.hosts)))
+    def _burst(self) -> Burst:
+        """What ports send at once and ideal times leave out."""
+        return self.experiment.spec.fabric_kind.burst if self.bursts else no_burst
 
     def address(self, rank: int, nic: int | None = None) -> str:
         """The address of a rank's NIC, of the one that carries the traffic unless another is named."""
@@ -258,7 +261,7 @@ class Instance:
 
     def _phase_s(self, transfers: Sequence[Transfer], item_bytes: int) -> float:
         """The shortest time of transfers that may all be under way at once."""
-        topology, burst = self.experiment.topology, self.experiment.spec.fabric_kind.burst
+        topology, burst = self.experiment.topology, self._burst
         if self.decided_paths is not None:
             carried = ((carried.way.ports, carried.bytes) for carried in self.carried(transfers))
             return busiest_s(topology, carried, burst)

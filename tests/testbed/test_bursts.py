@@ -72,9 +72,8 @@ def test_a_chain_of_messages_gains_a_burst_with_each() -> None:
 def test_fabrics_with_shaped_ports_leave_bursts_out_and_models_do_not(tmp_path: Path) -> None:
     ring: dict[str, Any] = {"workload": {"kind": "ring_allreduce", "bytes": 80_000}}
     modelled, emulated = (first_of(experiment(tmp_path, fabric=fabric, **ring)) for fabric in ("fluid", "mininet"))
-    assert modelled.burst_s == 0
     assert modelled.ideal_s() == pytest.approx(2 * 3 / 4 * 80_000 * 8 / 100e6)
-    assert emulated.ideal_s() == pytest.approx(modelled.ideal_s() - emulated.burst_s)
+    assert emulated.ideal_s() == pytest.approx(modelled.ideal_s() - 8 * burst_bytes(100 * MBIT, MTU_BYTES) / 100e6)
 
 
 def test_short_messages_are_told(tmp_path: Path) -> None:
@@ -82,6 +81,17 @@ def test_short_messages_are_told(tmp_path: Path) -> None:
         made = experiment(tmp_path, workload={"kind": "ring_allreduce", "bytes": size})
         said = short_sentence(made, first_of(made).ideal_s())
         assert (said is not None) == told
-        assert said is None or "2.16 ms at its rate" in said
+        assert said is None or "all bytes take 1.92 ms at the rates" in said
     made = experiment(tmp_path, fabric="fluid", workload={"kind": "ring_allreduce", "bytes": 800})
     assert short_sentence(made, first_of(made).ideal_s()) is None
+
+
+def test_messages_that_are_short_for_uplinks_are_told(tmp_path: Path) -> None:
+    fabric = {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "100 Mbit/s", "fabric_rate": "5 Mbit/s"}
+    permutation = {"kind": "permutation", "bytes": 30_000, "shift": 1}
+    made = experiment(tmp_path, topology={"leaf_spine": fabric}, workload=permutation)
+    ideal_s = first_of(made).ideal_s()
+    assert ideal_s > 0.004  # longer than hosts take for their bursts
+    said = short_sentence(made, ideal_s)
+    assert said is not None
+    assert "all bytes take 48 ms at the rates" in said
