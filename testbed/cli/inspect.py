@@ -23,20 +23,22 @@ _VIEWS = ("nodes", "net", "links", "rules")
 @on_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: every fabric with its nodes and links.")
 @click.argument("view", required=False, type=click.Choice(_VIEWS))
-@click.argument("switch", required=False)
-def inspect(on: str | None, as_json: bool, view: str | None, switch: str | None) -> int:
+@click.argument("words", metavar="[SWITCH]", nargs=-1)
+def inspect(on: str | None, as_json: bool, view: str | None, words: tuple[str, ...]) -> int:
     """Show what a fabric that is up consists of.
 
     Without VIEW, every fabric of this user on this machine: its hosts and switches, their addresses, and for each the
     id of a process in its namespaces, for nsenter. `net` shows what is plugged into each port, `links` whether links
     are up, their rates and faults, and `rules SWITCH` what a switch forwards by.
     """
-    if (view == "rules") != (switch is not None):
-        raise click.UsageError("rules needs a SWITCH, and only rules takes one")
+    if view == "links" and words:
+        raise click.UsageError("inspect only shows links: `paralet link` changes them")
+    if len(words) != (1 if view == "rules" else 0):
+        raise click.UsageError("rules needs one SWITCH, and only rules takes one")
     if as_json and view is not None:
         raise click.UsageError("--json has all of it: leave VIEW out")
     if view is not None and view != "nodes":
-        return give(on, [view] if switch is None else [view, switch])
+        return give(on, [view, *words])
     from testbed.run.console.client import chosen, up_fabrics
     from testbed.run.console.tables import nodes_table
 

@@ -22,6 +22,8 @@ from testbed.run.events import faults_of
 from testbed.run.failures import fabric_errors
 from testbed.spec import LinkSettings
 
+_LINKS_USAGE = "links [--json | PORT|NODE NODE CHANGE]"
+
 
 class FabricConsole:
     """Carries out commands on a fabric. Threads may share it.
@@ -92,9 +94,9 @@ def _nodes(console: FabricConsole, words: Sequence[str], terminal: Terminal) -> 
 
 
 def _links(console: FabricConsole, words: Sequence[str], terminal: Terminal) -> int:
-    if words and words[0] != "--json":  # a change, whose command has the singular
+    if words and words[0] != "--json":
         return _link(console, words, terminal)
-    as_json = _is_json(words, "links [--json]")
+    as_json = _is_json(words, _LINKS_USAGE)
     found = links_of(console.fabric.link_states())
     terminal.write(f"{json.dumps(found)}\n" if as_json else links_table(found))
     return 0
@@ -217,6 +219,12 @@ def _a_link(console: FabricConsole, words: Sequence[str]) -> Iterable[str]:
     return (*LinkSettings.model_fields, *(("up", "down", "rate", "clear") if len(words) == first else ()))
 
 
+def _a_link_or_json(console: FabricConsole, words: Sequence[str]) -> Iterable[str]:
+    if words[:1] == ["--json"]:
+        return ()
+    return (*(() if words else ("--json",)), *_a_link(console, words))
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command of the console."""
@@ -236,7 +244,12 @@ COMMANDS = {
         "nodes [--json]", "hosts and switches: addresses, and a process in the namespaces of each", _nodes
     ),
     "net": Command("net", "what is plugged into each port", _net),
-    "links": Command("links [--json]", "links: whether they are up, their rates and faults", _links),
+    "links": Command(
+        _LINKS_USAGE,
+        "links: whether they are up, their rates and faults; or as link, a change",
+        _links,
+        _a_link_or_json,
+    ),
     "rules": Command(
         "rules SWITCH", "what a switch forwards by: OpenFlow groups and flows, or routes", _rules, _a_switch
     ),

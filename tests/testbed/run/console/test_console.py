@@ -110,6 +110,7 @@ def test_rules_are_those_of_the_switch(session: Session) -> None:
         ("nodes h1", "usage: nodes [--json]"),
         ("rules h1", "usage: rules SWITCH, where SWITCH is one of leaf1, leaf2, spine1, spine2"),
         ("link", "usage: link PORT|NODE NODE"),
+        ("links --json h1:1", "usage: links [--json | PORT|NODE NODE CHANGE]"),
         ("link leaf1:9 down", "no link of topology 'leaf-spine-2x2x1' is plugged into port leaf1:9"),
         ("link leaf1:x down", "leaf1:x"),
         ("link leaf1 nobody down", "has no host or switch 'nobody'"),
@@ -150,6 +151,10 @@ def test_a_failure_of_the_fabric_has_another_status(session: Session, monkeypatc
     [
         ([], "l", ["leaf1", "leaf2", "link", "links"]),
         (["exec"], "h", ["h1", "h2"]),
+        (["links"], "--", ["--json"]),
+        (["links", "--json"], "", []),
+        (["links"], "h1", ["h1", "h1:1"]),
+        (["links", "h1:1"], "lo", ["loss"]),
         (["rules"], "", ["leaf1", "leaf2", "spine1", "spine2"]),
         (["capture"], "leaf1:", ["leaf1:1", "leaf1:2", "leaf1:3"]),
         (["link", "leaf1"], "", ["h1", "spine1", "spine2"]),

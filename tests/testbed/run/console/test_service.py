@@ -209,3 +209,10 @@ def test_inspect_shows_the_fabrics_that_do_not_end_meanwhile(monkeypatch: pytest
     done = CliRunner().invoke(main, ["inspect", "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout) == {"fabrics": [{"name": "stays"}]}
+
+
+def test_inspect_changes_no_links_and_names_the_command_that_does() -> None:
+    for change in (["h1:1"], ["h1:1", "loss", "5", "%"], ["leaf1", "spine1", "down"]):
+        done = CliRunner().invoke(main, ["inspect", "links", *change])
+        assert done.exit_code == 2
+        assert "inspect only shows links: `paralet link` changes them" in done.output
