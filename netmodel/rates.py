@@ -7,11 +7,12 @@ from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator
 
-from netmodel.quantity_schema import written
+from netmodel.quantity_schema import DECIMAL, WHOLE, written
 from netmodel.topology import RATE_BPS_MAX
 
 _PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SAID = "not a rate: write it like '20 Mbit/s', '100G' or 1000000 (bit/s)"
+_ABOVE_ZERO = rf"(?=[0.]*[1-9])({WHOLE}\s*|{DECIMAL}\s*[kKMGT])(bit/s|bps|bit)?"
 _RATE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<prefix>[kKMGT]?)(?:bit/s|bps|bit)?")
 
 
@@ -47,7 +48,7 @@ RateBps: TypeAlias = Annotated[
     int,
     BeforeValidator(
         parse_rate,
-        json_schema_input_type=written("integer", 1, "[kKMGT]?(bit/s|bps|bit)?", _SAID, RATE_BPS_MAX),
+        json_schema_input_type=written("integer", _ABOVE_ZERO, _SAID, 1, RATE_BPS_MAX),
     ),
 ]
 """A pydantic field in bit/s that accepts what `parse_rate` accepts."""

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from netmodel.quantity_schema import written
+from netmodel.quantity_schema import DECIMAL, written
 from netmodel.topology import DELAY_S_MAX
 
 _UNITS = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "ns": Decimal("1e-9")}
@@ -28,7 +28,7 @@ def parse_seconds(value: object) -> object:
     return float(Decimal(match["number"]) * _UNITS[match["unit"]])
 
 
-WRITTEN_SECONDS = written("number", 0, "[mnuµ]?s", _SAID)
+WRITTEN_SECONDS = written("number", rf"{DECIMAL}\s*[mnuµ]?s", _SAID, 0)
 """What `parse_seconds` reads, as the type of a JSON Schema."""
 
 

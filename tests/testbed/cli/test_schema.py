@@ -2,6 +2,7 @@
 """JSON Schemas of users' files: every file of this project fits its schema, and wrong ones do not."""
 
 import json
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
+from pydantic import ValidationError
 
 from testbed.cli.schema import KINDS, schema, schema_of
+from testbed.spec.written import Spec
 
 ROOT = Path(__file__).parents[3]
 
@@ -81,6 +84,60 @@ def test_quantities_are_written_as_a_spec_takes_them() -> None:
     assert validator("experiment").is_valid(demo(links=links, workload=workload))
     assert validator("experiment").is_valid(demo(links={"leaf1:5": {"loss": 0.01}}))
     assert not validator("experiment").is_valid(demo(links={"leaf1:5": {"loss": [1]}}))
+
+
+def of(section: str, key: str) -> Callable[[object], dict[str, Any]]:
+    """A spec with one key of a section set to a value."""
+    places: dict[str, Callable[[object], dict[str, Any]]] = {
+        "topology": lambda value: {"topology": {"leaf_spine": {**LEAF_SPINE, "host_rate": 20, key: value}}},
+        "links": lambda value: {"links": {"leaf1:5": {key: value}}},
+        "workload": lambda value: {"workload": {"kind": "ring_allreduce", key: value}},
+        "packet": lambda value: {"packet": {key: value}},
+    }
+    return places[section]
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "good", "bad"),
+    [
+        ("topology", "host_rate", ["20 Mbit/s", 20, "20", "20.0 bit/s", "0.5k"], ["0 bit/s", "0.0 M", 0, "20.5", 20.5]),
+        ("topology", "host_delay", ["50 us", 0, 1], [-1, 1000, "5"]),
+        ("links", "loss", ["100 %", "100.0%", "007.5 %", 0.5, 1, 0], ["150 %", "100.1 %", 1.5, -0.1]),
+        ("links", "delay", ["2 ms", 0.1], [0.2, 1000, "2"]),
+        ("links", "mark_above", ["4 B", "0.3 KB", "0.5 KiB", 0], ["0.3 B", 0.3, -1, "4 kiB", "4"]),
+        ("packet", "port_buffer_bytes", [10_000, "10 KB"], [9_999]),
+        ("packet", "ecn_bytes", [1], [0]),
+    ],
+)
+def test_the_schema_and_the_parser_agree_on_quantities(
+    section: str, key: str, good: list[object], bad: list[object]
+) -> None:
+    written = of(section, key)
+    for value in [*good, *bad]:
+        assert validator("experiment").is_valid(demo(**written(value))) == (value in good), value
+        assert accepted(demo(**written(value))) == (value in good), value
+
+
+def accepted(written: dict[str, Any]) -> bool:
+    """Whether the parser takes each section by itself."""
+    try:
+        Spec.model_validate(written)
+    except ValidationError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_limits_have_the_keywords_of_json_schema(kind: str) -> None:
+    assert not {"ge", "gt", "le", "lt"} & set(keywords(schema_of(kind)))
+
+
+def keywords(node: object) -> Iterator[str]:
+    """The keys of all mappings and of what is in them."""
+    if isinstance(node, dict):
+        yield from node
+    for part in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from keywords(part)
 
 
 def test_every_top_level_key_of_a_spec_says_what_it_is_for() -> None:
