@@ -19,8 +19,8 @@ def held_back(size: float, burst: int) -> float:
     """How much of `size` leaves at the rate at best, where `burst` may leave at once: bytes, or bits.
 
     A thousandth at least, so that quotients with the time of a message that is shorter than the burst exist. That
-    nothing beats this time is an assumption: that no sender fills a burst at a thousand times the port's rate. A port
-    of 20 Mbit/s would need a sender of 20 Gbit/s. Ports of 1 Mbit/s and less it takes 1 Gbit/s, which processors reach:
-    there a message shorter than the burst may take less than its ideal time.
+    nothing beats this time is an assumption: that no sender fills a burst at a thousand times the port's rate. For
+    a port of 20 Mbit/s that sender would have to reach 20 Gbit/s. For a port of 1 Mbit/s it is 1 Gbit/s, which
+    processors reach: there a message shorter than the burst may take less than its ideal time.
     """
     return max(size - burst, size / _LEAST_PART)
