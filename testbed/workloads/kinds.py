@@ -95,6 +95,7 @@ class ByKind:
 FROM_FILE: JsonSchemaValue = {
     "title": "Python file",
     "type": "object",
+    "description": "A workload of your own: a Python file, and the keys that its class takes.",
     "properties": {"file": {"type": "string", "pattern": r"\.py$"}},
     "required": ["file"],
 }

@@ -140,6 +140,19 @@ def keywords(node: object) -> Iterator[str]:
         yield from keywords(part)
 
 
+def test_every_section_of_a_spec_says_what_it_is_for() -> None:
+    silent: list[list[str]] = []
+
+    def look(node: object) -> None:
+        if isinstance(node, dict) and "properties" in node and not node.get("description"):
+            silent.append(list(node["properties"]))
+        for part in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+            look(part)
+
+    look(schema_of("experiment"))
+    assert silent == []
+
+
 def test_every_top_level_key_of_a_spec_says_what_it_is_for() -> None:
     silent = [name for name, key in schema_of("experiment")["properties"].items() if not key.get("description")]
     assert silent == []
