@@ -139,6 +139,7 @@ class Server:
         self.latency = Latency()
         self._log = BoundedLog(log, self.limits.log_lines_per_s)
         self._server: asyncio.Server | None = None
+        self._sockets: HostSockets | None = None
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._hurry: asyncio.Handle | None = None
         self._turns = Turns()
@@ -155,8 +156,8 @@ class Server:
         """Accepts connections at a socket of `bind`. Returns its address and port."""
         self._loop = asyncio.get_running_loop()
         self._began_s = self._loop.time()
-        self._server = await self._loop.create_server(self._accept, sock=listener, backlog=_BACKLOG)
         self._sockets = HostSockets(self._begin_answers, self._end_answers)
+        self._server = await self._loop.create_server(self._accept, sock=listener, backlog=_BACKLOG)
         self._every(_SWEEP_S, self._sweep)
         self._every(TICK_S, self._tick_if_needed)
         self._every(_IDLE_S, self._prepare)
@@ -164,19 +165,20 @@ class Server:
         return at
 
     async def close(self) -> None:
-        """Stops listening, informs every host and closes all connections."""
+        """Stops listening, informs every host and closes all connections. `start` may have failed before."""
         for timer in self._timers.values():
             timer.cancel()
         if self._server is not None:
             self._server.close()
-        if self.journal is not None:
-            self.journal.sent(self.now())
+            if self.journal is not None:
+                self.journal.sent(self.now())
         for connection in list(self.connections.values()):
             connection.end("stopping", "the path service stops")
         await asyncio.sleep(0)  # sends the last lines
         for connection in list(self.connections.values()):
             connection.abort()
-        self._sockets.close()
+        if self._sockets is not None:
+            self._sockets.close()
 
     def now(self) -> float:
         """Seconds since the start, in whole microseconds, which is the log's resolution."""
@@ -371,7 +373,7 @@ class Server:
 
     def read_by_native(self, connection: Connection, transport: asyncio.Transport) -> asyncio.Transport:
         """Has native code read from a connection, if its bytes are lines. Returns its transport from now on."""
-        if not self.channels.are_plain:
+        if self._sockets is None or not self.channels.are_plain:
             return transport
         try:
             return self._sockets.take(connection.number, transport, connection, connection.host)

@@ -553,6 +553,21 @@ def test_hosts_are_informed_when_the_service_stops() -> None:
     run(body)
 
 
+def test_a_server_that_was_not_started_can_be_closed() -> None:
+    async def body() -> None:
+        journal = Journal(SimpleNamespace(add=lambda line: None))
+        for fails in (False, True):
+            server = Server(PathService(TOPOLOGY), TOKEN, journal=journal)
+            if fails:
+                listener = bind("127.0.0.1", 0)
+                listener.close()
+                with pytest.raises(OSError, match="Bad file descriptor"):
+                    await server.start(listener)
+            await server.close()
+
+    run(body)
+
+
 # -- fuzz ----------------------------------------------------------------------------------------------------------
 
 anything = st.recursive(
