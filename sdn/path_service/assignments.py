@@ -113,14 +113,13 @@ class Assignments:
                         pair.sent = None
         for before in clients:
             client = self._parties.clients[before.conn]
-            for pair in client.pairs.values():
-                pair.end_promise()
-                if pair.commodity is not None:
-                    self.pending.append(pair)
+            self.append(pair for pair in client.pairs.values() if pair.commodity is not None)
 
     def append(self, pairs: Iterable[Pair]) -> None:
         """Queues pairs whose ports or those of the way back may have changed, after the others."""
-        self.pending.extend(pairs)
+        for pair in pairs:
+            pair.end_promise()
+            self.pending.append(pair)
 
     def send_pending(self, sends: Sends) -> None:
         """Sends some of the pairs that wait their ports."""

@@ -156,6 +156,20 @@ def test_a_renewal_never_reaches_python_until_a_decision_changes_its_path() -> N
     assert next(service.flows(1))["path"] != flow["path"]
 
 
+def test_a_pair_that_waits_for_its_ports_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignments, "_BATCH", 0)
+    service = a_service(Options())
+    host = Native(service, 1)
+    peer = address(TOPOLOGY, 5)
+    host.say(0.0, [Announce(1, peer, 1)])
+    service.connect(1.0, HOSTS, hello(TOPOLOGY, 5, instance=1))
+    assert service.busy
+    host.say(2.0, [Release(1), Announce(2, peer, 1)])
+    assert not host.renewed
+    host.say(3.0, [Release(2), Announce(3, peer, 1)])
+    assert host.renewed == 1, "Python has looked them up"
+
+
 def test_elephants_that_cannot_move_and_forecasts_are_left_to_python() -> None:
     peer = address(TOPOLOGY, 5)
     service = a_service(Options())
