@@ -50,7 +50,8 @@ class Kind(Enum):
     SAID = 0
     ENDED = 1
     FAILED = 2
-    SENT = 3
+    WAITS = 3
+    SENT = 4
 
 class Sockets:
     @property

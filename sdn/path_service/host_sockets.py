@@ -97,17 +97,16 @@ class _Transport(asyncio.Transport):
             self._sent()
         elif self._is_closing:
             pass
+        elif kind is Kind.WAITS:
+            self._note_unsent(self._native.unsent(self._number))
         elif kind is Kind.SAID:
             self._protocol.data_received(data)
         elif not self._protocol.eof_received():
             self.close()
 
     def write(self, data: Any) -> None:
-        if self._is_closing:
-            return
-        if self._native.send(self._number, data) > self._high and not self._is_slow:
-            self._is_slow = True
-            self._protocol.pause_writing()
+        if not self._is_closing:
+            self._note_unsent(self._native.send(self._number, data))
 
     def close(self) -> None:
         """What waits is sent before."""
@@ -138,6 +137,11 @@ class _Transport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return self._native.unsent(self._number)
+
+    def _note_unsent(self, size: int) -> None:
+        if size > self._high and not self._is_slow:
+            self._is_slow = True
+            self._protocol.pause_writing()
 
     def _sent(self) -> None:
         if self._is_slow:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from sdn._renewals import Done, Elephants
+from sdn._renewals import Host as NativeHost
 from sdn.path_service.host_sockets import HostSockets
 from sdn.path_service.journal import Journal
 from sdn.path_service.log_file import LogFile
@@ -172,5 +174,47 @@ def test_without_room_for_another_file_a_host_is_served_by_python(monkeypatch: p
     async def body() -> None:
         async with served() as (_, at):
             await (await Host.greeted(at, 1)).works()
+
+    run(body)
+
+
+def test_a_protocol_is_told_when_answers_of_native_code_are_not_read() -> None:
+    """A host that does not read is dropped for what it leaves unread, which its protocol counts from then on."""
+
+    class Told(asyncio.Protocol):
+        def __init__(self) -> None:
+            self.waits, self.goes_on = asyncio.Event(), asyncio.Event()
+
+        def pause_writing(self) -> None:
+            self.waits.set()
+
+        def resume_writing(self) -> None:
+            self.goes_on.set()
+
+    async def body() -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least there is
+            pings = MANY * MANY
+            sockets = HostSockets(lambda: (0.0, True, Done(False)), lambda now_s, done: None)
+            host = NativeHost(1e9, 1e9, 0.0)
+            host.serve(Elephants())
+            host.is_clear = True
+            protocol = Told()
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(asyncio.Protocol, ours)
+            taken = sockets.take(1, transport, protocol, host)
+            theirs.sendall(to_line(Ping(1)) * pings)
+            async with asyncio.timeout(TIMEOUT_S):
+                await protocol.waits.wait()
+                waits = taken.get_write_buffer_size()
+                assert waits > 0
+                theirs.setblocking(False)
+                said = b""
+                while len(said) < pings * len(to_line(Pong(1))):
+                    said += await asyncio.get_running_loop().sock_recv(theirs, 1 << 16)
+                assert said == to_line(Pong(1)) * pings
+                await protocol.goes_on.wait()
+            taken.abort()
+            sockets.close()
 
     run(body)

@@ -189,6 +189,7 @@ PYBIND11_MODULE(_renewals, module) {
       .value("SAID", Event::Kind::said)
       .value("ENDED", Event::Kind::ended)
       .value("FAILED", Event::Kind::failed)
+      .value("WAITS", Event::Kind::waits)
       .value("SENT", Event::Kind::sent)
       .finalize();
 

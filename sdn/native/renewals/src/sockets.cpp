@@ -148,6 +148,7 @@ int Sockets::receive(Socket& socket, double now_s, bool may_answer, std::vector<
       if (sent >= 0 ? static_cast<std::size_t>(sent) < answer_.size() : is_later(errno)) {
         socket.unsent = answer_.substr(static_cast<std::size_t>(std::max<ssize_t>(sent, 0)));
         await(socket);
+        events.push_back({socket.number, Event::Kind::waits, {}});
       }
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
       done.seconds += took.count() * static_cast<double>(done.renewed - renewed);

@@ -20,6 +20,7 @@ struct Event {
     said,    // these bytes were received
     ended,   // the other side says no more
     failed,  // the connection is gone, for the reason of this `error`; 0: none
+    waits,   // answers could not be sent at once; `unsent` says how many bytes wait
     sent,    // all that could not be sent at first has been sent
   };
   std::uint64_t number = 0;
