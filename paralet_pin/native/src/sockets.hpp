@@ -36,7 +36,7 @@ class Sockets {
   }
   /// Connects `fd`, from its planned port.
   int connect(int fd, const sockaddr* to, socklen_t length);
-  /// It is about to connect `fd`. The flow of TCP whose port it has got, or 0.
+  /// It is about to connect `fd`. Returns the id of the TCP flow to whose planned port it has bound `fd`, or 0.
   std::uint64_t connecting(int fd, const sockaddr* to, socklen_t length);
   /// It is about to send a datagram; `to` may be nullptr.
   void sending(int fd, const sockaddr* to, socklen_t length) {
