@@ -151,6 +151,47 @@ def retries(where: Where) -> object:
         return [each.getsockname()[1] for each in (refused, between)]
 
 
+def retries_late(where: Where, refused_before: str) -> object:
+    """The ports of a socket that waits for a full server until it is refused, and of one that connects before it again.
+
+    The first one has been refused already, or does not block.
+    """
+    with socket.socket() as retries, socket.socket() as between, socket.socket() as fills:
+        with socket.socket() as full:
+            full.bind((where[0], 0))
+            to = full.getsockname()
+            if refused_before == "yes":
+                assert retries.connect_ex(to) == errno.ECONNREFUSED
+            else:
+                retries.settimeout(50)
+            full.listen(0)
+            fills.bind(("127.0.0.1", 0))
+            fills.getsockname()  # keeps its own port
+            fills.connect(to)
+            closing = threading.Timer(0.8, full.close)  # the agent looks every 0.5 s, TCP tries again after 1 s
+            closing.start()
+            assert retries.connect_ex(to) == errno.ECONNREFUSED
+            closing.join()
+        with socket.create_server(to):
+            between.connect(to)
+            if refused_before == "no":
+                assert retries.connect_ex(to) == errno.ECONNABORTED  # Linux ends the first try only now
+            retries.connect(to)
+            return [each.getsockname()[1] for each in (retries, between)]
+
+
+def refused_beside_time_wait(where: Where, planned: str) -> object:
+    """The port of a refused connection, after one of another thread, at a port that a connection has in TIME_WAIT."""
+    with socket.socket() as ended, socket.create_server((where[0], 0)) as server:
+        ended.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        ended.bind(("127.0.0.1", int(planned)))
+        ended.connect(server.getsockname())
+        accepted, _ = server.accept()
+        ended.close()
+        accepted.close()
+    return refused_by_another_thread(where)
+
+
 def unread(where: Where) -> object:
     """The ports of a connection and of one after it, between which a request comes whose program waits for no reply."""
     first = connected(where)
@@ -257,6 +298,8 @@ PROGRAMS: dict[str, Callable[..., object]] = {
         refused_threads,
         refused_by_another_thread,
         retries,
+        retries_late,
+        refused_beside_time_wait,
         unread,
         binds,
         listens,

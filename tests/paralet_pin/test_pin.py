@@ -132,6 +132,15 @@ def test_a_refused_socket_keeps_its_port_and_may_try_again(scene: Scene) -> None
     assert scene.said("retries") == scene.planned[:2]
 
 
+@pytest.mark.parametrize("refused_before", ["yes", "no"])
+def test_a_socket_that_is_refused_late_keeps_its_port_and_may_try_again(scene: Scene, refused_before: str) -> None:
+    assert scene.said("retries_late", refused_before) == scene.planned[:2]
+
+
+def test_the_port_of_a_refused_connection_is_free_beside_one_in_time_wait(scene: Scene) -> None:
+    assert scene.said("refused_beside_time_wait", str(scene.planned[0])) == scene.planned[0]
+
+
 @pytest.mark.skipif(not shutil.which("cc"), reason="a C compiler is missing: apt install gcc")
 def test_a_handler_of_a_signal_that_connects_takes_no_port_of_the_connection_that_it_interrupts(
     scene: Scene, tmp_path: Path

@@ -190,8 +190,8 @@ void Agent::serve(FileDescriptor program, const Request& request) {
     case RequestKind::kGiveBack:
       if (flow != nullptr) flows_.end(request.id);
       return;
-    case RequestKind::kFailed:
-      if (flow != nullptr) flow->failed = true;
+    case RequestKind::kTried:
+      if (flow != nullptr) flow->tried = flow->not_at_once = true;
       return;
     case RequestKind::kSent:
       if (flow != nullptr) flows_.sent(request.id, request.bytes, t);
@@ -275,24 +275,24 @@ std::size_t Agent::slots_of(const Course& course) const {
 }
 
 void Agent::end_closed(const Course& course, Nanos connecting, Nanos now) {
+  std::optional<std::set<LocalPort>> unconnected;
   for (const KnownFlow* flow : flows_.of(course)) {
     // A program that has its port, but has not connected yet, would find the port in use.
-    const bool has_tried = flow->tried || flow->failed || now >= flow->begun + connecting;
+    const bool has_tried = flow->tried || now >= flow->begun + connecting;
     if (!course.tcp || flow->declared != 0 || flow->port == 0 || !has_tried) continue;
     const Connection connection = connection_of(course, flow->port);
-    if (kernel_.find(connection) != Found::kNone || may_retry(*flow)) continue;
+    if (kernel_.find(connection) != Found::kNone || may_retry(*flow, unconnected)) continue;
     gone_.insert(connection);
     flows_.end(flow->id);
   }
 }
 
-bool Agent::may_retry(const KnownFlow& flow) const {
-  if (!flow.failed || !is_bound(flow.course.local, flow.port)) return false;
-  // A socket that another flow has at this port tells nothing.
-  return std::ranges::none_of(flows_.all(), [&](const auto& each) {
-    const KnownFlow& other = each.second;
-    return other.id != flow.id && other.port == flow.port && other.course.local == flow.course.local;
-  });
+bool Agent::may_retry(const KnownFlow& flow, std::optional<std::set<LocalPort>>& unconnected) {
+  // The kernel's list takes long, so it is the last thing to be asked for.
+  if (!flow.not_at_once || !is_taken(flow.course.local, flow.port)) return false;
+  if (!unconnected) unconnected = kernel_.unconnected();
+  return !unconnected || unconnected->contains({flow.course.local, flow.port}) ||
+         unconnected->contains({IpAddress(), flow.port});
 }
 
 bool Agent::reply(const FileDescriptor& program, const KnownFlow* flow, bool away) const {
@@ -413,6 +413,7 @@ void Agent::sample(Nanos now) {
   const auto connections = kernel_.connections();
   std::optional<std::set<std::uint16_t>> datagrams;
   bool asked_datagrams = false;
+  std::optional<std::set<LocalPort>> unconnected;
   std::vector<std::pair<std::uint64_t, std::optional<std::uint64_t>>> counts;
   for (auto& [id, flow] : flows_.all()) {
     if (flow.port == 0 || flow.declared != 0) continue;
@@ -423,9 +424,9 @@ void Agent::sample(Nanos now) {
         counts.emplace_back(id, found->second.sent_bytes);
         flow.timeouts = found->second.timeouts;
       } else if (const Found state = kernel_.find(connection); state == Found::kNone || state == Found::kTimeWait) {
-        if (state == Found::kNone && may_retry(flow)) continue;
+        const bool stays = state == Found::kNone && may_retry(flow, unconnected);
         flow.tried = flow.tried || state == Found::kTimeWait;
-        counts.emplace_back(id, std::nullopt);
+        counts.emplace_back(id, stays ? std::optional(flow.bytes) : std::nullopt);
       }
     } else {
       if (!std::exchange(asked_datagrams, true)) datagrams = kernel_.datagram_ports();

@@ -77,7 +77,7 @@ bool Flows::next_slot(std::uint64_t id, Nanos now) {
   flow->slot = *slot;
   flow->port = flow->planned_port = 0;
   flow->begun = flow->active_at = now;
-  flow->tried = flow->failed = false;
+  flow->tried = flow->not_at_once = false;
   announce(*flow, first_announced(*flow));
   return true;
 }
@@ -129,11 +129,10 @@ void Flows::counted(std::uint64_t id, std::optional<std::uint64_t> sent_bytes, N
   KnownFlow* flow = find(id);
   if (flow == nullptr) return;
   if (!sent_bytes) {
-    if (flow->tried || flow->failed || now >= flow->begun + kConnecting) end(id);
+    if (flow->tried || now >= flow->begun + kConnecting) end(id);
     return;
   }
   flow->tried = true;
-  flow->failed = false;
   if (*sent_bytes > flow->bytes) sent(id, *sent_bytes - flow->bytes, now);
   if (!flow->announced || flow->declared != 0) return;
   if (!flow->course.tcp) {

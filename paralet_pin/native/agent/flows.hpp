@@ -48,8 +48,8 @@ struct KnownFlow {
   std::uint64_t bytes = 0;                 ///< sent so far
   std::optional<std::uint64_t> announced;  ///< bytes of the open elephant; none is open without
   unsigned timeouts = 0;                   ///< of its TCP, in a row: nobody answers
-  bool tried = false;                      ///< its program has connected it, or will not do so any more
-  bool failed = false;                     ///< its program could not connect it, but its socket may try again
+  bool tried = false;                      ///< its program has called connect for it, or will not do so any more
+  bool not_at_once = false;                ///< connect has failed, or left it to connect later: it may try again
   Nanos begun = 0;                         ///< when it got its port, or while it waits for one, when it asked
   Nanos active_at = 0;                     ///< when bytes moved last
 };
@@ -100,7 +100,7 @@ class Flows {
   [[nodiscard]] const std::map<std::uint64_t, KnownFlow>& all() const { return flows_; }
   std::map<std::uint64_t, KnownFlow>& all() { return flows_; }
 
-  /// The program has connected a flow, or will not do so any more: without a socket, it has ended.
+  /// The program has called connect for a flow, or will not do so any more: without a socket, it has ended.
   void tried(std::uint64_t id);
   /// `sent` bytes in all were counted of a flow; nothing: there is no socket of it.
   void counted(std::uint64_t id, std::optional<std::uint64_t> sent, Nanos now);

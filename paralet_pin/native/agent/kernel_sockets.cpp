@@ -24,6 +24,7 @@ constexpr std::uint32_t kAllStates = 0xFFF;
 // States of TCP, by the names of netinet/tcp.h, which cannot be included beside linux/tcp.h.
 constexpr unsigned kTimeWait = 6;
 constexpr unsigned kListen = 10;
+constexpr unsigned kBoundInactive = 13;  // Linux 6.8; older headers lack it
 
 struct DiagRequest {
   nlmsghdr header;
@@ -47,7 +48,7 @@ void write_address(__be32* words, const IpAddress& address) {
 
 }  // namespace
 
-bool is_bound(const IpAddress& local, std::uint16_t port) {
+bool is_taken(const IpAddress& local, std::uint16_t port) {
   const FileDescriptor probe(::socket(family_of(local), SOCK_STREAM | SOCK_CLOEXEC, 0));
   const SocketAddress at(local, port);
   return probe.valid() && ::bind(probe.get(), at.get(), at.length()) != 0 && errno == EADDRINUSE;
@@ -144,6 +145,16 @@ std::optional<std::map<Connection, Traffic>> KernelSockets::connections() {
              }
              found.emplace(connection, traffic);
            });
+  if (!all) return std::nullopt;
+  return found;
+}
+
+std::optional<std::set<LocalPort>> KernelSockets::unconnected() {
+  std::set<LocalPort> found;
+  const bool all = dump(IPPROTO_TCP, 1U << kBoundInactive, [&](const inet_diag_msg& socket, std::uint32_t) {
+    const IpAddress local = address_of(socket.idiag_family, socket.id.idiag_src);
+    found.emplace(local == IpAddress(0) ? IpAddress() : local, ntohs(socket.id.idiag_sport));
+  });
   if (!all) return std::nullopt;
   return found;
 }

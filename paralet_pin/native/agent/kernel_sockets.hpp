@@ -40,8 +40,12 @@ enum class Found : std::uint8_t {
   kSocket,    ///< it is there, or a socket listens at its local port
 };
 
-/// Whether a socket of TCP has this port, connected or not.
-bool is_bound(const IpAddress& local, std::uint16_t port);
+/// A port, and the address that it is bound at: :: is every address, of both families.
+using LocalPort = std::pair<IpAddress, std::uint16_t>;
+
+/// Whether a socket of TCP has this port, or a connection in TIME_WAIT. Binds the port for some microseconds; a flow to
+/// another peer that binds the same port then goes on to its next slot.
+bool is_taken(const IpAddress& local, std::uint16_t port);
 
 class KernelSockets {
  public:
@@ -54,6 +58,9 @@ class KernelSockets {
   /// All connections, but those in TIME_WAIT; one that changes while the kernel lists them may be missing. Nothing
   /// where the kernel did not tell all.
   [[nodiscard]] std::optional<std::map<Connection, Traffic>> connections();
+  /// The ports of sockets of TCP that are bound, and neither connect nor listen. Nothing where the kernel did not tell
+  /// all. Linux before 6.8 tells of none of them.
+  [[nodiscard]] std::optional<std::set<LocalPort>> unconnected();
   /// The ports to which sockets for datagrams are bound. Nothing where the kernel did not tell all.
   [[nodiscard]] std::optional<std::set<std::uint16_t>> datagram_ports();
 

@@ -21,9 +21,9 @@ enum class RequestKind : std::uint8_t {
   kGiveBack,   ///< flow `id` has ended; no reply
   kSent,       ///< `bytes` of flow `id`; no reply
   kNotPinned,  ///< a flow keeps the kernel's port, because of `why`; no reply
-  kMoves,   ///< the first move of one of this process's flows that it was not told; `id` has moved since, to `moved_to`
-  kCheck,   ///< all that the agent knows, as JSON; text until the end in place of a reply
-  kFailed,  ///< the connect of flow `id` has failed, and its socket may try again; no reply
+  kMoves,  ///< the first move of one of this process's flows that it was not told; `id` has moved since, to `moved_to`
+  kCheck,  ///< all that the agent knows, as JSON; text until the end in place of a reply
+  kTried,  ///< connect has been called for flow `id`, which is not connected, or not yet; no reply
 };
 
 /// Text that a NUL ends, or the end of the array.

@@ -78,9 +78,9 @@ int Sockets::connect(int fd, const sockaddr* to, socklen_t length) {
   const std::uint64_t flow = connecting(fd, to, length);
   const int result = calls_.connect(fd, to, length);
   --depth;
-  if (result != 0 && flow != 0 && errno != EINPROGRESS && errno != EINTR) {
+  if (result != 0 && flow != 0) {
     const KeptErrno kept;
-    agent_.tell({.kind = RequestKind::kFailed, .id = flow});
+    agent_.tell({.kind = RequestKind::kTried, .id = flow});
   }
   return result;
 }

@@ -104,22 +104,6 @@ TEST_CASE("a course is forgotten when its last flow ends after a slot has rested
   CHECK(flows.courses() == 1);
 }
 
-TEST_CASE("a flow ends without its socket as soon as it has failed to connect, and not while it may still connect") {
-  Flows flows;
-  const std::uint64_t id = flows.begin(kCourse, 7, "", 0, 0)->id;
-  flows.counted(id, std::nullopt, 1);
-  REQUIRE(flows.find(id) != nullptr);
-  flows.find(id)->failed = true;
-  flows.counted(id, 0, 2);  // it has tried again
-  CHECK_FALSE(flows.find(id)->failed);
-  flows.counted(id, std::nullopt, 3);
-  CHECK(flows.find(id) == nullptr);
-  const std::uint64_t next = flows.begin(kCourse, 7, "", 0, 4)->id;
-  flows.find(next)->failed = true;
-  flows.counted(next, std::nullopt, 5);
-  CHECK(flows.find(next) == nullptr);
-}
-
 TEST_CASE("flows are found by their course and slot") {
   Flows flows;
   const std::uint64_t first = flows.begin(kCourse, 7, "", 0, 0)->id;

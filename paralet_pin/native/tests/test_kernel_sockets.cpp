@@ -123,6 +123,9 @@ TEST_CASE("a connection that this side has closed first waits until its ports ca
   const auto all = kernel.connections();
   REQUIRE(all);
   CHECK_FALSE(all->contains(connection));
+  const auto unconnected = kernel.unconnected();
+  REQUIRE(unconnected);
+  CHECK_FALSE(unconnected->contains({connection.local, connection.port}));
 }
 
 TEST_CASE("the ports of datagrams") {
@@ -208,14 +211,31 @@ TEST_CASE("a connection has sent what its program has written, and nothing else"
   CHECK(sent() == written.size());
 }
 
-TEST_CASE("a port is bound as long as a socket has it, connected or not") {
-  FileDescriptor socket = made(SOCK_STREAM);
-  const int on = 1;
-  REQUIRE(::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
-  const SocketAddress any(IpAddress(0), 0);
-  REQUIRE(::bind(socket.get(), any.get(), any.length()) == 0);
-  const std::uint16_t port = name_of(socket).port();
-  CHECK(is_bound(kHere, port));
-  socket = FileDescriptor();
-  CHECK_FALSE(is_bound(kHere, port));
+TEST_CASE("a socket without a connection has a port until it is closed, also after a connect that has failed") {
+  KernelSockets kernel;
+  const auto has = [&](const LocalPort& port) {
+    const auto all = kernel.unconnected();
+    REQUIRE(all);
+    return all->contains(port);
+  };
+  const FileDescriptor nobody = made(SOCK_STREAM);
+  const SocketAddress here(kHere, 0);
+  REQUIRE(::bind(nobody.get(), here.get(), here.length()) == 0);
+  const SocketAddress to = name_of(nobody);
+  // Of those that the kernel does not give out by itself. Another process may take one as soon as it is free.
+  auto number = static_cast<std::uint16_t>(61001 + ::getpid() % 4000);
+  bool freed = false;
+  for (int tries = 0; tries < 100 && !freed; ++tries) {
+    FileDescriptor socket = made(SOCK_STREAM);
+    const SocketAddress own(IpAddress(0), ++number);
+    if (::bind(socket.get(), own.get(), own.length()) != 0) continue;
+    const LocalPort port{IpAddress(), number};
+    CHECK(has(port));
+    CHECK(::connect(socket.get(), to.get(), to.length()) != 0);
+    CHECK(has(port));
+    CHECK(is_taken(kHere, number));
+    socket.reset();
+    freed = !has(port) && !is_taken(kHere, number);
+  }
+  CHECK(freed);
 }

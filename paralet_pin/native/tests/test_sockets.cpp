@@ -103,6 +103,26 @@ TEST_CASE("a non-blocking connect gets it too") {
   CHECK(port_of(socket.get()) == port);
 }
 
+TEST_CASE("the agent learns that connect was called where it has not connected, and errno stays") {
+  Program program({some_port()});
+  const auto fails_later = [](int, const sockaddr*, socklen_t) {
+    errno = EINPROGRESS;
+    return -1;
+  };
+  Sockets sockets(AgentLink(program.agent.path()), Networks("127.0.0.0/8"),
+                  Calls{.connect = fails_later, .bind = &::bind, .getsockname = &::getsockname}, 10 * kSecond);
+  const FileDescriptor socket = program.socket();
+  const SocketAddress to = program.to();
+  CHECK(sockets.connect(socket.get(), to.get(), to.length()) == -1);
+  CHECK(errno == EINPROGRESS);
+  const Nanos by = now() + 30 * kSecond;
+  while (program.agent.requests().size() < 2 && now() < by) std::this_thread::yield();
+  const auto requests = program.agent.requests();
+  REQUIRE(requests.size() == 2);
+  CHECK(requests[1].kind == RequestKind::kTried);
+  CHECK(requests[1].id == 1);
+}
+
 TEST_CASE("an IPv6 socket that connects to an IPv4 address") {
   const std::uint16_t port = some_port();
   Program program({port});
