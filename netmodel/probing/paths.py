@@ -47,7 +47,7 @@ class FoundPath:
 
     hops: Hops
     ports: tuple[int, ...]
-    """Ascending."""
+    """Source ports, in ascending order."""
     probes: int
     """Probes of these ports, of any TTL."""
     answers: int

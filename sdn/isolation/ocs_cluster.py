@@ -131,7 +131,7 @@ class OcsCluster:
     def free_ports(self) -> dict[tuple[Level, int, int], list[OpticalPort]]:
         """Ports that no job uses, with or without a circuit, by level, switch and OCS: C^k_n and C^k_m count them.
 
-        Ascending.
+        Each list is in ascending order of the ports' numbers.
         """
         used = {port for circuit in self.busy for port in circuit.ports}
         free: dict[tuple[Level, int, int], list[OpticalPort]] = {}

@@ -91,6 +91,7 @@ def test_jobs_come_and_go_and_no_running_job_is_rewired(cluster: OcsCluster, dat
         assert set(ports.values()) <= {1}
         assert all(cluster.ocs[circuit.a] == cluster.ocs[circuit.b] for circuit in cluster.circuits)
         assert sum(len(allocation.circuits) for allocation in held) == len(cluster.busy)
+        assert all(free == sorted(free) for free in cluster.free_ports().values())
     for allocation in held:
         cluster = cluster.release(allocation)
     assert cluster.idle == idle
