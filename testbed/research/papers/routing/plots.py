@@ -36,7 +36,7 @@ def failures(points: Sequence[Point]) -> Figure:
     figure = Figure(figsize=(9, 3.2))
     panels = figure.subplots(1, len(MODELS))
     for axes, model in zip(panels, MODELS, strict=True):
-        mine = [point for point in points if point.case.model is model]
+        mine = [point for point in points if point.case.model == model]
         _bars(axes, mine, lambda point: point.case.failed, lambda point: point.allreduce_s)
         axes.axhline(mine[0].ideal_s, color="#333333", linestyle="--", linewidth=1)
         axes.set_title(f"{model.name}, rings of {mine[0].case.ring}")
@@ -70,7 +70,7 @@ def _by_jobs(points: Sequence[Point], label: str, value: _Value, ideal: _Value |
     panels = figure.subplots(len(MODELS), len(rings), squeeze=False)
     for row, model in zip(panels, MODELS, strict=True):
         for axes, ring in zip(row, rings, strict=True):
-            mine = [point for point in points if point.case.model is model and point.case.ring == ring]
+            mine = [point for point in points if point.case.model == model and point.case.ring == ring]
             _bars(axes, mine, lambda point: point.case.jobs, value)
             if ideal is not None:
                 axes.axhline(ideal(mine[0]), color="#333333", linestyle="--", linewidth=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+import pickle
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,12 +19,13 @@ from testbed.cli import main
 from testbed.research.papers import PAPERS, Claim, Findings
 from testbed.research.papers.ahead import Case as Ahead
 from testbed.research.papers.page import markdown, write
-from testbed.research.papers.routing import circuits, claims, find, theory
+from testbed.research.papers.routing import circuits, claims, find, plots, theory
 from testbed.research.papers.routing.claims import of_oversubscribed
 from testbed.research.papers.routing.evaluation import (
     BLOOM,
     GPT3,
     LLAMA2,
+    PLANNERS,
     RATE_BPS,
     SPINES,
     TORS,
@@ -31,6 +33,7 @@ from testbed.research.papers.routing.evaluation import (
     Planned,
     Point,
     cases,
+    failure_cases,
     measure,
     oversubscribed_cases,
     together,
@@ -101,6 +104,18 @@ def test_every_case_is_simulated_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [claim for claim in find(quick=False).claims if claim.where.startswith("Figure") and claim.unit == "x"]
     assert len(found) > 30
     assert {claim.ours for claim in found} == {1.0}
+
+
+def test_figures_are_drawn_from_results_of_other_processes() -> None:
+    """Such results are equal to those of this process, but are not the same objects."""
+
+    def points(some: Sequence[Case]) -> list[Point]:
+        found = [Point(case, name, 2.0, 1.0, 1.0, 1.0, proved=True) for case in some for name in PLANNERS]
+        copied: list[Point] = pickle.loads(pickle.dumps(found))
+        return copied
+
+    for figure in (plots.failures(points(failure_cases(quick=True))), plots.allreduce(points(cases(quick=True)))):
+        assert [len(axes.patches) for axes in figure.axes] == [2 * len(PLANNERS)] * 3
 
 
 def test_the_placement_does_not_depend_on_failures() -> None:
