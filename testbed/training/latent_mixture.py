@@ -12,6 +12,7 @@ that weights are cast to FP8 once an iteration.
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from testbed.training.closed_form import exchanges_of, optimizer_seconds
 from testbed.training.clusters import DGX_H100, Cluster
@@ -200,6 +201,15 @@ class Pass:
         return max(self.forward_s + self.backward_s, 2 * self.sent_s)
 
 
+class Kernels(NamedTuple):
+    """The time of kernels, by what they do."""
+
+    products: float
+    attention: float
+    memory: float
+    """Kernels that memory limits."""
+
+
 def computing(gpu: Accelerator) -> Accelerator:
     """What is left of a GPU for computing while some of its multiprocessors send and receive."""
     share = 1 - _COMMUNICATION_MULTIPROCESSORS / gpu.multiprocessors
@@ -255,6 +265,26 @@ def passes(model: LatentMixture, cluster: Cluster, expert: int) -> tuple[Pass, P
         timed([*block, *mixture(model, expert)], exchange_s(model, cluster, expert)),
         timed(output(shape, 1), 0.0),
     )
+
+
+def kernels(model: LatentMixture, cluster: Cluster, expert: int) -> Kernels:
+    """The kernels of a microbatch of a sequence through a layer with experts, forward and backward, in seconds.
+
+    What is computed again backward counts too.
+    """
+    gpu = computing(cluster.gpu)
+    products = attention_core = memory = 0.0
+    for operator in [*attention(model), *mixture(model, expert)]:
+        again = operator.forward if operator.recomputed else ()
+        for work in (*operator.forward, *again, *operator.input_gradient, *operator.weight_gradient):
+            seconds = gpu.seconds(work)
+            if work.fused:
+                attention_core += seconds
+            elif work.product:
+                products += seconds
+            else:
+                memory += seconds
+    return Kernels(products, attention_core, memory)
 
 
 def iteration_s(model: LatentMixture, strategy: Strategy, cluster: Cluster) -> float:
