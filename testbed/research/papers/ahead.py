@@ -15,7 +15,11 @@ _R = TypeVar("_R")
 
 
 class Remembered(Generic[_P, _R]):
-    """A decorator for a pure function of a module: computes each result once. `ahead` computes several in parallel."""
+    """A decorator for a function of a module whose result depends on its arguments: computes each result once.
+
+    `ahead` computes several in parallel, so a function that measures how long something takes must measure processor
+    time: wall time depends on what runs beside it.
+    """
 
     __qualname__: str
 

@@ -37,7 +37,7 @@ ITERATIONS = 11
 SEEDS = (1, 2, 3)
 
 _POLYNOMIAL = tuple(name for name in PLANNERS if name != "ilp")
-"""Integer programs of an oversubscribed fabric reach their limit of time."""
+"""Planners of question 4, where edge colouring stands for the optimum."""
 
 _PLACED = {True: "copies on whole ToRs", False: "NICs drawn one by one"}
 

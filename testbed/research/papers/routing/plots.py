@@ -47,7 +47,7 @@ def failures(points: Sequence[Point]) -> Figure:
 
 
 def runtimes(planned: Sequence[Planned]) -> Figure:
-    """Figure 7: median time for a plan by its number of commodities, on one thread."""
+    """Figure 7: median processor time for a plan by its number of commodities. Each planner uses one thread."""
     figure = Figure(figsize=(7, 3.6))
     axes = figure.subplots()
     for name in PLANNERS:
@@ -59,7 +59,7 @@ def runtimes(planned: Sequence[Planned]) -> Figure:
         axes.plot(sizes, [median(spans[size]) for size in sizes], ".-", color=_COLOURS[name], label=NAMES[name], lw=0.8)
     axes.set_yscale("log")
     axes.set_xlabel("commodities")
-    axes.set_ylabel("time for a plan [ms]")
+    axes.set_ylabel("processor time for a plan [ms]")
     _legend(figure, axes)
     return figure
 

@@ -6,20 +6,22 @@ from __future__ import annotations
 import csv
 import json
 import pickle
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from click.testing import CliRunner
 
-from sdn.planners import Clos
+from sdn.planners import Clos, Commodities, Plan, greedy
 from testbed.cli import main
 from testbed.research.papers import PAPERS, Claim, Findings
 from testbed.research.papers.ahead import Case as Ahead
 from testbed.research.papers.page import markdown, write
-from testbed.research.papers.routing import circuits, claims, find, plots, theory
+from testbed.research.papers.routing import circuits, claims, evaluation, find, plots, theory
 from testbed.research.papers.routing.claims import of_oversubscribed
 from testbed.research.papers.routing.evaluation import (
     BLOOM,
@@ -29,12 +31,14 @@ from testbed.research.papers.routing.evaluation import (
     RATE_BPS,
     SPINES,
     TORS,
+    CachedPlanner,
     Case,
     Planned,
     Point,
     cases,
     failure_cases,
     measure,
+    mixed_cases,
     oversubscribed_cases,
     together,
 )
@@ -84,6 +88,46 @@ def test_colouring_reaches_the_ideal_and_no_planner_exceeds_it() -> None:
     assert by["optimal"].throughput_bps == pytest.approx(100e9)
     assert by["ecmp"].slowdown > 1.5
     assert {case.planner for case in planned} == set(planners)
+
+
+def planned_s(monkeypatch: pytest.MonkeyPatch, before: Callable[[], None]) -> float:
+    """The seconds of a plan that is `greedy` after this."""
+
+    def plan(fabric: Clos, commodities: Commodities) -> Plan:
+        before()
+        return greedy(fabric, commodities)
+
+    monkeypatch.setattr(evaluation, "_planner", lambda *_: plan)
+    planner = CachedPlanner("greedy", 1)
+    planner(Clos.of(2, 2, 2, RATE_BPS), Commodities.of([0], [2]))
+    return planner.planned[0].seconds
+
+
+def test_the_time_for_a_plan_leaves_out_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited_s = 0.3
+    assert planned_s(monkeypatch, lambda: time.sleep(waited_s)) < waited_s / 2
+
+
+def test_the_time_for_a_plan_has_that_of_all_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy_s = 0.05
+
+    def compute() -> None:
+        while time.thread_time() < busy_s:
+            pass
+
+    def in_a_thread() -> None:
+        thread = Thread(target=compute)
+        thread.start()
+        thread.join()
+
+    assert planned_s(monkeypatch, in_a_thread) >= busy_s
+
+
+def test_no_integer_program_depends_on_its_limit_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "_found", {})
+    monkeypatch.setattr(evaluation, "ILP_LIMIT_S", 0.0)
+    every = [*cases(quick=True), *failure_cases(quick=True), *mixed_cases(quick=True)]
+    assert all(measure(case, ("ilp",), 1, 1)[0][0].proved for case in every)
 
 
 def test_every_case_is_simulated_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
