@@ -141,7 +141,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Connections) -> None:
         self._server = server
         self.since_s = server.now()
-        self.host = Host(server.limits.lines_per_s, server.limits.burst_lines, self.since_s)
+        self.host = Host(server.limits.lines_per_s, server.limits.burst_lines, MAX_HOST_LINE, self.since_s)
         """What native code knows of it: when something was heard, and how many lines the rate allows."""
         self._lines: list[bytes] = []  # whole lines that are still to be handled
         self.came_s = self.since_s  # when the first of these lines came
@@ -188,8 +188,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._ended or self._fault:
             return
-        if self.host.is_clear and not (data := self._server.answer(self, data)):
-            return
+        if self.host.is_clear and (not (data := self._server.answer(self, data)) or self._ended):
+            return  # the service may have stepped down before it answered
         lines = data.split(b"\n")
         rest = lines.pop()
         is_usual = self._greeted and len(lines) <= FEW and len(data) <= MAX_HOST_LINE

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from sdn._renewals import Done, Host, Kind, Sockets
 
 _MOST = 128  # sockets that are read before the event loop does something else
+_MOST_S = 0.001  # the same: a turn of other lines takes as long
 _HIGH = 1 << 14  # bytes that may wait to be sent before a protocol is told; asyncio has 64 KiB
 
 Begin: TypeAlias = Callable[[], tuple[float, bool, Done]]
@@ -59,13 +60,18 @@ class HostSockets:
 
     def _read(self) -> None:
         now_s, may_answer, done = self._begin()
-        events = self._native.round(now_s, may_answer, _MOST, done)
+        events = self._native.round(now_s, may_answer, _MOST, _MOST_S, done)
         if done.answers:
             self._end(now_s, done)
         for number, kind, data, error in events:
-            transport = self._transports.get(number)  # what comes before may end it
-            if transport is not None:
+            transport = self._transports.get(number)
+            if transport is None:  # an event before this one has ended the connection
+                continue
+            try:
                 transport.heard(kind, data, error)
+            except Exception as failed:  # as asyncio does: the others go on
+                self._loop.call_exception_handler({"message": "a host was not heard", "exception": failed})
+                transport.abort()
 
 
 class _Transport(asyncio.Transport):
@@ -96,7 +102,8 @@ class _Transport(asyncio.Transport):
         elif kind is Kind.SENT:
             self._sent()
         elif self._is_closing:
-            pass
+            if kind is Kind.ENDED:
+                self._lose(None)
         elif kind is Kind.WAITS:
             self._note_unsent(self._native.unsent(self._number))
         elif kind is Kind.SAID:
@@ -109,13 +116,13 @@ class _Transport(asyncio.Transport):
             self._note_unsent(self._native.send(self._number, data))
 
     def close(self) -> None:
-        """What waits is sent before."""
+        """What waits is sent before, and the other side has to close, too: otherwise `abort` ends it."""
         if self._is_closing:
             return
         self._is_closing = True
         self._native.read(self._number, False)
         if not self._native.unsent(self._number):
-            self._lose(None)
+            self._native.finish(self._number)
 
     def abort(self) -> None:
         self._is_closing = True
@@ -149,7 +156,7 @@ class _Transport(asyncio.Transport):
             if not self._is_closing:
                 self._protocol.resume_writing()
         if self._is_closing:
-            self._lose(None)
+            self._native.finish(self._number)
 
     def _lose(self, why: Exception | None) -> None:
         if self._is_over:

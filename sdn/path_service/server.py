@@ -364,11 +364,10 @@ class Server:
         if not may_answer:
             connection.host.is_clear = False
             return data
-        begin_s = time.perf_counter()
         data, said = connection.host.answer(connection.number, data, now_s, done)
         if said:
             connection.write(said)
-            self._end_answers(now_s, done, time.perf_counter() - begin_s)
+            self._end_answers(now_s, done)
         return data
 
     def read_by_native(self, connection: Connection, transport: asyncio.Transport) -> asyncio.Transport:
@@ -383,13 +382,14 @@ class Server:
     def _begin_answers(self) -> tuple[float, bool, Done]:
         return self.now(), self.guard is None or self.guard.may_assign(), Done(self.journal is not None)
 
-    def _end_answers(self, now_s: float, done: Done, each_s: float | None = None) -> None:
-        """These lines of hosts were answered without a decision. `each_s` is the time for one, unless `done` has it."""
+    def _end_answers(self, now_s: float, done: Done) -> None:
+        """These lines of hosts were answered without a decision."""
         self._heard_s = now_s
         if done.renewed:
             self.service.counts["announced"] += done.renewed
             self.service.counts["released"] += done.renewed
-            self.latency.note(done.seconds / done.renewed if each_s is None else each_s, done.renewed)
+            for took_s, renewed in done.renewals:
+                self.latency.note(took_s, renewed)
         if self.journal is not None:
             self.journal.answered(now_s, done)
 

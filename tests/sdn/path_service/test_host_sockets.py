@@ -4,18 +4,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sdn._renewals import Done, Elephants
+from sdn._renewals import Done, Elephants, Sockets
 from sdn._renewals import Host as NativeHost
+from sdn.path_service.channels import PlainChannels
+from sdn.path_service.connection import Connection
 from sdn.path_service.host_sockets import HostSockets
 from sdn.path_service.journal import Journal
+from sdn.path_service.latency import Latency
 from sdn.path_service.log_file import LogFile
-from sdn.path_service.messages import Announce, Assign, Ping, Pong, Release, to_line
+from sdn.path_service.messages import MAX_HOST_LINE, Announce, Assign, Error, Ping, Pong, Release, to_line
 from sdn.path_service.replay import replay
 from sdn.path_service.server import Server
 from sdn.path_service.service import Options
@@ -148,6 +152,125 @@ def test_a_service_that_may_not_answer_does_not() -> None:
     run(body)
 
 
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_a_host_whose_line_makes_the_service_step_down_hears_so(
+    is_plain: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(PlainChannels, "are_plain", is_plain)  # otherwise bytes come as they do from TLS
+
+    class Guard:
+        """Finds out that it leads no more when it is asked."""
+
+        def __init__(self, server: Server) -> None:
+            self.server = server
+            self.leads = True
+
+        def may_assign(self) -> bool:
+            if not self.leads:
+                self.server.turn_away("another service leads")
+            return self.leads
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_: None
+
+    async def body() -> None:
+        for _ in range(10):
+            async with served() as (server, at):
+                server.guard = guard = Guard(server)
+                host = await Host.greeted(at, 1)
+                guard.leads = False
+                host.say(Ping(1))
+                assert await host.hear() == Error("standby", "another service leads")
+                assert await host.closed() == b""
+
+    run(body)
+    assert caplog.text == ""
+
+
+def test_a_host_that_python_fails_to_handle_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    received = Connection.data_received
+
+    def data_received(connection: Connection, data: bytes) -> None:
+        if b"fails" in data:
+            raise MemoryError
+        received(connection, data)
+
+    async def body() -> None:
+        async with served() as (server, at):
+            hosts = [await Host.greeted(at, number) for number in (1, 2, 3)]
+            monkeypatch.setattr(Connection, "data_received", data_received)
+            asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+            other = address(TOPOLOGY, 4)
+            for host, line in zip(hosts, (b"", b"fails", b""), strict=True):
+                host.writer.write(line + to_line(Announce(1, other, 1)))
+            for host in (hosts[0], hosts[2]):
+                await assigned(host, 1)
+            assert await hosts[1].closed() == b""
+            assert len(server.connections) == 2
+
+    run(body)
+
+
+def test_a_flood_of_renewals_is_read_in_short_rounds() -> None:
+    sockets, done = Sockets(), Done(is_logged=False)
+    elephants: Elephants[Any] = Elephants()
+    ends = []
+    for number in range(64):
+        ours, theirs = socket.socketpair()
+        theirs.sendall(to_line(Ping(1)) * 100)
+        native = NativeHost(1e9, 1e9, MAX_HOST_LINE, 0.0)
+        native.is_clear = True
+        native.serve(elephants)
+        sockets.add(number, os.dup(ours.fileno()), native)
+        ends.append((ours, theirs))
+    rounds = 0
+    while done.answers < 6400 and rounds < 64:
+        assert sockets.round(0.0, may_answer=True, most=64, most_s=0.0, done=done) == []
+        rounds += 1
+        assert done.answers <= 400 * rounds, "without time a round handles four sockets"
+    assert (done.answers, rounds) == (6400, 16), "and each socket has its turn"
+    with pytest.raises(ValueError, match="a socket of number 7 already"):
+        sockets.add(7, os.dup(ends[0][0].fileno()), native)
+    for end in ends:
+        for each in end:
+            each.close()
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_a_line_that_is_too_long_is_refused_though_it_is_a_ping(
+    is_plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PlainChannels, "are_plain", is_plain)
+
+    async def body() -> None:
+        async with served() as (_, at):
+            host = await Host.greeted(at, 1)
+            host.writer.write(to_line(Ping(1)).replace(b"{", b"{" + b" " * MAX_HOST_LINE, 1))
+            assert (await host.hear()).code == "line"
+
+    run(body)
+
+
+def test_times_of_renewals_are_those_of_their_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[int] = []
+    monkeypatch.setattr(Latency, "note", lambda _latency, _seconds, count: noted.append(count))
+
+    async def body() -> None:
+        async with served() as (_, at):
+            hosts = [await Host.greeted(at, number) for number in (1, 2)]
+            for host in hosts:
+                await begun(host)
+            noted.clear()
+            hosts[0].say(*renewal(2))
+            hosts[1].say(*(line for number in range(2, 12) for line in renewal(number)))
+            await assigned(hosts[0], 2)
+            for number in range(2, 12):
+                await assigned(hosts[1], number)
+            assert sorted(noted) == [1, 10]
+
+    run(body)
+
+
 def test_what_a_host_said_before_it_closed_its_side_is_answered() -> None:
     async def body() -> None:
         async with served() as (server, at):
@@ -197,7 +320,7 @@ def test_a_protocol_is_told_when_answers_of_native_code_are_not_read() -> None:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least there is
             pings = MANY * MANY
             sockets = HostSockets(lambda: (0.0, True, Done(False)), lambda now_s, done: None)
-            host = NativeHost(1e9, 1e9, 0.0)
+            host = NativeHost(1e9, 1e9, MAX_HOST_LINE, 0.0)
             host.serve(Elephants())
             host.is_clear = True
             protocol = Told()

@@ -18,6 +18,7 @@ from sdn.path_service import assignments
 from sdn.path_service.journal import Digest
 from sdn.path_service.links import links_named
 from sdn.path_service.messages import (
+    MAX_HOST_LINE,
     Announce,
     Measured,
     MeasuredFlow,
@@ -50,7 +51,7 @@ class Native:
 
     def __init__(self, service: PathService, conn: int, is_logged: bool = True) -> None:
         self.service, self.conn = service, conn
-        self.host = Host(1e9, 1e9, 0.0)
+        self.host = Host(1e9, 1e9, MAX_HOST_LINE, 0.0)
         self.host.serve(service.elephants_of(conn))
         self.digest, self.said = Digest(), b""
         self.is_logged = is_logged
@@ -182,7 +183,7 @@ def test_elephants_that_cannot_move_and_forecasts_are_left_to_python() -> None:
 
 def test_lines_beyond_the_rate_and_after_unfinished_ones_are_left_to_python() -> None:
     service = a_service(Options())
-    host = Host(10.0, 3.0, 0.0)
+    host = Host(10.0, 3.0, MAX_HOST_LINE, 0.0)
     host.serve(service.elephants_of(1))
     ping, done = to_line(Ping(1)), Done(False)
     assert host.answer(1, ping, 0.0, done) == (ping, b""), "Python may hold something"

@@ -44,7 +44,7 @@ class HeldElephants : public Elephants {
   }
 
   void clear() {
-    for (const auto& [id, open] : in_order()) let_go(id);
+    while (!all().empty()) let_go(all().begin()->first);
   }
 };
 
@@ -58,19 +58,13 @@ py::list items(const HeldElephants& elephants) {
   return all;
 }
 
-std::optional<std::int64_t> newest(const HeldElephants& elephants, const Pair& pair) {
-  const auto of_pair = elephants.in_order(&pair);
-  if (of_pair.empty()) return std::nullopt;
-  return of_pair.back().first;
-}
-
 /// Has the garbage collector look into the cycle of a client, its open elephants and their pairs.
 void collect(PyHeapTypeObject* type) {
   type->ht_type.tp_flags |= Py_TPFLAGS_HAVE_GC;
   type->ht_type.tp_traverse = [](PyObject* self, visitproc visit, void* arg) {
     Py_VISIT(Py_TYPE(self));
     if (!py::detail::is_holder_constructed(self)) return 0;
-    for (const auto& each : py::cast<HeldElephants&>(py::handle(self)).in_order()) Py_VISIT(owner(each.second));
+    for (const auto& each : py::cast<HeldElephants&>(py::handle(self)).all()) Py_VISIT(owner(each.second));
     return 0;
   };
   type->ht_type.tp_clear = [](PyObject* self) {
@@ -94,15 +88,21 @@ py::tuple answer(Host& host, std::uint64_t number, const py::bytes& data, double
                         py::bytes(out));
 }
 
-py::list events(Sockets& sockets, double now_s, bool may_answer, int most, Done& done) {
+py::list renewals(const Done& done) {
   py::list all;
-  for (const Event& each : sockets.round(now_s, may_answer, most, done)) {
+  for (const auto& each : done.renewals) all.append(py::make_tuple(each.seconds, each.count));
+  return all;
+}
+
+py::list events(Sockets& sockets, double now_s, bool may_answer, int most, double most_s, Done& done) {
+  py::list all;
+  for (const Event& each : sockets.round(now_s, may_answer, most, most_s, done)) {
     all.append(py::make_tuple(each.number, each.kind, py::bytes(each.data), each.error));
   }
   return all;
 }
 
-/// The kind of a message and its fields, for tests.
+/// The kind of a message and its fields: only tests use it.
 py::object fields(const py::bytes& line) {
   const auto read = read_line(std::string_view(line));
   if (!read) return py::none();
@@ -158,23 +158,24 @@ PYBIND11_MODULE(_renewals, module) {
       .def("put", &HeldElephants::hold)
       .def("pop", &HeldElephants::let_go)
       .def("items", &items)
-      .def("newest", &newest);
+      .def("newest", &HeldElephants::newest);
 
   py::class_<Done>(module, "Done")
       .def(py::init([](bool is_logged) {
-        Done done;
-        done.is_logged = is_logged;
-        return done;
-      }))
+             Done done;
+             done.is_logged = is_logged;
+             return done;
+           }),
+           py::arg("is_logged"))
       .def_readonly("renewed", &Done::renewed)
       .def_readonly("answers", &Done::answers)
-      .def_readonly("seconds", &Done::seconds)
+      .def_property_readonly("renewals", &renewals)
       .def_property_readonly("said", &told)
       .def_property_readonly("counted", [](const Done& done) { return py::bytes(done.counted); });
 
   py::class_<Host, std::shared_ptr<Host>>(module, "Host")
-      .def(py::init([](double lines_per_s, double burst_lines, double now_s) {
-        return std::make_shared<Host>(Rate{lines_per_s, burst_lines}, now_s);
+      .def(py::init([](double lines_per_s, double burst_lines, std::size_t line_bytes, double now_s) {
+        return std::make_shared<Host>(Limits{lines_per_s, burst_lines, line_bytes}, now_s);
       }))
       .def_readwrite("heard_s", &Host::heard_s)
       .def_readwrite("full_s", &Host::full_s)
@@ -196,13 +197,15 @@ PYBIND11_MODULE(_renewals, module) {
   py::class_<Sockets>(module, "Sockets")
       .def(py::init<>())
       .def_property_readonly("descriptor", &Sockets::descriptor)
-      .def("add", &Sockets::add)
+      .def("add", &Sockets::add, py::arg("number"), py::arg("descriptor"), py::arg("host").none(false))
       .def("remove", &Sockets::remove)
       .def("read", &Sockets::read)
       .def("send", [](Sockets& sockets, std::uint64_t number,
                       const py::bytes& data) { return sockets.send(number, std::string_view(data)); })
       .def("unsent", &Sockets::unsent)
-      .def("round", &events);
+      .def("finish", &Sockets::finish)
+      .def("round", &events, py::arg("now_s"), py::arg("may_answer"), py::arg("most"), py::arg("most_s"),
+           py::arg("done"));
 }
 
 }  // namespace paralet::renewals

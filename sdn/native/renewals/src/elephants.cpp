@@ -51,13 +51,21 @@ std::optional<Elephants::Open> Elephants::take(std::int64_t id) {
   return node.mapped();
 }
 
-std::vector<std::pair<std::int64_t, Elephants::Open>> Elephants::in_order(const Pair* only) const {
-  std::vector<std::pair<std::int64_t, Open>> all;
-  for (const auto& each : open_) {
-    if (only == nullptr || each.second.pair == only) all.emplace_back(each);
-  }
+std::vector<std::pair<std::int64_t, Elephants::Open>> Elephants::in_order() const {
+  std::vector<std::pair<std::int64_t, Open>> all(open_.begin(), open_.end());
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.second.order < b.second.order; });
   return all;
+}
+
+std::optional<std::int64_t> Elephants::newest(const Pair& pair) const {
+  std::optional<std::int64_t> id;
+  std::uint64_t order = 0;
+  for (const auto& [each, open] : open_) {
+    if (open.pair != &pair || (id && open.order < order)) continue;
+    id = each;
+    order = open.order;
+  }
+  return id;
 }
 
 Pair* Elephants::renew(const Release& released, const Announce& announced, double now_s) {

@@ -58,8 +58,12 @@ class Elephants {
   /// Opens an elephant, or changes the open one of this id, which keeps its order. Returns the pair that it was of.
   Pair* put(std::int64_t id, Pair& pair, std::int64_t bytes);
   std::optional<Open> take(std::int64_t id);
-  /// The open elephants of all pairs, or of one, the oldest first.
-  [[nodiscard]] std::vector<std::pair<std::int64_t, Open>> in_order(const Pair* only = nullptr) const;
+  /// The open elephants by id.
+  [[nodiscard]] const std::unordered_map<std::int64_t, Open>& all() const { return open_; }
+  /// The same, the oldest first.
+  [[nodiscard]] std::vector<std::pair<std::int64_t, Open>> in_order() const;
+  /// The id of the one that was opened last of this pair's.
+  [[nodiscard]] std::optional<std::int64_t> newest(const Pair& pair) const;
 
   /// Ends one elephant and begins another one of the same pair, in the next generation. Returns the pair to answer for;
   /// null, with nothing done, where the messages are no renewal, or may need a decision.

@@ -2,6 +2,7 @@
 #include "host.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace paralet::renewals {
@@ -13,20 +14,31 @@ constexpr double kFew = 2;  // lines that are allowed together: those of a renew
 
 bool Host::allow(std::size_t lines, double now_s) {
   const double full_s_now = std::max(full_s, now_s);
-  if (rate_.burst_lines - (full_s_now - now_s) * rate_.lines_per_s < kFew) return false;
-  full_s = full_s_now + static_cast<double>(lines) / rate_.lines_per_s;
+  if (limits_.burst_lines - (full_s_now - now_s) * limits_.lines_per_s < kFew) return false;
+  full_s = full_s_now + static_cast<double>(lines) / limits_.lines_per_s;
   heard_s = now_s;
   return true;
+}
+
+std::optional<HostLine> Host::read(std::string_view line) const {
+  if (line.size() > limits_.line_bytes) return std::nullopt;  // the caller refuses it
+  return read_line(line);
 }
 
 std::size_t Host::answer(std::uint64_t number, std::string_view data, double now_s, std::string& out, Done& done) {
   std::size_t answered = 0;
   if (is_clear && elephants) {
+    const auto begin = std::chrono::steady_clock::now();
     const std::uint64_t answers = done.answers;
+    const std::uint64_t renewed = done.renewed;
     for (std::size_t end; (end = data.find('\n', answered)) != std::string_view::npos;) {
       const std::size_t more = answer_first(number, data.substr(answered), end - answered, now_s, out, done);
       if (more == 0) break;
       answered += more;
+    }
+    if (done.renewed > renewed) {
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      done.renewals.push_back({took.count(), done.renewed - renewed});
     }
     if (done.is_logged && done.answers > answers) {
       std::string lines(data.substr(0, answered - 1));
@@ -40,7 +52,7 @@ std::size_t Host::answer(std::uint64_t number, std::string_view data, double now
 
 std::size_t Host::answer_first(std::uint64_t number, std::string_view data, std::size_t end, double now_s,
                                std::string& out, Done& done) {
-  const auto first = read_line(data.substr(0, end));
+  const auto first = read(data.substr(0, end));
   if (!first) return 0;
   if (const auto* ping = std::get_if<Ping>(&*first)) {
     if (!allow(1, now_s)) return 0;
@@ -58,7 +70,7 @@ std::size_t Host::answer_first(std::uint64_t number, std::string_view data, std:
   const auto* released = std::get_if<Release>(&*first);
   const std::size_t last = data.find('\n', end + 1);
   if (released == nullptr || last == std::string_view::npos) return 0;
-  const auto second = read_line(data.substr(end + 1, last - end - 1));
+  const auto second = read(data.substr(end + 1, last - end - 1));
   const auto* announced = second ? std::get_if<Announce>(&*second) : nullptr;
   if (announced == nullptr) return 0;
   const double full_s_before = full_s;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,26 +20,33 @@ struct Said {
   std::string lines;
 };
 
+/// So many renewals of a host were answered together, in this time from when they were read.
+struct Renewals {
+  double seconds = 0;
+  std::uint64_t count = 0;
+};
+
 /// What was answered, for counts and for the log.
 struct Done {
   std::uint64_t renewed = 0;  // elephants
   std::uint64_t answers = 0;
-  double seconds = 0;      // from when renewals were read until they were answered, the sum of all
+  std::vector<Renewals> renewals;
   bool is_logged = false;  // whether the two below are wanted
   std::vector<Said> said;
   std::string counted;  // the answers, as `sdn.path_service.journal.Digest` counts them
 };
 
-/// At most so many lines a second, and so many at once after silence.
-struct Rate {
+/// At most so many lines a second, and so many at once after silence; and the bytes of a line.
+struct Limits {
   double lines_per_s = 0;
   double burst_lines = 0;
+  std::size_t line_bytes = 0;
 };
 
 /// Not for several threads at once. Times are in seconds, and do not decrease.
 class Host {
  public:
-  explicit Host(const Rate& rate, double now_s) : heard_s(now_s), full_s(now_s), rate_(rate) {}
+  explicit Host(const Limits& limits, double now_s) : heard_s(now_s), full_s(now_s), limits_(limits) {}
 
   double heard_s;                        // when something was heard last
   double full_s;                         // when the rate will allow `burst_lines` again
@@ -53,11 +61,12 @@ class Host {
   std::size_t answer(std::uint64_t number, std::string_view data, double now_s, std::string& out, Done& done);
 
  private:
+  [[nodiscard]] std::optional<HostLine> read(std::string_view line) const;
   /// The same for the first of them, of which `end` has the end of the first line. 0: it is none.
   std::size_t answer_first(std::uint64_t number, std::string_view data, std::size_t end, double now_s, std::string& out,
                            Done& done);
 
-  Rate rate_;
+  Limits limits_;
 };
 
 }  // namespace paralet::renewals

@@ -9,6 +9,8 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <stdexcept>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -16,7 +18,7 @@ namespace paralet::renewals {
 namespace {
 
 constexpr std::size_t kReceived = 1 << 16;  // bytes at once
-constexpr int kMostEvents = 256;
+constexpr int kAtOnce = 4;                  // sockets between two looks at the clock
 
 bool is_later(int error) { return error == EAGAIN || error == EINTR; }
 
@@ -32,6 +34,10 @@ Sockets::~Sockets() {
 }
 
 void Sockets::add(std::uint64_t number, int descriptor, std::shared_ptr<Host> host) {
+  if (sockets_.contains(number)) {
+    close(descriptor);
+    throw std::invalid_argument("there is a socket of number " + std::to_string(number) + " already");
+  }
   auto socket = std::make_unique<Socket>(Socket{number, descriptor, std::move(host), {}});
   epoll_event wanted{EPOLLIN, {.ptr = socket.get()}};
   if (epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &wanted) != 0) {
@@ -75,34 +81,52 @@ std::size_t Sockets::unsent(std::uint64_t number) const {
   return found == sockets_.end() ? 0 : found->second->unsent.size();
 }
 
-std::vector<Event> Sockets::round(double now_s, bool may_answer, int most, Done& done) {
-  std::array<epoll_event, kMostEvents> ready;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by the kernel
-  const int count = epoll_wait(epoll_, ready.data(), std::min(most, kMostEvents), 0);
+void Sockets::finish(std::uint64_t number) {
+  const auto found = sockets_.find(number);
+  if (found == sockets_.end()) return;
+  Socket& socket = *found->second;
+  shutdown(socket.descriptor, SHUT_WR);
+  socket.reads = socket.drops = true;
+  await(socket);
+}
+
+std::vector<Event> Sockets::round(double now_s, bool may_answer, int most, double most_s, Done& done) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(most_s);
+  std::array<epoll_event, kAtOnce> ready;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by the kernel
   std::vector<Event> events;
-  for (int i = 0; i < count; ++i) {
-    const auto& each = ready[static_cast<std::size_t>(i)];
-    Socket& socket = *static_cast<Socket*>(each.data.ptr);
-    int error = 0;
-    if ((each.events & EPOLLOUT) != 0 && !socket.unsent.empty()) {
-      flush(socket);
-      if (socket.unsent.empty()) {
-        await(socket);
-        events.push_back({socket.number, Event::Kind::sent, {}});
-      }
+  for (int handled = 0; handled < most;) {
+    const int count = epoll_wait(epoll_, ready.data(), std::min(most - handled, kAtOnce), 0);
+    if (count <= 0) break;
+    for (int i = 0; i < count; ++i) {
+      const auto& each = ready[static_cast<std::size_t>(i)];
+      handle(*static_cast<Socket*>(each.data.ptr), each.events, now_s, may_answer, events, done);
     }
-    const bool is_gone = (each.events & (EPOLLERR | EPOLLHUP)) != 0;
-    if (socket.reads && (each.events & ~EPOLLOUT) != 0) {
-      error = receive(socket, now_s, may_answer, events, done);
-    } else if (is_gone) {
-      error = ECONNRESET;
-    }
-    if (error != 0) {
-      socket.has_failed = true;
-      epoll_ctl(epoll_, EPOLL_CTL_DEL, socket.descriptor, nullptr);
-      events.push_back({socket.number, Event::Kind::failed, {}, error});
-    }
+    handled += count;
+    if (std::chrono::steady_clock::now() >= until) break;
   }
   return events;
+}
+
+void Sockets::handle(Socket& socket, std::uint32_t ready, double now_s, bool may_answer, std::vector<Event>& events,
+                     Done& done) {
+  int error = 0;
+  if ((ready & EPOLLOUT) != 0 && !socket.unsent.empty()) {
+    flush(socket);
+    if (socket.unsent.empty()) {
+      await(socket);
+      events.push_back({socket.number, Event::Kind::sent, {}});
+    }
+  }
+  const bool is_gone = (ready & (EPOLLERR | EPOLLHUP)) != 0;
+  if (socket.reads && (ready & ~EPOLLOUT) != 0) {
+    error = receive(socket, now_s, may_answer, events, done);
+  } else if (is_gone) {
+    error = ECONNRESET;
+  }
+  if (error == 0) return;
+  socket.has_failed = true;
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, socket.descriptor, nullptr);
+  events.push_back({socket.number, Event::Kind::failed, {}, error});
 }
 
 void Sockets::await(Socket& socket) const {
@@ -136,11 +160,10 @@ int Sockets::receive(Socket& socket, double now_s, bool may_answer, std::vector<
     events.push_back({socket.number, Event::Kind::ended, {}});
     return 0;
   }
-  const auto begin = std::chrono::steady_clock::now();
+  if (socket.drops) return 0;
   const std::string_view data(received_.data(), static_cast<std::size_t>(size));
   std::size_t answered = 0;
   if (may_answer && socket.unsent.empty()) {
-    const std::uint64_t renewed = done.renewed;
     answer_.clear();
     answered = socket.host->answer(socket.number, data, now_s, answer_, done);
     if (!answer_.empty()) {
@@ -150,8 +173,6 @@ int Sockets::receive(Socket& socket, double now_s, bool may_answer, std::vector<
         await(socket);
         events.push_back({socket.number, Event::Kind::waits, {}});
       }
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-      done.seconds += took.count() * static_cast<double>(done.renewed - renewed);
     }
   } else {
     socket.host->is_clear = false;

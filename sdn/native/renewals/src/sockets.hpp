@@ -41,7 +41,8 @@ class Sockets {
   /// Readable when `round` has something to do.
   [[nodiscard]] int descriptor() const { return epoll_; }
 
-  /// The descriptor is closed here, at the latest by `remove`. Throws std::system_error.
+  /// The descriptor is closed here, at the latest by `remove`. Throws std::system_error, and std::invalid_argument for
+  /// a number that has a socket already.
   void add(std::uint64_t number, int descriptor, std::shared_ptr<Host> host);
   void remove(std::uint64_t number);
   /// Goes on or stops reading.
@@ -49,9 +50,13 @@ class Sockets {
   /// Sends, now or as soon as the other side takes it. Returns the number of bytes that wait.
   std::size_t send(std::uint64_t number, std::string_view data);
   [[nodiscard]] std::size_t unsent(std::uint64_t number) const;
+  /// Says no more, and drops what comes until the other side says no more, which is `ended`. The kernel would reset a
+  /// connection that is closed with bytes unread, and the other side would lose what was sent last.
+  void finish(std::uint64_t number);
 
-  /// Handles at most so many sockets. Where `may_answer` is false, all is for the caller.
-  std::vector<Event> round(double now_s, bool may_answer, int most, Done& done);
+  /// Handles sockets until this time has passed, and at most so many. What is left comes next time, before those that
+  /// were handled. Where `may_answer` is false, all is for the caller.
+  std::vector<Event> round(double now_s, bool may_answer, int most, double most_s, Done& done);
 
  private:
   struct Socket {
@@ -61,8 +66,11 @@ class Sockets {
     std::string unsent;
     bool reads = true;
     bool has_failed = false;
+    bool drops = false;  // what it receives
   };
 
+  void handle(Socket& socket, std::uint32_t ready, double now_s, bool may_answer, std::vector<Event>& events,
+              Done& done);
   void await(Socket& socket) const;
   void flush(Socket& socket) const;
   /// Returns the reason why the connection is gone; 0: it is not.
