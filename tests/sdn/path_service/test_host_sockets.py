@@ -246,7 +246,9 @@ def test_a_line_that_is_too_long_is_refused_though_it_is_a_ping(
         async with served() as (_, at):
             host = await Host.greeted(at, 1)
             host.writer.write(to_line(Ping(1)).replace(b"{", b"{" + b" " * MAX_HOST_LINE, 1))
-            assert (await host.hear()).code == "line"
+            refused = await host.hear()
+            assert isinstance(refused, Error)
+            assert refused.code == "line"
 
     run(body)
 
