@@ -22,9 +22,8 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # Names in unnamed namespaces must therefore differ within a target. A tree for clang-tidy has this off.
 option(CMAKE_UNITY_BUILD "Compile several sources of a target at once" ON)
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 10)
-# Sanitized code is run by tests only, so it is compiled quickly, and in larger units.
+# Sanitized code is run by tests only, so it is compiled quickly.
 if(PARALET_SANITIZE)
-  set(CMAKE_UNITY_BUILD_BATCH_SIZE 20)
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")
   set(quick_optimisation -O0)
 else()
@@ -43,10 +42,7 @@ function(paralet_compile_quickly target)
   target_compile_options(${target} PRIVATE ${quick_optimisation})
 endfunction()
 function(paralet_compile_sources_quickly)
-  # With sanitizers everything is compiled so, and a source with options of its own is a unit by itself.
-  if(NOT PARALET_SANITIZE)
-    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1)
-  endif()
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1)
 endfunction()
 
 # Builds LIBRARY, and whatever links it, with the sanitizers of PARALET_SANITIZE, if any.
@@ -96,9 +92,8 @@ function(paralet_test_program name prefix components)
   endif()
   list(TRANSFORM components REPLACE "([^/]+)$" "test_\\1.cpp" OUTPUT_VARIABLE sources)
   add_executable(${name} ${sources})
-  # Not optimised: a third less time to compile.
-  target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers -O0)
-  set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 20)
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers)
+  paralet_compile_quickly(${name})
   target_link_libraries(${name} PRIVATE paralet_test_main ${ARGN})
   foreach(component source IN ZIP_LISTS components sources)
     add_test(NAME ${prefix}${component} COMMAND ${name} --source-file=*/${source} --minimal)
