@@ -224,6 +224,10 @@ TEST_CASE("a socket without a connection has a port until it is closed, also aft
   const SocketAddress to = name_of(nobody);
   // Of those that the kernel does not give out by itself. Another process may take one as soon as it is free.
   auto number = static_cast<std::uint16_t>(61001 + ::getpid() % 4000);
+  if (!has({IpAddress(kHere), to.port()})) {  // `nobody` is bound, and neither listens nor is connected
+    MESSAGE("skipped: this kernel does not list sockets that are bound and not connected, as Linux does since 6.8");
+    return;
+  }
   bool freed = false;
   for (int tries = 0; tries < 100 && !freed; ++tries) {
     FileDescriptor socket = made(SOCK_STREAM);
