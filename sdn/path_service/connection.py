@@ -249,6 +249,10 @@ class Connection(asyncio.Protocol):
         self.write(to_line(Error(code, text)))
         if self._ended:
             return
+        self._close()
+
+    def _close(self) -> None:
+        """What has not been sent is sent, if the host takes it soon."""
         self._let_go()
         self._transport.close()
         asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT_S, self._transport.abort)
@@ -375,8 +379,7 @@ class Connection(asyncio.Protocol):
         if self._fault:
             self.end(*self._fault)
         elif self._is_last:
-            self._let_go()
-            self._transport.close()
+            self._close()
         else:
             self._is_waiting = False
             self.host.is_clear = not self._partial

@@ -102,8 +102,7 @@ class _Transport(asyncio.Transport):
         elif kind is Kind.SENT:
             self._sent()
         elif self._is_closing:
-            if kind is Kind.ENDED:
-                self._lose(None)
+            pass
         elif kind is Kind.WAITS:
             self._note_unsent(self._native.unsent(self._number))
         elif kind is Kind.SAID:
@@ -116,13 +115,13 @@ class _Transport(asyncio.Transport):
             self._note_unsent(self._native.send(self._number, data))
 
     def close(self) -> None:
-        """What waits is sent before, and the other side has to close, too: otherwise `abort` ends it."""
+        """What waits is sent before."""
         if self._is_closing:
             return
         self._is_closing = True
         self._native.read(self._number, False)
         if not self._native.unsent(self._number):
-            self._native.finish(self._number)
+            self._end()
 
     def abort(self) -> None:
         self._is_closing = True
@@ -151,12 +150,19 @@ class _Transport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def _sent(self) -> None:
+        if self._native.unsent(self._number):  # written since, by what came before in the same round
+            return
         if self._is_slow:
             self._is_slow = False
             if not self._is_closing:
                 self._protocol.resume_writing()
         if self._is_closing:
-            self._native.finish(self._number)
+            self._end()
+
+    def _end(self) -> None:
+        """The other side gets all that was sent, as far as it had said nothing more by now."""
+        self._native.drop(self._number)
+        self._lose(None)
 
     def _lose(self, why: Exception | None) -> None:
         if self._is_over:

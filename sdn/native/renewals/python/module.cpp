@@ -203,7 +203,7 @@ PYBIND11_MODULE(_renewals, module) {
       .def("send", [](Sockets& sockets, std::uint64_t number,
                       const py::bytes& data) { return sockets.send(number, std::string_view(data)); })
       .def("unsent", &Sockets::unsent)
-      .def("finish", &Sockets::finish)
+      .def("drop", &Sockets::drop)
       .def("round", &events, py::arg("now_s"), py::arg("may_answer"), py::arg("most"), py::arg("most_s"),
            py::arg("done"));
 }

@@ -18,7 +18,8 @@ namespace paralet::renewals {
 namespace {
 
 constexpr std::size_t kReceived = 1 << 16;  // bytes at once
-constexpr int kAtOnce = 4;                  // sockets between two looks at the clock
+constexpr int kMostEvents = 256;
+constexpr int kMostDropped = 16;  // times kReceived
 
 bool is_later(int error) { return error == EAGAIN || error == EINTR; }
 
@@ -81,29 +82,34 @@ std::size_t Sockets::unsent(std::uint64_t number) const {
   return found == sockets_.end() ? 0 : found->second->unsent.size();
 }
 
-void Sockets::finish(std::uint64_t number) {
+void Sockets::drop(std::uint64_t number) {
   const auto found = sockets_.find(number);
   if (found == sockets_.end()) return;
-  Socket& socket = *found->second;
-  shutdown(socket.descriptor, SHUT_WR);
-  socket.reads = socket.drops = true;
-  await(socket);
+  for (int times = 0; times < kMostDropped; ++times) {
+    if (recv(found->second->descriptor, received_.data(), received_.size(), MSG_DONTWAIT) <= 0) return;
+  }
 }
 
 std::vector<Event> Sockets::round(double now_s, bool may_answer, int most, double most_s, Done& done) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(most_s);
-  std::array<epoll_event, kAtOnce> ready;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by the kernel
-  std::vector<Event> events;
-  for (int handled = 0; handled < most;) {
-    const int count = epoll_wait(epoll_, ready.data(), std::min(most - handled, kAtOnce), 0);
-    if (count <= 0) break;
+  if (rest_.empty()) {
+    std::array<epoll_event, kMostEvents> ready;  // NOLINT(cppcoreguidelines-pro-type-member-init): the kernel writes it
+    const int count = epoll_wait(epoll_, ready.data(), std::min(most, kMostEvents), 0);
     for (int i = 0; i < count; ++i) {
       const auto& each = ready[static_cast<std::size_t>(i)];
-      handle(*static_cast<Socket*>(each.data.ptr), each.events, now_s, may_answer, events, done);
+      rest_.push_back({static_cast<Socket*>(each.data.ptr)->number, each.events});
     }
-    handled += count;
+  }
+  std::vector<Event> events;
+  std::size_t handled = 0;
+  while (handled < rest_.size()) {
+    const auto& [number, ready] = rest_[handled++];
+    const auto found = sockets_.find(number);  // the caller may have removed it since
+    if (found == sockets_.end() || found->second->has_failed) continue;
+    handle(*found->second, ready, now_s, may_answer, events, done);
     if (std::chrono::steady_clock::now() >= until) break;
   }
+  rest_.erase(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(handled));
   return events;
 }
 
@@ -160,7 +166,6 @@ int Sockets::receive(Socket& socket, double now_s, bool may_answer, std::vector<
     events.push_back({socket.number, Event::Kind::ended, {}});
     return 0;
   }
-  if (socket.drops) return 0;
   const std::string_view data(received_.data(), static_cast<std::size_t>(size));
   std::size_t answered = 0;
   if (may_answer && socket.unsent.empty()) {

@@ -50,12 +50,12 @@ class Sockets {
   /// Sends, now or as soon as the other side takes it. Returns the number of bytes that wait.
   std::size_t send(std::uint64_t number, std::string_view data);
   [[nodiscard]] std::size_t unsent(std::uint64_t number) const;
-  /// Says no more, and drops what comes until the other side says no more, which is `ended`. The kernel would reset a
-  /// connection that is closed with bytes unread, and the other side would lose what was sent last.
-  void finish(std::uint64_t number);
+  /// Drops what has come. The kernel would reset a connection that is closed with bytes unread, and the other side
+  /// would lose what was sent last.
+  void drop(std::uint64_t number);
 
-  /// Handles sockets until this time has passed, and at most so many. What is left comes next time, before those that
-  /// were handled. Where `may_answer` is false, all is for the caller.
+  /// Handles each of at most so many sockets once, until this time has passed. What is left comes first in the next
+  /// round. Where `may_answer` is false, all is for the caller.
   std::vector<Event> round(double now_s, bool may_answer, int most, double most_s, Done& done);
 
  private:
@@ -66,7 +66,11 @@ class Sockets {
     std::string unsent;
     bool reads = true;
     bool has_failed = false;
-    bool drops = false;  // what it receives
+  };
+  /// A socket that has something to handle.
+  struct Ready {
+    std::uint64_t number;
+    std::uint32_t events;
   };
 
   void handle(Socket& socket, std::uint32_t ready, double now_s, bool may_answer, std::vector<Event>& events,
@@ -77,6 +81,7 @@ class Sockets {
   int receive(Socket& socket, double now_s, bool may_answer, std::vector<Event>& events, Done& done);
 
   int epoll_;
+  std::vector<Ready> rest_;  // what the last round has not handled
   std::unordered_map<std::uint64_t, std::unique_ptr<Socket>> sockets_;
   std::vector<char> received_;
   std::string answer_;
