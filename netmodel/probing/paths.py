@@ -208,14 +208,15 @@ def _findings(
                 "switches must send ICMP time exceeded and the way back must let it pass",
             )
         )
-    elif not near and [len(path.hops) for path in paths] == [1]:
+    elif not near and paths and all(len(path.hops) == 1 for path in paths):
         found.append(
             Finding(
                 "first router",
                 True,
-                f"only the first router, {paths[0].hops[0]}, answered probes from {pair}, so it is not known which "
-                "ports take which path: random ports still work, and to pin paths the routers behind it must send "
-                "ICMP time exceeded and the way back must let it pass",
+                f"only the first router, {' or '.join(str(path.hops[0]) for path in paths)}, answered probes from "
+                f"{pair}, so it is not known which ports take which path, unless the host is right behind it: random "
+                "ports still work, and to pin paths the routers behind it must send ICMP time exceeded and the way "
+                "back must let it pass",
             )
         )
     elif 2 * answers < asked:

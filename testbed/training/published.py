@@ -305,8 +305,8 @@ def reasons() -> Iterator[Reason]:
         yield Reason(llama, known)
     whole, four = _outside(_DEEPSEEK)
     rest = (1 + deviation(whole)) / (1 + deviation(four)) - 1
-    known = f"the same kernels as in the next row: with their published times {_percent(rest)}"
-    yield Reason(whole, f"{known}; a job also waits beside iterations")
+    known = f"if all of it took longer by the same factor as that row, {_percent(rest)}"
+    yield Reason(whole, f"the same kernels as in the next row: {known}; a job also waits beside iterations")
     theirs_ms, ours_ms = (found.products + found.attention for found in (_PROFILED_MS, _KERNELS_MS))
     known = f"kernels that memory limits take {_PROFILED_MS.memory} ms, ours {_KERNELS_MS.memory:.0f}"
     known += f"; products and attention {theirs_ms}, ours {ours_ms:.0f}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -130,4 +131,5 @@ def test_a_run_beyond_its_time_limit_fails_with_one_sentence(tmp_path: Path) -> 
     assert done.status == 1
     *_, sentence = done.errors.splitlines()
     assert sentence.startswith("paralet: the agent on h")
-    assert "waiting for message" in sentence
+    # Any agent may be the first: one that lacks a message, or one whose sends are not acknowledged.
+    assert re.search(r"timed out after 0\.5 s waiting for (message|its own sends)", sentence)

@@ -122,6 +122,14 @@ def test_the_first_router_alone_tells_no_path_unless_it_is_the_only_one(
     assert [path.ports for path in found.paths] == [tuple(PORTS)]
 
 
+def test_two_first_routers_tell_no_path_either() -> None:
+    """A host with two uplinks spreads its flows over two leaves, and what is behind them is silent."""
+    seen = [at(1, f"10.9.0.{1 + source % 2}", source, source / 1e3) for source in PORTS]
+    found = only([*seen, *(unanswered(at(2, "10.0.1.1", source, 1.0)) for source in PORTS)])
+    assert (kinds(found)[0], found.pinnable) == ("first router", False)
+    assert "only the first router, 10.9.0.1 or 10.9.0.2, answered" in found.findings[0].statement
+
+
 def test_probes_that_all_reach_the_destination_ask_no_router() -> None:
     """A closed port is asked only whether the host is there, and a host on the same link has no router before it."""
     found = only(msgspec.structs.replace(at(4, "10.0.1.1", port, 0.0), answer="destination") for port in PORTS)
