@@ -227,14 +227,15 @@ TEST_CASE("a connection of the peer waits for the end of this side's set-up, and
 }
 
 TEST_CASE("a connection back waits for the end of this side's set-up, which the peer's has begun") {
-  for (const auto& [call, before] : {std::pair{fake_verbs::Call::kCreate, 1U}, {fake_verbs::Call::kConnect, 0U}}) {
+  for (const auto call : {fake_verbs::Call::kCreate, fake_verbs::Call::kConnect}) {
     CAPTURE(static_cast<int>(call));
     fake_verbs::reset();
     Device one(test::verbs_options(1));
     Device two(test::verbs_options(1));
     const auto at_one = one.listen();
     const auto at_two = two.listen();
-    const HeldCall held(call, before);  // of `two`, which has heard the hello of `one`
+    // Of `two`, which has heard the hello of `one`: its create is the second.
+    const HeldCall held(call, call == fake_verbs::Call::kCreate ? 1 : 0);
     const auto there = one.connect(at_two->handle);
     REQUIRE(HeldCall::holds());
     const auto back = two.connect(at_one->handle);
