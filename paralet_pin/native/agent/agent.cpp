@@ -52,6 +52,17 @@ Connection connection_of(const Course& course, std::uint16_t port) {
   return {.local = course.local, .port = port, .remote = course.remote, .remote_port = course.remote_port};
 }
 
+/// Flows whose sockets the kernel is asked for.
+struct SoughtFlows {
+  std::vector<KnownFlow*> flows;
+  std::vector<Sought> connections;
+
+  void add(KnownFlow& flow) {
+    flows.push_back(&flow);
+    connections.push_back({.connection = connection_of(flow.course, flow.port), .may_retry = flow.may_retry});
+  }
+};
+
 std::string seconds(Nanos time) {
   const Nanos tenths = time / (100 * kMillisecond);
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
@@ -191,7 +202,7 @@ void Agent::serve(FileDescriptor program, const Request& request) {
       if (flow != nullptr) flows_.end(request.id);
       return;
     case RequestKind::kTried:
-      if (flow != nullptr) flow->tried = flow->not_at_once = true;
+      if (flow != nullptr) flow->tried = flow->may_retry = true;
       return;
     case RequestKind::kSent:
       if (flow != nullptr) flows_.sent(request.id, request.bytes, t);
@@ -275,24 +286,18 @@ std::size_t Agent::slots_of(const Course& course) const {
 }
 
 void Agent::end_closed(const Course& course, Nanos connecting, Nanos now) {
-  std::optional<std::set<LocalPort>> unconnected;
-  for (const KnownFlow* flow : flows_.of(course)) {
+  SoughtFlows sought;
+  for (KnownFlow* flow : flows_.of(course)) {
     // A program that has its port, but has not connected yet, would find the port in use.
     const bool has_tried = flow->tried || now >= flow->begun + connecting;
-    if (!course.tcp || flow->declared != 0 || flow->port == 0 || !has_tried) continue;
-    const Connection connection = connection_of(course, flow->port);
-    if (kernel_.find(connection) != Found::kNone || may_retry(*flow, unconnected)) continue;
-    gone_.insert(connection);
-    flows_.end(flow->id);
+    if (course.tcp && flow->declared == 0 && flow->port != 0 && has_tried) sought.add(*flow);
   }
-}
-
-bool Agent::may_retry(const KnownFlow& flow, std::optional<std::set<LocalPort>>& unconnected) {
-  // The kernel's list takes long, so it is the last thing to be asked for.
-  if (!flow.not_at_once || !is_taken(flow.course.local, flow.port)) return false;
-  if (!unconnected) unconnected = kernel_.unconnected();
-  return !unconnected || unconnected->contains({flow.course.local, flow.port}) ||
-         unconnected->contains({IpAddress(), flow.port});
+  const auto found = kernel_.find_all(sought.connections);
+  for (std::size_t number = 0; number < found.size(); ++number) {
+    if (found[number] != Found::kNone) continue;
+    gone_.insert(sought.connections[number].connection);
+    flows_.end(sought.flows[number]->id);
+  }
 }
 
 bool Agent::reply(const FileDescriptor& program, const KnownFlow* flow, bool away) const {
@@ -413,26 +418,30 @@ void Agent::sample(Nanos now) {
   const auto connections = kernel_.connections();
   std::optional<std::set<std::uint16_t>> datagrams;
   bool asked_datagrams = false;
-  std::optional<std::set<LocalPort>> unconnected;
+  SoughtFlows sought;
   std::vector<std::pair<std::uint64_t, std::optional<std::uint64_t>>> counts;
   for (auto& [id, flow] : flows_.all()) {
     if (flow.port == 0 || flow.declared != 0) continue;
     if (flow.course.tcp) {
       if (!connections) continue;
-      const Connection connection = connection_of(flow.course, flow.port);
-      if (const auto found = connections->find(connection); found != connections->end()) {
-        counts.emplace_back(id, found->second.sent_bytes);
-        flow.timeouts = found->second.timeouts;
-      } else if (const Found state = kernel_.find(connection); state == Found::kNone || state == Found::kTimeWait) {
-        const bool stays = state == Found::kNone && may_retry(flow, unconnected);
-        flow.tried = flow.tried || state == Found::kTimeWait;
-        counts.emplace_back(id, stays ? std::optional(flow.bytes) : std::nullopt);
+      const auto found = connections->find(connection_of(flow.course, flow.port));
+      if (found == connections->end()) {
+        sought.add(flow);
+        continue;
       }
+      counts.emplace_back(id, found->second.sent_bytes);
+      flow.timeouts = found->second.timeouts;
     } else {
       if (!std::exchange(asked_datagrams, true)) datagrams = kernel_.datagram_ports();
       if (!datagrams) continue;
       counts.emplace_back(id, datagrams->contains(flow.port) ? std::optional(flow.bytes) : std::nullopt);
     }
+  }
+  const auto found = kernel_.find_all(sought.connections);
+  for (std::size_t number = 0; number < found.size(); ++number) {
+    KnownFlow& flow = *sought.flows[number];
+    flow.tried = flow.tried || found[number] == Found::kTimeWait;
+    if (found[number] == Found::kNone || found[number] == Found::kTimeWait) counts.emplace_back(flow.id, std::nullopt);
   }
   for (const auto& [id, bytes] : counts) flows_.counted(id, bytes, now);
 }

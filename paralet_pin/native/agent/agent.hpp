@@ -71,9 +71,6 @@ class Agent {
   /// Ends the flows of a course whose connections are gone, such as those that a peer has refused, before `sample`
   /// does. A flow that may still be to connect stays until it is `connecting` old.
   void end_closed(const Course& course, Nanos connecting, Nanos now);
-  /// Whether a flow without a connection may still have its socket, which may try again. `unconnected` is asked of the
-  /// kernel where it is empty.
-  [[nodiscard]] bool may_retry(const KnownFlow& flow, std::optional<std::set<LocalPort>>& unconnected);
   /// How many of a course's slots have ports.
   [[nodiscard]] std::size_t slots_of(const Course& course) const;
   /// False where the program is gone, or waits no more.

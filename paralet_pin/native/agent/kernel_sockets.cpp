@@ -120,6 +120,27 @@ Found KernelSockets::find(const Connection& connection) {
   return error == ENOENT ? Found::kNone : found;
 }
 
+std::vector<Found> KernelSockets::find_all(const std::vector<Sought>& sought) {
+  std::vector<Found> found;
+  for (const auto& [connection, may_retry] : sought) {
+    const Found state = find(connection);
+    const bool bound = state == Found::kNone && may_retry && is_taken(connection.local, connection.port);
+    found.push_back(bound ? Found::kBound : state);
+  }
+  if (std::ranges::find(found, Found::kBound) == found.end()) return found;
+  // Listed only now, because a socket may be refused while others are looked for. One may also try again before the
+  // list: it is found then.
+  const auto bound = unconnected();
+  if (!bound) return found;
+  for (std::size_t number = 0; number < found.size(); ++number) {
+    const Connection& connection = sought[number].connection;
+    const bool listed =
+        bound->contains({connection.local, connection.port}) || bound->contains({IpAddress(), connection.port});
+    if (found[number] == Found::kBound && !listed) found[number] = find(connection);
+  }
+  return found;
+}
+
 std::optional<std::map<Connection, Traffic>> KernelSockets::connections() {
   std::map<Connection, Traffic> found;
   const bool all =

@@ -36,8 +36,15 @@ struct Traffic {
 enum class Found : std::uint8_t {
   kUnknown,   ///< nothing
   kNone,      ///< there is none
+  kBound,     ///< there is none, but its port is that of a socket that may still connect
   kTimeWait,  ///< it has ended, and its ports cannot be used yet
   kSocket,    ///< it is there, or a socket listens at its local port
+};
+
+/// A connection to look for.
+struct Sought {
+  Connection connection;
+  bool may_retry = false;  ///< its socket may stay open without it, and connect again
 };
 
 /// A port, and the address that it is bound at: :: is every address, of both families.
@@ -55,6 +62,9 @@ class KernelSockets {
   explicit KernelSockets(FileDescriptor socket) : socket_(std::move(socket)) {}
 
   [[nodiscard]] Found find(const Connection& connection);
+  /// In the same order. kBound is found only of sockets that may retry; where the kernel's list of these fails, of all
+  /// of them whose ports are taken.
+  [[nodiscard]] std::vector<Found> find_all(const std::vector<Sought>& sought);
   /// All connections, but those in TIME_WAIT; one that changes while the kernel lists them may be missing. Nothing
   /// where the kernel did not tell all.
   [[nodiscard]] std::optional<std::map<Connection, Traffic>> connections();

@@ -191,6 +191,38 @@ TEST_CASE("what comes too late for an earlier request answers no other one") {
   CHECK(kernel.find({.local = kHere, .remote = kHere}) == Found::kUnknown);
 }
 
+TEST_CASE("a socket that may retry is found whether it is refused or tries again while others are looked for") {
+  const SocketAddress any(kHere, 0);
+  std::vector<FileDescriptor> sockets;
+  std::vector<Sought> sought;
+  for (int count = 0; count < 2; ++count) {
+    sockets.push_back(made(SOCK_STREAM));
+    REQUIRE(::bind(sockets.back().get(), any.get(), any.length()) == 0);
+    const Connection connection{.local = kHere, .port = name_of(sockets.back()).port(), .remote = kHere};
+    sought.push_back({.connection = connection, .may_retry = true});
+  }
+  FakeKernel fake;
+  fake.refuses(1, -ENOENT);
+  fake.refuses(2, -ENOENT);
+  SUBCASE("both have been refused when the kernel lists bound sockets") {
+    for (const Sought& each : sought) fake.socket(3, each.connection.port);
+    fake.done(3);
+    fake.done(4);
+    CHECK(KernelSockets(fake.take()).find_all(sought) == std::vector{Found::kBound, Found::kBound});
+  }
+  SUBCASE("one tries again before the kernel lists bound sockets, the other one's port is that of another socket") {
+    fake.done(3);
+    fake.done(4);
+    fake.socket(5, sought[0].connection.port);
+    fake.refuses(6, -ENOENT);
+    CHECK(KernelSockets(fake.take()).find_all(sought) == std::vector{Found::kSocket, Found::kNone});
+  }
+  SUBCASE("the kernel lists no bound sockets") {
+    fake.refuses(3, -EBUSY);
+    CHECK(KernelSockets(fake.take()).find_all(sought) == std::vector{Found::kBound, Found::kBound});
+  }
+}
+
 TEST_CASE("a connection has sent what its program has written, and nothing else") {
   Connected both;
   const Connection own = both.connection();
