@@ -431,6 +431,7 @@ void Agent::sample(Nanos now) {
       }
       counts.emplace_back(id, found->second.sent_bytes);
       flow.timeouts = found->second.timeouts;
+      flow.may_retry = flow.may_retry && !found->second.connected;
     } else {
       if (!std::exchange(asked_datagrams, true)) datagrams = kernel_.datagram_ports();
       if (!datagrams) continue;

@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::uint32_t kAllStates = 0xFFF;
 // States of TCP, by the names of netinet/tcp.h, which cannot be included beside linux/tcp.h.
+constexpr unsigned kSynSent = 2;
 constexpr unsigned kTimeWait = 6;
 constexpr unsigned kListen = 10;
 constexpr unsigned kBoundInactive = 13;  // Linux 6.8; older headers lack it
@@ -150,7 +151,7 @@ std::optional<std::map<Connection, Traffic>> KernelSockets::connections() {
                                          .port = ntohs(socket.id.idiag_sport),
                                          .remote = address_of(socket.idiag_family, socket.id.idiag_dst),
                                          .remote_port = ntohs(socket.id.idiag_dport)};
-             Traffic traffic;
+             Traffic traffic{.connected = socket.idiag_state != kSynSent};
              auto left = static_cast<int>(length - NLMSG_LENGTH(sizeof socket));
              const auto* first = reinterpret_cast<const char*>(&socket) + NLMSG_ALIGN(sizeof socket);
              for (const auto* attribute = reinterpret_cast<const rtattr*>(first); RTA_OK(attribute, left);
@@ -160,9 +161,9 @@ std::optional<std::map<Connection, Traffic>> KernelSockets::connections() {
                std::memcpy(&info, RTA_DATA(attribute), std::min<std::size_t>(RTA_PAYLOAD(attribute), sizeof info));
                // The kernel counts the SYN as a byte (`tcp_info` of Linux: "bytes_acked" is the advance of SND.UNA).
                const std::uint64_t sent = info.tcpi_bytes_acked;
-               traffic = {.sent_bytes = sent == 0 ? 0 : sent - 1,
-                          .received_bytes = info.tcpi_bytes_received,
-                          .timeouts = info.tcpi_retransmits};
+               traffic.sent_bytes = sent == 0 ? 0 : sent - 1;
+               traffic.received_bytes = info.tcpi_bytes_received;
+               traffic.timeouts = info.tcpi_retransmits;
              }
              found.emplace(connection, traffic);
            });

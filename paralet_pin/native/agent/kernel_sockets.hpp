@@ -29,7 +29,8 @@ struct Connection {
 struct Traffic {
   std::uint64_t sent_bytes = 0;  ///< that the other side has acknowledged
   std::uint64_t received_bytes = 0;
-  unsigned timeouts = 0;  ///< retransmissions in a row that had no answer in time
+  unsigned timeouts = 0;   ///< retransmissions in a row that had no answer in time
+  bool connected = false;  ///< the other side has answered the SYN
 };
 
 /// What the kernel says of a connection.

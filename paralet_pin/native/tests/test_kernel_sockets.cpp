@@ -100,7 +100,8 @@ TEST_CASE("the kernel has a connection, lists it with its bytes, and no longer h
   CHECK(kernel.find(connection) == Found::kSocket);
   const auto all = kernel.connections();
   REQUIRE(all);
-  CHECK(all->contains(connection));
+  REQUIRE(all->contains(connection));
+  CHECK(all->at(connection).connected);
   const linger reset{.l_onoff = 1, .l_linger = 0};
   REQUIRE(::setsockopt(both.program.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0);
   both.program.reset();

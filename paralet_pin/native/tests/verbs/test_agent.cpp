@@ -129,6 +129,28 @@ void assign_twice(const paralet::test::FakePathService& service, const nlohmann:
   service.send_raw(both);
 }
 
+FileDescriptor stream_socket() { return FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+
+/// A listener, and its name.
+std::pair<FileDescriptor, SocketAddress> listens() {
+  FileDescriptor listener = stream_socket();
+  SocketAddress name(IpAddress(kPeer), 0);
+  REQUIRE(::bind(listener.get(), name.get(), name.length()) == 0);
+  REQUIRE(::listen(listener.get(), 1) == 0);
+  REQUIRE(::getsockname(listener.get(), name.get(), name.length_place()) == 0);
+  return {std::move(listener), name};
+}
+
+/// Binds a socket to a port that the kernel does not choose by itself: it would free its own choice with a connection.
+std::uint16_t bind(const FileDescriptor& socket) {
+  for (std::uint16_t port = 61101; port != 0; ++port) {
+    const SocketAddress from(IpAddress(fake_verbs::kAddress), port);
+    if (::bind(socket.get(), from.get(), from.length()) == 0) return port;
+  }
+  FAIL("no port is free");
+  return 0;
+}
+
 TEST_CASE("a port is free again when its thread asks for another one, and not before: it may still connect") {
   AgentOptions options{.addresses = {IpAddress(fake_verbs::kAddress)}};
   options.ports[IpAddress(kPeer)] = {61001, 61002};
@@ -180,18 +202,10 @@ TEST_CASE("a path service that comes back is told the port of a connection, thou
 TEST_CASE("a connection to whose peer one port is planned, which is in use, waits for no other one") {
   paralet::test::FakePathService service;
   const RunningAgent agent(asks(service.address()));
-  const FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const FileDescriptor other(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  SocketAddress to(IpAddress(kPeer), 0);
-  std::uint16_t port = 61101;  // or a later one, which is free
-  SocketAddress from(IpAddress(fake_verbs::kAddress), port);
-  REQUIRE(::bind(listener.get(), to.get(), to.length()) == 0);
-  REQUIRE(::listen(listener.get(), 1) == 0);
-  REQUIRE(::getsockname(listener.get(), to.get(), to.length_place()) == 0);
-  while (::bind(other.get(), from.get(), from.length()) != 0) {
-    REQUIRE(port < UINT16_MAX);
-    from = SocketAddress(IpAddress(fake_verbs::kAddress), ++port);
-  }
+  const auto listening = listens();
+  const SocketAddress& to = listening.second;
+  const FileDescriptor other = stream_socket();
+  const std::uint16_t port = bind(other);
   REQUIRE(::connect(other.get(), to.get(), to.length()) == 0);
   std::optional<Reply> reply;
   std::thread program(
@@ -204,6 +218,29 @@ TEST_CASE("a connection to whose peer one port is planned, which is in use, wait
   program.join();
   REQUIRE(reply);
   CHECK(reply->port == 0);
+}
+
+TEST_CASE("a connection that did not come at once, but came, ends with its connection, though its socket stays open") {
+  const auto [listener, to] = listens();
+  const FileDescriptor program = stream_socket();
+  const std::uint16_t port = bind(program);
+  AgentOptions options{.addresses = {IpAddress(fake_verbs::kAddress)}};
+  options.ports[to.address()] = {port};
+  const RunningAgent agent(std::move(options));
+  const auto reply = agent.link().ask({.remote_port = to.port(), .remote = to.address(), .wait = 20 * kSecond});
+  REQUIRE(reply);
+  REQUIRE(reply->port == port);
+  REQUIRE(::connect(program.get(), to.get(), to.length()) == 0);
+  agent.link().tell({.kind = RequestKind::kTried, .id = reply->id});  // as the library does after EINPROGRESS
+  FileDescriptor accepted(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  REQUIRE(::send(program.get(), "12345", 5, MSG_NOSIGNAL) == 5);
+  std::array<char, 5> read{};
+  REQUIRE(::recv(accepted.get(), read.data(), read.size(), MSG_WAITALL) == std::ssize(read));
+  CHECK(eventually([&] { return agent.check()["pinned"].at(0)["bytes"] == read.size(); }));
+  const linger reset{.l_onoff = 1, .l_linger = 0};
+  REQUIRE(::setsockopt(accepted.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0);
+  accepted.reset();
+  CHECK(eventually([&] { return agent.check()["pinned"].empty(); }));
 }
 
 TEST_CASE("a process that is gone when the agent reads its request has no flow") {
