@@ -9,8 +9,8 @@
 namespace paralet::pin {
 
 /// A program waits for its reply, so its processor is free meanwhile. To wake the agent on another one, and then the
-/// program, takes longer than all else that a request takes. So the agent stays on the processor from which requests
-/// come, until none has come for `kPause`.
+/// program, takes longer than all else that a request takes. So the agent stays on the processor from which two
+/// requests in a row have come, until one comes from another processor, or none for `kPause`.
 class Processor {
  public:
   static constexpr Nanos kPause = 10 * kMillisecond;
@@ -23,8 +23,11 @@ class Processor {
   void leave(Nanos now);
 
  private:
+  void leave();
+
   cpu_set_t allowed_{};  ///< where the kernel let the agent run before
   int at_ = -1;          ///< where it has to run now; -1: where the kernel likes
+  int from_ = -1;        ///< of the last request
   Nanos asked_at_ = -kPause;
 };
 
