@@ -10,7 +10,6 @@ import os
 import socket
 import sys
 import threading
-from itertools import count
 
 PORT = 7100
 BROKEN_MS = 1500
@@ -18,6 +17,7 @@ MESSAGE = bytes(1 << 14)
 END = b"E" * len(MESSAGE)
 ANSWERS = 10
 TIMEOUT_S = 120.0
+PAUSE_S = 0.1
 
 came_back: list[int] = []
 ended = threading.Event()
@@ -40,26 +40,27 @@ def take(own: str) -> None:
 
 
 def send(peer: str) -> None:
-    for broken in count():
+    broken = False
+    while not ended.is_set():
+        answers = 0
         try:
             with socket.socket() as connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, BROKEN_MS)
                 connection.connect((peer, PORT))
-                for answers in count(1):
+                while not ended.is_set():
                     connection.sendall(MESSAGE)
                     connection.recv(1)
+                    answers += 1
                     if broken and answers == ANSWERS:
                         came_back.append(connection.getsockname()[1])
                         ended.set()
-                    if ended.is_set():
-                        return
-        except TimeoutError:
-            if ended.is_set():
-                return
+        except OSError:  # ETIMEDOUT, or what routers have said meanwhile, such as EHOSTUNREACH
+            broken = broken or answers > 0
+            ended.wait(PAUSE_S)
 
 
 def main(peer: str, connections: int) -> None:
-    sending = [threading.Thread(target=send, args=(peer,)) for _ in range(connections)]
+    sending = [threading.Thread(target=send, args=(peer,), daemon=True) for _ in range(connections)]
     for each in sending:
         each.start()
     if not ended.wait(TIMEOUT_S):
