@@ -25,7 +25,7 @@ std::shared_ptr<Connection> Backlog::add(std::shared_ptr<Connection> connection)
 }
 
 std::shared_ptr<Connection> Backlog::take() {
-  const auto take_from = [this](auto host, auto place) {
+  const auto take_from = [this](auto host, const auto& place) {
     std::shared_ptr<Connection> connection = std::move(*place);
     host->second.erase(place);
     last_ = host->first;

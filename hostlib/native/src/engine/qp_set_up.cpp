@@ -88,6 +88,7 @@ void QpSetUp::create_qps(Peer& peer, std::function<void()> next) {
   begin_setup(peer);
   const auto created = std::make_shared<Created>();
   std::vector<unsigned> members;
+  members.reserve(peer.lanes.size());
   for (std::size_t i = 0; i < peer.lanes.size(); ++i) members.push_back(peer.first_member(i));
   const auto work = [created, members = std::move(members)](Backend& backend) {
     try {

@@ -42,7 +42,7 @@ TEST_CASE("every option has a name, a variable and a meaning of its own") {
   for (const Option& o : options()) {
     CHECK(names.insert(o.name).second);
     if (o.variable != nullptr) CHECK(variables.insert(o.variable).second);
-    CHECK(std::string(o.meaning).ends_with("."));
+    CHECK(std::string(o.meaning).ends_with('.'));
     CHECK_FALSE(allowed_values(o).empty());
   }
 }

@@ -90,6 +90,7 @@ TEST_CASE("threads connect and destroy queue pairs while the plan moves them") {
   });
   std::atomic<unsigned> failures{0};
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (unsigned i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       for (unsigned round = 0; round < kRounds; ++round) {
