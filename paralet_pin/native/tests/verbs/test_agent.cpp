@@ -167,11 +167,8 @@ TEST_CASE("a port is free again when its thread asks for another one, and not be
   CHECK(port_of_thread(1) == 61001);
 }
 
-TEST_CASE("a connection that grows is announced with the port that it has, though another one was assigned first") {
-  paralet::test::FakePathService service;
-  const RunningAgent agent(asks(service.address()));
-  const Request request{
-      .remote_port = 4791, .remote = IpAddress(kPeer), .bytes = Flows::kElephant, .wait = 20 * kSecond};
+/// The reply to a program for whose connection the service assigns two ports, one after the other.
+Reply asked(paralet::test::FakePathService& service, const RunningAgent& agent, const Request& request) {
   std::optional<Reply> reply;
   std::thread program([&] { reply = agent.link().ask(request); });
   service.welcome();
@@ -179,24 +176,27 @@ TEST_CASE("a connection that grows is announced with the port that it has, thoug
   program.join();
   REQUIRE(reply);
   REQUIRE(reply->port != 0);
-  agent.link().tell({.kind = RequestKind::kSent, .id = reply->id, .bytes = 4 * Flows::kElephant});
-  CHECK(service.receive()["port"] == reply->port);
+  return *reply;
+}
+
+TEST_CASE("a connection that grows is announced with the port that it has, though another one was assigned first") {
+  paralet::test::FakePathService service;
+  const RunningAgent agent(asks(service.address()));
+  const Request request{
+      .remote_port = 4791, .remote = IpAddress(kPeer), .bytes = Flows::kElephant, .wait = 20 * kSecond};
+  const Reply reply = asked(service, agent, request);
+  agent.link().tell({.kind = RequestKind::kSent, .id = reply.id, .bytes = 4 * Flows::kElephant});
+  CHECK(service.receive()["port"] == reply.port);
 }
 
 TEST_CASE("a path service that comes back is told the port of a connection, though another one was assigned first") {
   paralet::test::FakePathService service;
   const RunningAgent agent(asks(service.address()));
   const Request request{.remote_port = 4791, .remote = IpAddress(kPeer), .wait = 20 * kSecond};
-  std::optional<Reply> reply;
-  std::thread program([&] { reply = agent.link().ask(request); });
-  service.welcome();
-  assign_twice(service, service.receive()["id"]);
-  program.join();
-  REQUIRE(reply);
-  REQUIRE(reply->port != 0);
+  const Reply reply = asked(service, agent, request);
   service.disconnect();
   service.welcome();
-  CHECK(service.receive()["port"] == reply->port);
+  CHECK(service.receive()["port"] == reply.port);
 }
 
 TEST_CASE("a connection to whose peer one port is planned, which is in use, waits for no other one") {
