@@ -156,6 +156,8 @@ void deafen(int socket) {
   ::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 
+void acknowledge_at_once(int socket) { set_option(socket, IPPROTO_TCP, TCP_QUICKACK, 1); }
+
 std::uint64_t unacknowledged(int socket) {
   int bytes = 0;
   return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 ? static_cast<std::uint64_t>(bytes) : UINT64_MAX;

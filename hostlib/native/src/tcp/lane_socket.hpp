@@ -46,6 +46,11 @@ void reset(FileDescriptor& socket);
 /// The kernel drops all that arrives from now on and acknowledges none of it.
 void deafen(int socket);
 
+/// From now on what is read is acknowledged at once. A connection that has sent something is expected to answer again,
+/// and its kernel holds acknowledgements back for 40 ms, to send them with the answer (inet_csk_in_pingpong_mode and
+/// TCP_DELACK_MIN in the kernel's include/net). The other end would wait for them.
+void acknowledge_at_once(int socket);
+
 /// Bytes handed over that the other end has not acknowledged.
 std::uint64_t unacknowledged(int socket);
 

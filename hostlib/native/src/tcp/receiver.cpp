@@ -139,6 +139,7 @@ void Receiver::say(const Notice& notice) {
   // Few and short: they fit, or the connection is gone, or its other end does not read them.
   [[maybe_unused]] const ssize_t sent =
       ::send(current_->socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  acknowledge_at_once(current_->socket.get());
 }
 
 void Receiver::deafen() {

@@ -427,6 +427,35 @@ TEST_CASE("a peer that does not answer a ping is given up after the retry time, 
   CHECK(pair.a.count(Completion::Kind::kSent) == 42);  // the first one, the ping, and what came behind it
 }
 
+// Half of TCP_DELACK_MIN (include/net/tcp.h), for which the kernel holds acknowledgements back at least.
+constexpr Nanos kAtOnce = 20 * kMillisecond;
+
+/// The time until A hears that what it sends has arrived.
+Nanos until_acknowledged(TcpPair& pair) {
+  const Bytes data = random_fill(1, 100);
+  const std::size_t before = pair.a.count(Completion::Kind::kSent);
+  const Nanos start = now();
+  pair.send(data);
+  REQUIRE(pair.eventually([&] { return pair.a.count(Completion::Kind::kSent) > before; }));
+  return now() - start;
+}
+
+TEST_CASE("a receiver that has answered goes on to acknowledge at once") {
+  // The least of several, since a busy machine may delay some.
+  Nanos after_welcome = kNever;
+  Nanos after_ping = kNever;
+  for (int i = 0; i < 10; ++i) {
+    TcpPair pair;
+    pair.connect();
+    after_welcome = std::min(after_welcome, until_acknowledged(pair));
+    pair.ping();
+    REQUIRE(pair.eventually([&] { return pair.a.completions.back().cookie == 2; }));
+    after_ping = std::min(after_ping, until_acknowledged(pair));
+  }
+  CHECK(after_welcome < kAtOnce);
+  CHECK(after_ping < kAtOnce);
+}
+
 TEST_CASE("pings arrive though connections are cut") {
   TcpPair pair({.cut = 0.5, .seed = 4});
   pair.connect();
