@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What decides the speed of traffic in `paralet doctor`: for each interface its offloads, MTU and queues, and for the
-machine its processors and receive buffers. It says what to set, and which back end to take.
+machine its processors, receive buffers and congestion control of TCP. It says what to set, and which back end to take.
 
 Facts are read first (`read_interface`, `read_host`). Advice on them is data: `CHECKS` and `BACK_ENDS`.
 """
@@ -58,6 +58,10 @@ class Host:
     """Processors' worth of time that its control group allows. None: no limit."""
     rmem_max_bytes: int | None
     """The longest receive buffer that a socket may ask for without CAP_NET_ADMIN."""
+    tcp_congestion: str | None
+    """TCP's congestion control of this network namespace."""
+    has_cubic: bool
+    """Every user may choose `cubic` for a socket, as `reno` always."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +177,8 @@ def settings(interface: Interface, host: Host) -> list[str]:
 
 def findings(interfaces: Sequence[Interface], host: Host, built: Sequence[str]) -> list[Finding]:
     """One finding for each interface, and those of the machine. All are advice: none keeps experiments from running."""
-    return [*(_interface(interface, host, built) for interface in interfaces), _receive_buffer(host), _processors(host)]
+    of_host = (_receive_buffer(host), _congestion(host), _processors(host))
+    return [*(_interface(interface, host, built) for interface in interfaces), *of_host]
 
 
 def _interface(interface: Interface, host: Host, built: Sequence[str]) -> Finding:
@@ -193,6 +198,16 @@ def _receive_buffer(host: Host) -> Finding:
         return Finding(what, True, f"net.core.rmem_max {host.rmem_max_bytes}", "")
     detail = f"optional: net.core.rmem_max {host.rmem_max_bytes}: bursts to back end soft may be lost"
     return Finding(what, True, detail, f"sysctl -w net.core.rmem_max={RECEIVE_BUFFER_BYTES}")
+
+
+def _congestion(host: Host) -> Finding:
+    what = "congestion control of TCP"
+    detail = f"net.ipv4.tcp_congestion_control {host.tcp_congestion or 'unknown'}"
+    if not (host.tcp_congestion or "").startswith("bbr"):
+        return Finding(what, True, detail, "")
+    detail = f"optional: {detail}: it sends by timers, whose processor time slows lanes of back end tcp down"
+    other = "cubic" if host.has_cubic else "reno"
+    return Finding(what, True, detail, f"export PARALET_TCP_CONGESTION={other}, for lanes alone")
 
 
 def _processors(host: Host) -> Finding:
@@ -244,6 +259,8 @@ def read_host(sysfs: Path = SYSFS, proc: Path = PROC) -> Host:
         cores=len(os.sched_getaffinity(0)),
         quota=cpu_quota(sysfs, proc),
         rmem_max_bytes=int(rmem_max) if rmem_max else None,
+        tcp_congestion=text(proc / "sys/net/ipv4/tcp_congestion_control") or None,
+        has_cubic="cubic" in text(proc / "sys/net/ipv4/tcp_allowed_congestion_control").split(),
     )
 
 

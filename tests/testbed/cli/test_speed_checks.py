@@ -15,7 +15,7 @@ from testbed.cli.speed_checks import Host, Interface
 from testbed.nccl import back_ends
 from tests.testbed.cli.test_cli import paralet
 
-HOST = Host(cores=16, quota=None, rmem_max_bytes=16 << 20)
+HOST = Host(cores=16, quota=None, rmem_max_bytes=16 << 20, tcp_congestion="cubic", has_cubic=True)
 GOOD = Interface(
     name="eth7",
     mtu_bytes=9000,
@@ -101,14 +101,19 @@ def test_every_back_end_of_the_build_has_a_rule() -> None:
 
 
 def test_the_machine_s_limits() -> None:
-    tight = Host(cores=16, quota=2.5, rmem_max_bytes=212_992)
-    buffers, processors = speed_checks.findings([], tight, [])
+    tight = Host(cores=16, quota=2.5, rmem_max_bytes=212_992, tcp_congestion="bbr", has_cubic=True)
+    buffers, congestion, processors = speed_checks.findings([], tight, [])
     assert buffers.remedy == "sysctl -w net.core.rmem_max=8388608"
+    assert congestion.remedy == "export PARALET_TCP_CONGESTION=cubic, for lanes alone"
     assert "16 processors, of which the control group's quota allows 2.5" in processors.detail
-    buffers, processors = speed_checks.findings([], HOST, [])
-    assert (buffers.remedy, processors.detail) == ("", "16 processors")
-    (unknown, _) = speed_checks.findings([], dataclasses.replace(HOST, rmem_max_bytes=None), [])
-    assert unknown.detail.endswith("unknown")
+    (_, without_cubic, _) = speed_checks.findings([], dataclasses.replace(tight, has_cubic=False), [])
+    assert without_cubic.remedy == "export PARALET_TCP_CONGESTION=reno, for lanes alone"
+    buffers, congestion, processors = speed_checks.findings([], HOST, [])
+    assert (buffers.remedy, congestion.remedy, processors.detail) == ("", "", "16 processors")
+    silent = dataclasses.replace(HOST, rmem_max_bytes=None, tcp_congestion=None)
+    buffers, congestion, _ = speed_checks.findings([], silent, [])
+    assert buffers.detail.endswith("unknown")
+    assert congestion.detail.endswith("unknown")
 
 
 def test_interfaces_are_those_with_addresses_and_nics_that_are_up(tmp_path: Path) -> None:
@@ -130,6 +135,16 @@ def test_an_active_roce_port_is_found(tmp_path: Path) -> None:
     assert speed_checks.read_interface("eth7", tmp_path).roce
     write(nic / "parent", "eth7")  # a software device
     assert not speed_checks.read_interface("eth7", tmp_path).roce
+
+
+def test_the_congestion_controls_of_the_kernel_are_read(tmp_path: Path) -> None:
+    assert speed_checks.read_host(tmp_path, tmp_path).tcp_congestion is None
+    write(tmp_path / "sys/net/ipv4/tcp_congestion_control", "bbr")
+    write(tmp_path / "sys/net/ipv4/tcp_allowed_congestion_control", "reno bbr")
+    host = speed_checks.read_host(tmp_path, tmp_path)
+    assert (host.tcp_congestion, host.has_cubic) == ("bbr", False)
+    write(tmp_path / "sys/net/ipv4/tcp_allowed_congestion_control", "reno cubic")
+    assert speed_checks.read_host(tmp_path, tmp_path).has_cubic
 
 
 def test_the_least_quota_of_the_control_groups_counts(tmp_path: Path) -> None:
