@@ -20,9 +20,11 @@ class Machine:
     """Cores that this process may use."""
     kernel: str
     nvidia_driver: str
+    congestion_control: str
+    """Of TCP by default, in this network namespace. `bbr` turned comparisons with TCP around (docs/tcp.md)."""
 
     def __str__(self) -> str:
-        return f"{self.processor}, {self.cores} cores, {self.kernel}"
+        return f"{self.processor}, {self.cores} cores, {self.kernel}, TCP with {self.congestion_control}"
 
 
 def this_machine() -> Machine:
@@ -32,6 +34,7 @@ def this_machine() -> Machine:
         cores=len(os.sched_getaffinity(0)),
         kernel=f"{platform.system()} {platform.release()}",
         nvidia_driver=_found(r"Kernel Module.*?\s(\d+\.\d+[.\d]*)\s", Path("/proc/driver/nvidia/version")) or "unknown",
+        congestion_control=_found(r"^(\S+)", Path("/proc/sys/net/ipv4/tcp_congestion_control")) or "unknown",
     )
 
 

@@ -290,7 +290,7 @@ def some_results(transports: tuple[str, ...] = ("paralet", "Socket"), wrong: int
     operation = Operation(COLLECTIVES["all_gather"], TYPES["float16"], "none", 4, 1 << 19)
     return Results(
         when="2026-11-20T12:00:00+00:00",
-        machine=Machine("CPU", 16, "Linux 6", "580.1"),
+        machine=Machine("CPU", 16, "Linux 6", "580.1", "cubic"),
         found=Found(device, ("NVIDIA H200",) if device == "gpu" else (), "2.32.3", "13.0", "13.0"),
         ranks=4,
         gpus=1,
