@@ -10,6 +10,7 @@ import os
 import stat
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from netmodel.printable import printable
@@ -65,7 +66,7 @@ class LogFile:
         os.close(self._file)
 
     def reopen(self) -> None:
-        """Goes on in the file that has the name now, because the present one was renamed. Lines so far stay there."""
+        """Goes on in the file that has the name now: the present one may have been renamed. Lines so far stay there."""
         with self._lock:
             self._reopen = True
 
@@ -125,6 +126,9 @@ class LogFile:
 
     def _go_on(self) -> None:
         before = self._file
+        with suppress(OSError):
+            if os.path.samestat(os.stat(self._path), os.fstat(before)):
+                return
         try:
             self._file = _opened(self._path)
         except LogError as error:

@@ -431,7 +431,8 @@ def _print_availability(said: dict[str, Any]) -> None:
         )
         state = behind if said["followed"] else f"not followed: {said['peer']} could not take over"
     else:
-        state = f"the other one is {said['peer']}"
+        heard = "" if said["lag_s"] is None else f", heard {said['lag_s']:.1f} s ago"
+        state = f"the other one is {said['peer']}{heard}"
     click.echo(printable(f"{said['role']} in generation {said['generation']}; {state}"))
 
 

@@ -203,8 +203,8 @@ class Repaired(NamedTuple):
 def repair(path: Path) -> Repaired:
     """Makes a new store of what can be read of the one at `path`, which is renamed.
 
-    The generation becomes larger than any that the old one had. Raises StoreError when there is no file, or it is the
-    store of a service that runs.
+    The generation becomes larger than any that the old one had. Raises StoreError when there is no file, it is of
+    another program or version, or it is the store of a service that runs.
     """
     if not path.is_file():
         raise StoreError(f"there is no store {path}")
@@ -216,8 +216,7 @@ def repair(path: Path) -> Repaired:
 
 
 def _repaired(path: Path) -> Repaired:
-    if not _MAGIC.startswith(path.read_bytes()[: len(_MAGIC)]):
-        raise StoreError(f"{path} is not a store of a path service: remove it, or give another file")
+    _has_head(path)
     entries: dict[tuple[Kind, str], Entry] = {}
     changes: list[Change] = []
     generation = last = 0
@@ -314,19 +313,26 @@ def _locked(path: Path) -> int:
     return file
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    """The database of a store whose pages are whole. Raises StoreError for any other file, which stays as it is."""
+def _has_head(path: Path) -> bool:
+    """Whether a store is long enough to say what it is. Raises StoreError for a file that is none of this version."""
     with open(path, "rb") as file:
         head = file.read(_HEAD.size)
-    if len(head) < _HEAD.size and _MAGIC.startswith(head[: len(_MAGIC)]):
-        raise StoreError(_damaged(path, "it is too short"))
-    if not head.startswith(_MAGIC):
+    if not _MAGIC.startswith(head[: len(_MAGIC)]):
         raise StoreError(f"{path} is not a store of a path service: give another --state file")
+    if len(head) < _HEAD.size:
+        return False
     version, application = _HEAD.unpack(head)
     if application != _APPLICATION:
         raise StoreError(f"{path} is a database of another program: give another --state file")
     if version != VERSION:
         raise StoreError(f"{path} is of version {version}, and this path service reads version {VERSION}")
+    return True
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """The database of a store whose pages are whole. Raises StoreError for any other file, which stays as it is."""
+    if not _has_head(path):
+        raise StoreError(_damaged(path, "it is too short"))
     db = None
     try:
         os.chmod(path, 0o600)

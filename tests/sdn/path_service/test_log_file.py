@@ -124,6 +124,16 @@ def test_logrotate_loses_no_line_that_was_written(path: Path, way: str) -> None:
     assert [file.stat().st_mode & 0o777 for file in (path, before)] == [0o600, 0o600]
 
 
+def test_a_log_that_was_not_renamed_is_kept_without_a_word(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """SIGHUP asks for a reload too, so it comes without a rotation."""
+    caplog.set_level("INFO")
+    with LogFile(path, every_s=0.001) as log:
+        log.reopen()
+        log.add(LINE)
+        until(lambda: path.stat().st_size == len(LINE))
+    assert (entries(path), caplog.messages) == ([TICK], [])
+
+
 def test_a_log_that_cannot_be_opened_anew_goes_on_in_its_file(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     before = path.with_name("events.jsonl.1")

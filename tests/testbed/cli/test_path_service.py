@@ -15,12 +15,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from netmodel.printable import printable
+from sdn.path_service.availability.state import State
 from sdn.path_service.token import make_token
 from testbed.cli import main
+from testbed.cli.path_service import _print_availability
 
 ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 60
@@ -248,6 +251,13 @@ def test_a_token_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         make_token(token)
     assert (token.read_text(), list(tmp_path.iterdir())) == (made, [token])
+
+
+def test_a_follower_says_how_long_it_has_not_heard_the_one_that_leads(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where no host decides it goes on following one that is gone, and nobody leads."""
+    state = State("following", 2, "10.0.0.2:4792", False, 3.04, 0, 0, 0)
+    _print_availability(msgspec.to_builtins(state))
+    assert capsys.readouterr().out == "following in generation 2; the other one is 10.0.0.2:4792, heard 3.0 s ago\n"
 
 
 def test_a_service_whose_event_log_lacks_events_ends_with_status_1(tmp_path: Path, topology: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from sdn.path_service.control import store as stores
 from sdn.path_service.control.book import Change, ConflictError, Draft, Edit, Entry, applied, expired
-from sdn.path_service.control.store import Store, StoreError, repair
+from sdn.path_service.control.store import VERSION, Store, StoreError, repair
 
 DRAIN = Draft("root (uid 0, pid 1)", "drain spine2", (Edit("drain", "spine2", None, Entry()),))
 PIN = Draft("me", "pin h1 h5 via spine3", (Edit("pin", "h1 h5", None, Entry(("spine3",), 99.5)),))
@@ -180,12 +180,27 @@ def test_a_foreign_file_is_refused_and_stays(path: Path, text: str) -> None:
 def test_a_database_of_another_program_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE mine (a)")
+    before = path.read_bytes()
     with pytest.raises(StoreError, match="is a database of another program: give another --state file"):
         Store(path)
+    with pytest.raises(StoreError, match="is a database of another program"):
+        repair(path)
+    assert ([path], before) == (list(path.parent.iterdir()), path.read_bytes())
     path.unlink()
     path.mkdir()
     with pytest.raises(StoreError, match="it is not a regular file"):
         Store(path)
+
+
+def test_a_store_of_another_version_is_refused_and_stays(path: Path) -> None:
+    filled(path)
+    with sqlite3.connect(path) as later:
+        later.execute(f"PRAGMA user_version = {VERSION + 1}")
+    later.close()
+    for refused in (Store, repair):
+        with pytest.raises(StoreError, match=f"is of version {VERSION + 1}, and this path service reads version"):
+            refused(path)
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_repair_of_a_whole_store_loses_nothing(path: Path) -> None:
