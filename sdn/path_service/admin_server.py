@@ -161,7 +161,7 @@ async def _controlled(control: Control, request: Any, who: str) -> dict[str, Any
         case NextHopsRead():
             return await control.next_hops(request, who)
         case WhatIf():
-            answer: Any = control.what_if(request)
+            answer: Any = await control.what_if(request)
         case ListChanges():
             answer = await control.changes(request)
         case Reload():

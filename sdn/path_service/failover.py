@@ -21,7 +21,6 @@ _MOST_PLANS = 8192  # failures that get a plan, those first that would cut most
 _MOST_CHANGES = 10_000  # changed pairs that are remembered; when there are more, all plans are made anew
 _CHECKED = 256  # changed pairs that are checked in one step
 _PORTS_AHEAD = 16  # rerouted commodities of a plan whose ports are looked up ahead
-_LOOKUPS = 4  # port lookups in one step
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +120,15 @@ class Failover:
         return Detours(ways, tables)
 
     def _look_up_ports(self) -> bool:
-        """Looks up some ports of the plans ahead, so that the tables have them. Returns whether there were any."""
-        some = min(_LOOKUPS, len(self._lookups))
-        for _ in range(some):
-            tables, src, dst, way, lanes, port, protocol = self._lookups.popleft()
-            tables.ports(src, dst, way, lanes, port, protocol)
-        return some > 0
+        """Looks up ports of a plan ahead, so that the tables have them. Returns whether there were any to look up.
+
+        One lookup may hash thousands of ports.
+        """
+        if not self._lookups:
+            return False
+        tables, src, dst, way, lanes, port, protocol = self._lookups.popleft()
+        tables.ports(src, dst, way, lanes, port, protocol)
+        return True
 
     def _check_changes(self) -> bool:
         """Discards plans that lack some changed commodities. Returns whether any had changed."""

@@ -32,6 +32,7 @@ from sdn.path_service.probing_host import ProbingHost, answered, left_out, parts
 from sdn.path_service.reach import Polarised
 from sdn.path_service.repinning import FirstPorts, Repinning
 from sdn.path_service.watches import Watches
+from sdn.path_service.work import Work
 from sdn.planners import Cabling
 from sdn.planners.model import Floats
 from sdn.planners.planner import AnyCabling
@@ -255,18 +256,20 @@ class Measured:
         if self._is_planned(pair):
             self._planned.keep(pair, path)
 
-    def preview(self, constraints: Constraints) -> Preview:
+    def preview(self, constraints: Constraints) -> Work[Preview]:
         """By planned paths, some of which lanes may not have reached yet."""
         planned = self._pinning.preview(*self._steering(constraints))
+        users = {key: list(self._users.get(key, ())) for key in planned}
+        pairs, moves, rates_before, rates_after, *own = yield from self._planned.preview(constraints)
+        yield
         before, after = (fair_rates(self._fabric, {key: both[at] for key, both in planned.items()}) for at in (0, 1))
-        pairs, moves, rates_before, rates_after, *own = self._planned.preview(constraints)
         loads = [load.copy() for load in own]
         for key, both in planned.items():
             now, then = (self._fabric.whole(key.src, key.dst, [share.path for share in shares]) for shares in both)
             for shares, load in zip(both, loads, strict=True):
                 for share in shares:
                     self._add(load, share.path, share.part)
-            for pair in self._users.get(key, ()):
+            for pair in users[key]:
                 pairs.append(pair)
                 moves += [Move(pair, now, then)] if now != then else []
                 rates_before.append(before[key])

@@ -125,10 +125,10 @@ class Pair(_renewals.Pair):
         """When an expected commodity is removed if no elephant has been announced."""
         self.rate_bps: float | None = None
 
-    def routed_alike(self) -> "Pair":
-        """Another pair with the same commodity on the same way, to try changes of routes on."""
+    def routed_alike(self, commodity: int, way: Way) -> "Pair":
+        """Another pair of the same two with this commodity on this way, to try changes of routes on."""
         made = Pair(self.client, self.peer)
-        made.commodity, made.way = self.commodity, self.way
+        made.commodity, made.way = commodity, way
         return made
 
     def elephant_id(self) -> int | None:

@@ -9,6 +9,7 @@ from sdn.path_service.constraints import Constraints
 from sdn.path_service.messages import CanProbe, Moved, Probed, Report, ServiceMessage
 from sdn.path_service.next_hops import NextHops
 from sdn.path_service.parties import Client, Pair
+from sdn.path_service.work import Work
 from sdn.planners.model import Floats
 
 Sends: TypeAlias = list[tuple[int, ServiceMessage]]
@@ -107,8 +108,8 @@ class Pinning(Protocol):
         """Puts a pair that has just arrived on this path, if it may take it."""
         ...
 
-    def preview(self, constraints: Constraints) -> Preview:
-        """What `constrain` would do now. Nothing changes. Raises as it does."""
+    def preview(self, constraints: Constraints) -> Work[Preview]:
+        """What `constrain` would do at the first step. Nothing changes. Raises as it does."""
         ...
 
     def heard(self, now_s: float, client: Client, message: HostProbes) -> list[Pair]:

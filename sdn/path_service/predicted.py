@@ -14,8 +14,9 @@ from sdn.path_service.next_hops import NextHops
 from sdn.path_service.parties import Client, Pair
 from sdn.path_service.pinning import HostProbes, Move, Preview, Rerouted, Sends, distinct
 from sdn.path_service.routing import Routing
+from sdn.path_service.work import Work
 from sdn.planners import UNREACHABLE, links
-from sdn.planners.links import reversed_way
+from sdn.planners.links import Way, reversed_way
 from sdn.planners.model import Floats
 from sdn.planners.planner import AnyCabling
 
@@ -87,16 +88,28 @@ class Predicted:
         """Which of these paths between switches is loaded least for a pair; None where none is alive."""
         return self._routing.best(pair, map(self._links, paths))
 
-    def preview(self, constraints: Constraints) -> Preview:
+    def preview(self, constraints: Constraints) -> Work[Preview]:
         """Tried on a copy of the routing."""
-        now, then = self._routing, self._routing.copied()
-        self._rerouted(then, constraints)
-        before, after = now.plan(), then.plan()
-        pairs = [now.pairs[number] for number in now.numbers()]
-        both = zip(pairs, (then.pairs[number] for number in now.numbers()), strict=True)
-        moves = [Move(pair, self.paths(pair), self.paths(tried)) for pair, tried in both if pair.way != tried.way]
-        rates = before.rates.tolist(), after.rates.tolist()
-        return Preview(pairs, moves, *rates, links.loads(before), links.loads(after))
+        was, before, numbers = self._constraints, self._routing.plan(), self._routing.numbers()
+        pairs = [self._routing.pairs[number] for number in numbers]
+        ways = [pair.way for pair in pairs]
+        then = yield from self._routing.copied()
+        yield
+        self._rerouted(then, was, constraints)
+        yield
+        after = then.plan()
+        yield
+        rates_before = before.rates.tolist()
+        yield
+        rates_after = after.rates.tolist()
+        yield
+        tried = [then.pairs[number].way for number in numbers]
+        moves = [
+            Move(pair, self._paths(pair, own), self._paths(pair, other))
+            for pair, own, other in zip(pairs, ways, tried, strict=True)
+            if own != other
+        ]
+        return Preview(pairs, moves, rates_before, rates_after, links.loads(before), links.loads(after))
 
     def heard(self, now_s: float, client: Client, message: HostProbes) -> list[Pair]:
         """Nothing is measured, so no host was asked."""
@@ -114,7 +127,10 @@ class Predicted:
             yield self._routing.pairs[number], rate_bps
 
     def paths(self, pair: Pair) -> list[Path]:
-        path = self._cables.path_by(pair.client.nic, pair.peer.nic, *pair.way)
+        return self._paths(pair, pair.way)
+
+    def _paths(self, pair: Pair, way: Way) -> list[Path]:
+        path = self._cables.path_by(pair.client.nic, pair.peer.nic, *way)
         return [] if path is None else [path]
 
     def loads(self) -> Floats:
@@ -161,7 +177,7 @@ class Predicted:
             fabric = self._cables.without(constraints.avoided).fabric
             moved = self._failover.apply(detours, fabric, hashed, cut)
         else:
-            moved = self._rerouted(self._routing, constraints)
+            moved = self._rerouted(self._routing, was, constraints)
             self._failover.note(moved)
         self._constraints = constraints
         if choices is not None:
@@ -177,12 +193,12 @@ class Predicted:
         ]
         return Rerouted(cut, [*moved, *rest])
 
-    def _rerouted(self, routing: Routing, constraints: Constraints) -> list[Pair]:
-        """Changes a routing to these constraints. Returns the pairs that were rerouted.
+    def _rerouted(self, routing: Routing, was: Constraints, constraints: Constraints) -> list[Pair]:
+        """Changes a routing from some constraints to others. Returns the pairs that were rerouted.
 
         A drain moves the elephants on the drained links, and no others where the planner can keep them.
         """
-        was, moved = self._constraints, []
+        moved: list[Pair] = []
         if constraints.avoided != was.avoided or constraints.dead != was.dead:
             fabric, hashed = (self._cables.without(some).fabric for some in (constraints.avoided, constraints.dead))
             drains_only = constraints.dead == was.dead and constraints.drained > was.drained

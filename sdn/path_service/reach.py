@@ -132,10 +132,8 @@ class WithinReach:
 
     def copied(self) -> "WithinReach":
         made = copy(self)
-        made._ends = dict(self._ends)
-        made._load(self._fabric)
-        for number in made._ends:
-            made._place(number, self.route(number)[1:])
+        made._ends, made._paths = dict(self._ends), self._paths.copied()
+        made._placed, made._owner, made._choices = dict(self._placed), dict(self._owner), dict(self._choices)
         return made
 
     def refit(self, fabric: Any) -> tuple[AnyRoute, ...]:

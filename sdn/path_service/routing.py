@@ -22,6 +22,7 @@ from sdn.path_service.places import SENT, Place, Places, least_congested
 from sdn.path_service.planning import AnyRoute, LivePlan, live_plan
 from sdn.path_service.ports import PortTables
 from sdn.path_service.reach import WithinReach, polarised
+from sdn.path_service.work import Work
 from sdn.planners import Incremental, Plan, links
 from sdn.planners.links import AnyClos, AnyPlan, Way
 from sdn.planners.planner import AnyCabling
@@ -29,6 +30,7 @@ from sdn.planners.pods import IncrementalPods
 
 REROUTES_PER_S = 1000.0
 """Running elephants that arrivals and departures of others may reroute, on average."""
+_COPIED = 1024  # pairs in one step
 BESIDE = 1 << 48
 """The first number of commodities beside the plan: of connections that share the place of another one, or have none."""
 MAX_REROUTES = 16
@@ -211,12 +213,20 @@ class Routing:
         best = least_congested(pair, filter(None, ways), self.fabric, self.plan(), self._places, own)
         return ways.index(best) if best in ways else None
 
-    def copied(self) -> "Routing":
-        """A routing of its own, with copies of the pairs in the same order, to try changes on."""
+    def copied(self) -> Work["Routing"]:
+        """A routing of its own, with copies of the pairs in the same order, to try changes on.
+
+        It is as this one was at the first step. Connections that cannot move are copied in one step.
+        """
         made = copy(self)
         made._live, made._pins, made._counts = self._live.copied(), self._pins.copied(), Counter()
-        copies = {pair: pair.routed_alike() for pair in self.pairs.values()}
-        made.pairs = {number: copies[pair] for number, pair in self.pairs.items()}
+        copies: dict[Pair, Pair] = {}
+        made.pairs = {}
+        were = [(number, pair, pair.way) for number, pair in self.pairs.items()]
+        for number, pair, way in were:
+            copies[pair] = made.pairs[number] = pair.routed_alike(number, way)
+            if len(copies) % _COPIED == 0 and not self._places:
+                yield
         made._places = self._places.copied(copies)
         made._had = {copies[pair]: port for pair, port in self._had.items()}
         made._shut = {copies[pair]: way for pair, way in self._shut.items()}

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from netmodel import dump_topology
 from sdn._renewals import Done
@@ -24,6 +24,7 @@ from sdn.path_service.channels import Certified, Channels, PlainChannels
 from sdn.path_service.connection import Connection
 from sdn.path_service.constraints import Constraints
 from sdn.path_service.group_lists import Listed
+from sdn.path_service.guard import Guard
 from sdn.path_service.held_bytes import HeldBytes
 from sdn.path_service.host_lines import Said, lines_of
 from sdn.path_service.host_sockets import HostSockets
@@ -46,6 +47,7 @@ from sdn.path_service.messages import (
 from sdn.path_service.next_hops import unlisted
 from sdn.path_service.pinning import Sends
 from sdn.path_service.service import PathService
+from sdn.path_service.spare_time import SPARE_EVERY_S, SpareTime
 from sdn.path_service.succession import take_over
 from sdn.path_service.turns import Share, Turns, Worker
 
@@ -54,9 +56,6 @@ log = logging.getLogger(__name__)
 TICK_S = 0.05
 """Seconds between two calls of `PathService.tick`."""
 _SWEEP_S = 0.5
-_IDLE_S = 0.02  # without a host's message for this time, the service is idle
-_IDLE_SHARE = 0.25  # part of the time spent on failover plans while idle
-_BUSY_SHARE = 0.05  # and while busy
 _BACKLOG = 4096  # connections that wait to be accepted
 _PUMP_S = 0.001  # of work before the event loop reads what has come
 _DIRECT_S = 0.004  # of short work that is done where it is read, before hosts take turns
@@ -64,38 +63,6 @@ _LONG_S = 0.0005  # of work that was for one host at once, after which hosts tak
 _HOSTS_WEIGHT = 6  # of the time of hosts, where handshakes that begin have 1, and those that have begun 1
 _SPARE_FILES = 64  # descriptors reserved for other uses than connections
 _MOST_AHEAD = 1 << 32  # generations: a store that was repaired counts from the Unix time on
-
-
-class Guard(Protocol):
-    """Where two services share hosts: whether this one may answer them. See `sdn.path_service.availability`."""
-
-    def may_assign(self) -> bool:
-        """Whether it leads now. Where it does not, this is the time to find out what follows."""
-        ...
-
-    def refusal(self, hello: Hello) -> str | None:
-        """Why a host is sent to the other service, in one sentence; None where it is not."""
-        ...
-
-    def greeted(self, number: int, hello: Hello) -> None:
-        """The host of this connection is served."""
-        ...
-
-    def left(self, number: int) -> None:
-        """The connection of a host has ended."""
-        ...
-
-    def voted(self, number: int, vote: Voted) -> None:
-        """A host has answered a `Vote`."""
-        ...
-
-    def is_meant(self, line: bytes) -> bool:
-        """Whether the first line of a connection comes from the other service."""
-        ...
-
-    def meet(self, transport: asyncio.Transport, first: bytes, rest: bytes) -> None:
-        """The other service has connected, and has said its first line and perhaps more."""
-        ...
 
 
 class Server:
@@ -126,10 +93,7 @@ class Server:
         self._room = self.limits.connections or resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FILES
         self._groups: Listed | None = None  # of the switches of this topology, if they were read
         self._numbers = 0
-        self._heard_s = 0.0
         self._swept_s = 0.0
-        self._prepared_s = 0.0
-        self._spare_s = 0.0  # time that may be spent on failover plans; below 0 after a step that took long
         self.guard: Guard | None = None
         """None where no other service shares the hosts."""
         self.held: dict[int, Hello] = {}
@@ -137,6 +101,8 @@ class Server:
         self.counts: Counter[str] = Counter()
         """Refusals by error code."""
         self.latency = Latency()
+        self.spare = SpareTime(self.now, lambda: self.service.prepare(), self._note_prepared)
+        """What is left of the time that hosts need."""
         self._log = BoundedLog(log, self.limits.log_lines_per_s)
         self._server: asyncio.Server | None = None
         self._sockets: HostSockets | None = None
@@ -160,7 +126,7 @@ class Server:
         self._server = await self._loop.create_server(self._accept, sock=listener, backlog=_BACKLOG)
         self._every(_SWEEP_S, self._sweep)
         self._every(TICK_S, self._tick_if_needed)
-        self._every(_IDLE_S, self._prepare)
+        self._every(SPARE_EVERY_S, self.spare.prepare)
         at: tuple[str, int] = listener.getsockname()[:2]
         return at
 
@@ -384,7 +350,7 @@ class Server:
 
     def _end_answers(self, now_s: float, done: Done) -> None:
         """These lines of hosts were answered without a decision."""
-        self._heard_s = now_s
+        self.spare.heard_s = now_s
         if done.renewed:
             self.service.counts["announced"] += done.renewed
             self.service.counts["released"] += done.renewed
@@ -430,7 +396,7 @@ class Server:
         number = connection.number
         if self.held and number in self.held:
             return 0, self._hear_held(number, lines)
-        self._heard_s = now_s
+        self.spare.heard_s = now_s
         messages = usual_from_host(lines)
         counts, wrong = self.service.counts, ""
         announced = counts["announced"]
@@ -460,7 +426,7 @@ class Server:
         if number in self.held:
             return len(lines), self._hear_held(number, lines)
         announced = self.service.counts["announced"]
-        self._heard_s = now_s
+        self.spare.heard_s = now_s
         said = Said(lines, until_s, partial(self._message, number=number))
         sends = self.service.handle(now_s, number, said)
         self._say(now_s, number, lines[: said.count], sends)
@@ -566,31 +532,9 @@ class Server:
                 connection.end("silent", f"nothing was heard for {self.limits.silent_s:g} s")
         self._log.refill(_SWEEP_S)
 
-    def _prepare(self) -> None:
-        """Makes failover plans in a share of the time, a larger one while idle. A long step delays the next ones."""
-        begin_s = self.now()
-        share = _IDLE_SHARE if begin_s - self._heard_s > _IDLE_S else _BUSY_SHARE
-        late = begin_s - self._prepared_s > 2 * _IDLE_S  # the event loop is overloaded
-        self._prepared_s = begin_s
-        self._spare_s = min(_IDLE_S, self._spare_s + share * _IDLE_S)
-        if not late and self._spare_s >= 0:
-            self._prepare_some()
-
-    def _prepare_some(self) -> None:
-        """Spends spare time on failover plans, and lets the event loop read what has come meanwhile."""
-        begin_s = self.now()
-        steps, more, left_s = 0, True, min(self._spare_s, _PUMP_S)
-        clock = time.perf_counter
-        begun_s = clock()
-        while more and clock() - begun_s < left_s:
-            more = self.service.prepare()
-            steps += 1
-        self._spare_s -= clock() - begun_s
-        worked = steps if more else steps - 1  # a step that says that nothing is left has done nothing
-        if self.journal is not None and worked > 0:
-            self.journal.prepared(begin_s, worked)
-        if more and self._spare_s > 0:
-            self._loop.call_soon(self._prepare_some)
+    def _note_prepared(self, at_s: float, steps: int) -> None:
+        if self.journal is not None:
+            self.journal.prepared(at_s, steps)
 
 
 def bind(address: str, port: int) -> socket.socket:

@@ -47,6 +47,7 @@ from sdn.path_service.next_hops import NextHops, unused_links
 from sdn.path_service.parties import Client, Pair, Parties
 from sdn.path_service.pinning import Pinning, Preview, Rerouted, Sends
 from sdn.path_service.predicted import Predicted
+from sdn.path_service.work import Work
 from sdn.planners import DEFAULT_PLANNER, PLANNERS
 from sdn.planners.planner import AnyCabling
 
@@ -319,8 +320,8 @@ class PathService:
         random = sum(not self._pinning.ports(pair) for pair in self._pinning.pairs.values())
         return float(loads[:, numbers].sum()), random
 
-    def preview(self, constraints: Constraints) -> Preview:
-        """What `constrain` would do now. Nothing changes. Raises as it does."""
+    def preview(self, constraints: Constraints) -> Work[Preview]:
+        """What `constrain` would do at the first step. Nothing changes. Raises as it does."""
         return self._pinning.preview(constraints)
 
     # -- messages ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ the optimum.
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -149,7 +149,8 @@ class Incremental:
     def copied(self) -> "Incremental":
         """A plan of its own, with the same commodities on the same routes."""
         made = copy(self)
-        made._load(self.plan(), self.numbers())
+        made._state, made._items = self._state.copied(), dict(self._items)
+        made._demands, made._owner = dict(self._demands), dict(self._owner)
         return made
 
     def numbers(self) -> list[int]:
@@ -286,6 +287,10 @@ class _State(Protocol):
 
     def routes(self, edges: Ints) -> tuple[Ints, Ints, Ints]: ...
 
+    def copied(self) -> Self:
+        """A state of its own, with the same routes by the same numbers."""
+        ...
+
 
 class _Chains:
     """The state for equal demands on links of one rate: an edge colouring.
@@ -342,6 +347,11 @@ class _Chains:
         out, into = self._colouring.colours_of(edges)
         src, dst = self._colouring.tors_of(edges)
         return self._spine_of[out].astype(np.int32), self._links[src, out], self._links[dst, into]
+
+    def copied(self) -> Self:
+        made = copy(self)
+        made._colouring = self._colouring.copied()
+        return made
 
     def _ways(self, moved: Sequence[tuple[int, int, int]]) -> Sequence[_Moved]:
         return [(edge, *self._decoded(edge, out, into)) for edge, out, into in moved]
@@ -404,3 +414,8 @@ class _Moves:
 
     def routes(self, edges: Ints) -> tuple[Ints, Ints, Ints]:
         return self._routing.routes(edges)
+
+    def copied(self) -> Self:
+        made = copy(self)
+        made._routing, made._carried = self._routing.copied(), self._carried.copy()
+        return made

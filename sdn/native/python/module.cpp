@@ -262,6 +262,7 @@ PYBIND11_MODULE(_planners, module) {
       .def("add_all", &Balanced::add_all, "source"_a, "destination"_a, "size"_a, "count"_a);
   py::class_<Listed>(module, "ListedPaths")
       .def(py::init<const Doubles&>(), "rate"_a)
+      .def("copied", [](const Listed& self) { return Listed(self); })
       .def("insert", &Listed::insert, "demand"_a, "paths"_a, "chosen"_a = py::none())
       .def("remove", &Listed::remove, "commodity"_a)
       .def("improve", &Listed::improve, "target"_a, "max_moves"_a = py::none(), "effort"_a = 1000000)

@@ -2,6 +2,7 @@
 // Planners of fabrics of two tiers as Python sees them.
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "annealing.hpp"
@@ -271,6 +272,7 @@ void bind_two_tiers(py::module_& module) {
              "unit"_a, "hot"_a, "cold"_a, "cooling"_a, "steps_per_temperature"_a, "seed"_a);
   py::class_<Colouring>(module, "Colouring")
       .def(py::init<std::int32_t, std::int32_t>(), "tors"_a, "colours"_a)
+      .def("copied", [](const Colouring& self) { return Colouring(self); })
       .def("forbid", &Colouring::forbid, "way"_a, "tor"_a, "colour"_a)
       .def("insert", &Colouring::insert, "src"_a, "dst"_a, "max_moves"_a = py::none(), "tries"_a = 1)
       .def("insert_all", &Colouring::insert_all, "src"_a, "dst"_a, "tries"_a = 1)
@@ -285,6 +287,7 @@ void bind_two_tiers(py::module_& module) {
       .def("most", &Colouring::most);
   py::class_<Routing>(module, "Routing")
       .def(py::init<const Doubles&>(), "rate"_a)
+      .def("copied", [](const Routing& self) { return std::make_unique<Routing>(self); })
       .def("insert", &Routing::insert, "src"_a, "dst"_a, "demand"_a)
       .def("insert_all", &Routing::insert_all, "src"_a, "dst"_a, "demand"_a, "spine"_a, "up"_a, "down"_a)
       .def("remove", &Routing::remove, "commodity"_a)

@@ -52,6 +52,10 @@ class Loads {
     load_[1].resize(clos.rate.size());
   }
 
+  /// The same loads for a fabric with the same rates, which may be elsewhere in memory.
+  Loads(const Loads& other, const Clos& clos)
+      : clos_(clos), busy_s_per_unit_(other.busy_s_per_unit_), load_{other.load_[0], other.load_[1]} {}
+
   /// Puts `demand` on a route, or takes it off where it is negative.
   void add(std::int32_t src, std::int32_t dst, const Route& route, double demand) {
     load_[0][clos_.link(src, route.spine, route.up)] += demand;

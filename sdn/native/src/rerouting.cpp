@@ -15,6 +15,15 @@ Rerouting::Rerouting(std::int32_t tors, std::int32_t spines, std::int32_t parall
   for (auto& lists : lists_) lists.resize(rate_.size());
 }
 
+Rerouting::Rerouting(const Rerouting& other)
+    : rate_(other.rate_),
+      clos_{other.clos_.tors, other.clos_.spines, other.clos_.parallel, rate_},
+      loads_(other.loads_, clos_),
+      items_(other.items_),
+      lists_{other.lists_[0], other.lists_[1]},
+      unused_(other.unused_),
+      moves_(other.moves_) {}
+
 Rerouting::Commodity Rerouting::insert(std::int32_t src, std::int32_t dst, double demand) {
   return insert(src, dst, demand, src == dst ? Route{} : loads_.best(src, dst, demand).route);
 }

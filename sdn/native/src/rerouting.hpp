@@ -17,8 +17,11 @@ class Rerouting {
   using Commodity = std::int32_t;
 
   Rerouting(std::int32_t tors, std::int32_t spines, std::int32_t parallel, std::span<const double> rate);
-  Rerouting(const Rerouting&) = delete;
+  Rerouting(const Rerouting& other);
+  Rerouting(Rerouting&&) = delete;
   Rerouting& operator=(const Rerouting&) = delete;
+  Rerouting& operator=(Rerouting&&) = delete;
+  ~Rerouting() = default;
 
   /// Adds a commodity on the least congested path, or on the given one. Its route is kUnreachable if no spine joins its
   /// ToRs.

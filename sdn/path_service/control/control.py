@@ -37,6 +37,7 @@ from sdn.path_service.control.writer import Written
 from sdn.path_service.links import links_named
 from sdn.path_service.server import Server
 from sdn.path_service.service import PathService
+from sdn.path_service.work import Work, finished
 
 WISHES = Drain | Undrain | Pin | Unpin | Undo
 EVERY_S = 0.5
@@ -79,7 +80,7 @@ class Control:
         topology = self._server.service.topology
         with suppress(LookupError):  # it has no such hosts or links
             check_pin(topology, topology.hosts[0].name, topology.hosts[-1].name, [topology.switches[-1].name])
-        self._effects(self._server.service.constraints)
+        finished(self._effects(self._server.service.constraints))
 
     def adopt(self, state: State) -> None:
         """The store has this now, which came from the service that leads."""
@@ -129,11 +130,8 @@ class Control:
         async with self._lock:
             try:
                 what, edits = await self._asked(request)
-                await asyncio.sleep(0)  # hosts are served between the parts of this work
                 constraints, _ = self._constraints(applied(self._state, edits))
-                preview = self._server.service.preview(constraints)
-                await asyncio.sleep(0)
-                does = effects(preview, self._server.service.cables)
+                does = await self._server.spare.finish(self._effects(constraints))
             except KeyError as error:
                 raise RefusedError(error.args[0]) from None
             except ConflictError as error:
@@ -143,14 +141,14 @@ class Control:
             await self._pay()
             return Changed(await self._commit(who, what, edits), does)
 
-    def what_if(self, request: WhatIf) -> Effects:
+    async def what_if(self, request: WhatIf) -> Effects:
         """What would happen without some links. Raises RefusedError."""
         try:
             gone = {link for name in request.without for link in links_named(self._server.service.topology, name)}
         except KeyError as error:
             raise RefusedError(error.args[0]) from None
         now = self._server.service.constraints
-        return self._effects(replace(now, drained=now.drained | gone))
+        return await self._server.spare.finish(self._effects(replace(now, drained=now.drained | gone)))
 
     async def links(self, request: LinkChange, who: str) -> dict[str, Any]:
         """Links have gone down, or have come back. Raises RefusedError, and StoreError after hosts were told."""
@@ -276,9 +274,11 @@ class Control:
     def _constraints(self, state: State) -> tuple[Constraints, list[str]]:
         return constraints_of(self._server.service.topology, state)
 
-    def _effects(self, constraints: Constraints) -> Effects:
+    def _effects(self, constraints: Constraints) -> Work[Effects]:
         service = self._server.service
-        return effects(service.preview(constraints), service.cables)
+        preview = yield from service.preview(constraints)
+        yield
+        return effects(preview, service.cables)
 
     async def _commit(self, who: str, what: str, edits: tuple[Edit, ...]) -> Change:
         """Writes a wish and then applies it. Raises StoreError, with nothing changed."""

@@ -9,6 +9,7 @@ least congested path, which need not be optimal.
 """
 
 from collections.abc import Iterable
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -128,9 +129,11 @@ class IncrementalPods:
 
     def copied(self) -> "IncrementalPods":
         """A plan of its own, with the same commodities on the same routes."""
-        made = IncrementalPods(self._fabric, max_reroutes=self.max_reroutes)
-        made._load(self.plan(), self.numbers())
-        made._next = self._next
+        made = copy(self)
+        made._low, made._high = self._low.copied(), self._high.copied()
+        made._asked, made._agg = dict(self._asked), dict(self._agg)
+        made._low_number, made._number = dict(self._low_number), dict(self._number)
+        made._high_number, made._owner = dict(self._high_number), dict(self._owner)
         return made
 
     def numbers(self) -> list[int]:

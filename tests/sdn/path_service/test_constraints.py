@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netmodel import CrcHash, EcmpHash, Topology
+from sdn.path_service import routing
 from sdn.path_service.constraints import Constraints
 from sdn.path_service.links import links_named
 from sdn.path_service.service import Options, PathService
+from sdn.path_service.work import finished
 from tests.sdn.path_service.sample import Hosts, address, fabric, three_tiers
 
 FABRICS = [fabric(), fabric(parallel=2), three_tiers(aggs=3)]
@@ -176,7 +178,7 @@ def test_a_preview_is_what_then_happens_and_changes_nothing(topology: Topology, 
     last = len(topology.hosts) - 1
     wanted = replace(drained(topology, spine), pins=pinned(topology, 0, last, topology.switches[-2].name).pins)
     before = ways(service)
-    preview = service.preview(wanted)
+    preview = finished(service.preview(wanted))
     assert ways(service) == before
     change(hosts, wanted)
     after = ways(service)
@@ -195,7 +197,47 @@ def test_a_preview_is_what_then_happens_and_changes_nothing(topology: Topology, 
     up, down = preview.loads_after
     links = {link["lower"]: link for link in service.paths()}
     assert up.sum() + down.sum() == sum(link["up"] + link["down"] for link in links.values())
-    assert service.preview(wanted).loads_before.tolist() == preview.loads_after.tolist()
+    assert finished(service.preview(wanted)).loads_before.tolist() == preview.loads_after.tolist()
+
+
+@pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
+def test_a_preview_is_right_after_elephants_have_come_and_gone(topology: Topology) -> None:
+    service = PathService(topology, Options())
+    hosts, sent = busy(service)
+    for conn, peer in sent[::3]:
+        hosts.release(conn, peer)
+    for conn, peer in sent[::6]:
+        hosts.announce(conn, peer, peer)
+    before = ways(service)
+    wanted = drained(topology, topology.switches[-1].name)
+    moves = finished(service.preview(wanted)).moves
+    change(hosts, wanted)
+    after = ways(service)
+    told = {(move.pair.client.key[0], move.pair.peer.at[0]): [str(port) for port in move.after[0]] for move in moves}
+    assert told == {ends: path for ends, path in after.items() if before[ends] != path}
+
+
+@pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
+def test_events_between_two_steps_of_a_preview_do_not_change_it(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routing, "_COPIED", 7)
+    service = PathService(topology, Options())
+    hosts, sent = busy(service)
+    wanted = drained(topology, topology.switches[-1].name)
+    at_once = finished(service.preview(wanted))
+    work = service.preview(wanted)
+    next(work)
+    for conn, peer in sent[::2]:
+        hosts.release(conn, peer)
+    change(hosts, drained(topology, topology.switches[-2].name))
+    hosts.disconnect(sent[0][0])
+    in_steps = finished(work)
+    assert in_steps.moves
+    assert in_steps.moves == at_once.moves
+    assert in_steps.rates_after_bps == at_once.rates_after_bps
+    assert in_steps.loads_after.tolist() == at_once.loads_after.tolist()
+    assert finished(service.preview(wanted)).pairs != at_once.pairs, "the events changed what is previewed next"
 
 
 @pytest.mark.long

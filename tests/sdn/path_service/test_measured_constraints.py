@@ -7,6 +7,7 @@ import pytest
 
 from netmodel import LinuxL4Hash, Topology
 from sdn.path_service.constraints import Constraints
+from sdn.path_service.work import finished
 from tests.sdn.path_service.sample import address
 from tests.sdn.path_service.test_constraints import drained, load, pinned
 from tests.sdn.path_service.test_measured import HOSTS, STEP_S, THREE_TIERS, TWO_TIERS, Probers, measured
@@ -42,7 +43,7 @@ def test_a_drained_switch_is_empty_when_ports_of_other_paths_were_found(
 ) -> None:
     probers = running(topology, lanes=lanes)
     assert load(probers.service, spine) > 0
-    preview = probers.service.preview(drained(topology, spine))
+    preview = finished(probers.service.preview(drained(topology, spine)))
     change(probers, drained(topology, spine))
     assert all(len(ports) == 4 for ports in probers.ports.values()), "lanes keep ports meanwhile"
     for _ in range(300):
