@@ -299,6 +299,8 @@ def _show(changed: "Changed", as_json: bool, dry_run: bool, what: str, state: "D
         end = "" if until is None else f", until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M:%S} UTC"
         click.echo(printable(f"change {changed.change.number}: {what}{end}"))
     _print_effects(changed.effects)
+    for sentence in changed.without_effect:
+        click.echo(printable(f"without effect: {sentence}"))
     if state is not None and state.empty:
         beside = f"; {state.random} elephants have random ports and may be on it" if state.random else ""
         click.echo(printable(f"{state.what} is empty{beside}"))

@@ -55,6 +55,8 @@ class Changed(Struct, frozen=True):
 
     change: Change | None
     effects: Effects
+    without_effect: list[str]
+    """What does not hold yet, in sentences: a pin, while all paths with what it asks for are dead or drained."""
 
 
 class Changes(Struct, frozen=True):

@@ -31,7 +31,7 @@ from sdn.path_service.control.book import (
 )
 from sdn.path_service.control.effects import effects
 from sdn.path_service.control.files import Reread
-from sdn.path_service.control.resolve import check_pin, constraints_of, dead_name
+from sdn.path_service.control.resolve import constraints_of, dead_name, pinned_paths
 from sdn.path_service.control.store import StoreError
 from sdn.path_service.control.writer import Written
 from sdn.path_service.links import links_named
@@ -79,7 +79,7 @@ class Control:
         """Fills the caches that the first change needs, before hosts come: for those it would take long."""
         topology = self._server.service.topology
         with suppress(LookupError):  # it has no such hosts or links
-            check_pin(topology, topology.hosts[0].name, topology.hosts[-1].name, [topology.switches[-1].name])
+            pinned_paths(topology, topology.hosts[0].name, topology.hosts[-1].name, [topology.switches[-1].name])
         finished(self._effects(self._server.service.constraints))
 
     def adopt(self, state: State) -> None:
@@ -131,15 +131,16 @@ class Control:
             try:
                 what, edits = await self._asked(request)
                 constraints, _ = self._constraints(applied(self._state, edits))
+                idle = self._idle(edits, constraints)
                 does = await self._server.spare.finish(self._effects(constraints))
             except KeyError as error:
                 raise RefusedError(error.args[0]) from None
             except ConflictError as error:
                 raise RefusedError(f"{self._what(request)} is not possible: {error}") from None
             if request.dry_run or not edits:
-                return Changed(None, does)
+                return Changed(None, does, idle)
             await self._pay()
-            return Changed(await self._commit(who, what, edits), does)
+            return Changed(await self._commit(who, what, edits), does, idle)
 
     async def what_if(self, request: WhatIf) -> Effects:
         """What would happen without some links. Raises RefusedError."""
@@ -235,7 +236,7 @@ class Control:
                 links_named(topology, request.what)
                 return what, edit_of(self._state, "drain", request.what, Entry((), self._until(request.for_s)))
             case Pin():
-                check_pin(topology, request.src, request.dst, request.via)
+                pinned_paths(topology, request.src, request.dst, request.via)
                 entry = Entry(request.via, self._until(request.for_s))
                 return what, edit_of(self._state, "pin", f"{request.src} {request.dst}", entry)
             case Undrain():
@@ -250,6 +251,20 @@ class Control:
                         f"there is no change {request.change}: `paralet path-service changes` lists them"
                     )
                 return f"{what}: {found[0].what}", tuple(edit.inverse for edit in found[0].edits)
+
+    def _idle(self, edits: Iterable[Edit], constraints: Constraints) -> list[str]:
+        """The pins that have no effect under these constraints, in sentences."""
+        idle = []
+        for edit in edits:
+            if edit.kind != "pin" or edit.after is None:
+                continue
+            (src, dst), via = edit.name.split(" "), edit.after.via
+            with suppress(KeyError):  # the topology has no such path any more, which `status` says
+                paths = pinned_paths(self._server.service.topology, src, dst, via)
+                if all(path & constraints.avoided for path in paths):
+                    ends = f"from {src} to {dst} with {' and '.join(via)}"
+                    idle.append(f"all paths {ends} are dead or drained: others are taken until one is back")
+        return idle
 
     def _ended(self, kind: Any, name: str, why_not: str) -> tuple[Edit, ...]:
         if (kind, name) not in self._state:

@@ -71,15 +71,20 @@ def addresses(topology: Topology, name: str) -> list[str]:
     raise KeyError(f"{name!r} is neither a host of {topology.name} nor the address of one")
 
 
-def check_pin(topology: Topology, src: str, dst: str, via: Iterable[str]) -> None:
-    """Raises KeyError, with a sentence, unless some path between two hosts has the links or switches of `via`."""
+def pinned_paths(topology: Topology, src: str, dst: str, via: Iterable[str]) -> list[frozenset[Link]]:
+    """The links of each path between two hosts that has the links or switches of `via`.
+
+    Raises KeyError, with a sentence, where there is none.
+    """
     names = list(via)
-    wanted, found = via_of(topology, names), False
+    wanted, found = via_of(topology, names), []
     for path in _paths(topology, addresses(topology, src), addresses(topology, dst)):
-        taken = {topology.link_at(port) for port in path}
-        found = found or not any(some.isdisjoint(taken) for some in wanted)
+        taken = frozenset(topology.link_at(port) for port in path)
+        if not any(some.isdisjoint(taken) for some in wanted):
+            found.append(taken)
     if not found:
         raise KeyError(f"no path from {src} to {dst} has {' and '.join(names)}")
+    return found
 
 
 def _paths(topology: Topology, src: list[str], dst: list[str]) -> Iterator[tuple[PortRef, ...]]:

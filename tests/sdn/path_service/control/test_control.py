@@ -160,6 +160,23 @@ def test_a_pin_and_its_end(tmp_path: Path) -> None:
     run(body)
 
 
+def test_a_pin_to_a_path_that_is_drained_says_that_it_has_no_effect_yet(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as at:
+            assert (await at.do("pin", "h1", "h5", ["spine3"], dry_run=True)).without_effect == []
+            await at.do("drain", "leaf1-spine3")
+            before = at.path(0, 4)
+            changed = await at.do("pin", "h1", "h5", ["spine3"])
+            assert changed.without_effect == [
+                "all paths from h1 to h5 with spine3 are dead or drained: others are taken until one is back"
+            ]
+            assert at.path(0, 4) == before
+            await at.do("undrain", "leaf1-spine3")
+            assert at.path(0, 4)[2].startswith("spine3:")
+
+    run(body)
+
+
 def test_what_has_a_time_ends_by_itself(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as at:
