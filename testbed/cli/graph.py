@@ -8,6 +8,7 @@ import click
 
 from netmodel.printable import printable
 from testbed.cli.extras import require
+from testbed.cli.options import FileToWrite
 from testbed.errors import TestbedError
 
 
@@ -16,7 +17,7 @@ from testbed.errors import TestbedError
 @click.option(
     "--out",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FileToWrite(),
     help="File for the picture. Default: the topology's name with .svg, in the working folder.",
 )
 @click.option("--open", "opened", is_flag=True, help="Show it in a browser.")

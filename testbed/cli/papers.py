@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from testbed.cli.extras import require
+from testbed.cli.options import FileToWrite
 
 if TYPE_CHECKING:
     from testbed.research.papers import Claim, Paper
@@ -23,7 +24,7 @@ _NUMBERS = ("000", "001", "002", "003", "004")
 @click.option("--quick", is_flag=True, help="Check only a small part, in seconds.")
 @click.option(
     "--page",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FileToWrite(),
     help="Write the paper's page to this Markdown file, all numbers to a CSV file and figures to images/ beside it.",
 )
 @click.option("--from-csv", is_flag=True, help="Write --page again from its CSV file, without computing anything.")

@@ -15,6 +15,7 @@ import click
 
 from netmodel.printable import printable
 from testbed.cli.extras import require
+from testbed.cli.options import FileToWrite
 from testbed.errors import InputError, TestbedError
 
 if TYPE_CHECKING:
@@ -138,9 +139,7 @@ class _Ttl(click.ParamType["Ttl"]):
     help="Name routers as this topology does, whose addresses are those of fabric `routed`.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with every port.")
-@click.option(
-    "--write", "output", metavar="FILE", type=click.Path(path_type=Path), help="Write all answers to this file."
-)
+@click.option("--write", "output", metavar="FILE", type=FileToWrite(), help="Write all answers to this file.")
 @click.option(
     "--host-name",
     metavar="NAME",
@@ -159,14 +158,14 @@ class _Ttl(click.ParamType["Ttl"]):
     "--write-topology",
     "found_file",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FileToWrite(),
     help="With --from-hosts: write the topology as found.",
 )
 @click.option(
     "--write-routers",
     "routers_file",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FileToWrite(),
     help="With --write-topology: write the port or switch of each address, for `paralet path-service run`.",
 )
 @click.option(

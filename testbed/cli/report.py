@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from testbed.cli.extras import require
+from testbed.cli.options import FileToWrite
 from testbed.errors import InputError
 from testbed.result_folder import sole_writer
 
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
 @click.option(
     "--out",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("comparison.html"),
-    show_default=True,
-    help="Where to write the comparison of several folders.",
+    type=FileToWrite(),
+    help="Where to write the comparison of several folders.  [default: comparison.html]",
 )
 @click.option(
     "--plots",
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     help="Also write the plots of one FOLDER in this format, for papers: text stays text. Repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary, or the rows of the comparison, as JSON.")
-def report(folders: tuple[Path, ...], out: Path, plots: tuple[str, ...], as_json: bool) -> None:
+def report(folders: tuple[Path, ...], out: Path | None, plots: tuple[str, ...], as_json: bool) -> None:
     """Write the report of one result folder again, or compare several result folders in one page.
 
     A result FOLDER is what `paralet run` has left in results/NAME. Of an interrupted run, the report has the seeds of
@@ -61,7 +60,7 @@ def report(folders: tuple[Path, ...], out: Path, plots: tuple[str, ...], as_json
         outcome.draw(folders[0], plots)
         outcome.show(as_json)
     else:
-        _compare(folders, ended, out, as_json)
+        _compare(folders, ended, out or Path("comparison.html"), as_json)
 
 
 def _check_begun(folder: Path) -> None:

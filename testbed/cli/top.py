@@ -22,6 +22,7 @@ from testbed.cli.endpoints import ipv4_and_port
 from testbed.cli.extras import require
 from testbed.cli.fabric import HASHES, HashName, fabric_of
 from testbed.cli.operations_input import operations_now
+from testbed.cli.options import FileToWrite
 from testbed.errors import InputError, TestbedError
 from testbed.live.link_counters import PortRates
 
@@ -76,7 +77,7 @@ _PICTURE_SIZE = (100, 32)
 @click.option(
     "--picture",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FileToWrite(),
     help="Write the screen after --count updates (3) to FILE as SVG, and end.",
 )
 @click.option("--count", metavar="N", type=click.IntRange(min=1), help="With --json or --picture: end after N updates.")

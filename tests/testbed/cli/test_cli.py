@@ -228,6 +228,25 @@ def test_a_file_that_may_not_be_written_is_a_wrong_request(
     assert_refused(done, f"/sys/out cannot be used: {reason}")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("graph", "SPEC", "--out"),
+        ("report", "one", "two", "--out"),
+        ("papers", "003", "--page"),
+        ("probe", "127.0.0.1", "--write"),
+        ("top", "--picture"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path, command: tuple[str, ...]) -> None:
+    missing = tmp_path / "missing" / "out"
+    given = [write_spec(tmp_path) if word == "SPEC" else word for word in command]
+    assert_refused(paralet(*given, missing), f"{missing} cannot be used: No such file or directory")
+    # Nothing is left where nothing was done.
+    assert not missing.parent.exists()
+
+
 def test_a_run_that_cannot_end_in_time_is_refused_before_it_starts(tmp_path: Path, ready_machine: None) -> None:
     """The ideal of the small spec is 0.00744 s."""
     spec = write_spec(tmp_path, timeouts={"run_s": 0.007})
