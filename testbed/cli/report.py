@@ -79,6 +79,7 @@ def _compare(
     from testbed.cli.tables import console, table
     from testbed.report import Compared, write_comparison
     from testbed.report.compare import rows_of
+    from testbed.report.scales import said
 
     compared = [
         Compared(
@@ -94,10 +95,10 @@ def _compare(
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    shown = table("", ["result", "policy"], ["m", "mean s", "worst s", "x ideal", f"to {compared[0].name}"])
+    shown = table("", ["result", "policy"], ["m", "mean", "worst", "x ideal", f"to {compared[0].name}"])
     for row in rows:
         to_first = "-" if row["to_first"] is None else f"{row['to_first']:.2f}"
-        times = [f"{row[key]:.3g}" for key in ("mean_s", "worst_s")]
+        times = [said(row[key]) for key in ("mean_s", "worst_s")]
         shown.add_row(row["result"], row["policy"], str(row["m"]), *times, f"{row['x_ideal']:.2f}", to_first)
     console().print(shown)
     console().print(f"Report: {page}", soft_wrap=True)

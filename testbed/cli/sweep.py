@@ -83,19 +83,21 @@ def sweep(
         click.echo(json.dumps(listed, indent=2))
         return
     from testbed.cli.tables import console, table
+    from testbed.report.scales import digits, of_times
 
+    times = of_times(row.worst_s for row in rows)
     listing = table(
         f"{experiment.spec.name}, {len(results)} points",
         ["values", "policy"],
-        ["m", "seeds", "mean s", "worst s", "x ideal"],
+        ["m", "seeds", f"mean {times.unit}", f"worst {times.unit}", "x ideal"],
     )
     for row in rows:
         said = ", ".join(f"{key}={value}" for key, value in row.parameters.items())
         numbers = (
             str(row.m),
             str(row.seeds),
-            f"{row.mean_s:.4g}",
-            f"{row.worst_s:.4g}",
+            digits(times.of(row.mean_s)),
+            digits(times.of(row.worst_s)),
             f"{row.mean_s / row.ideal_s:.2f}",
         )
         listing.add_row(said, row.policy, *numbers)

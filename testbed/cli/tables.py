@@ -113,37 +113,53 @@ def print_outcome(
     from testbed.analysis.busy import busy_sentence
     from testbed.analysis.short_messages import short_sentence
     from testbed.analysis.training_steps import step_times
+    from testbed.report.scales import digits, of_times
 
     workload, ideal_s = experiment.spec.workload, summary["ideal_s"]
     links = metrics.uplinks(experiment.topology)
     count = len(experiment.seeds)
     trained = step_times(experiment, results)
     seeds = f"{count} seed" if count == 1 else f"{count} seeds"
+    times = of_times(result.worst_s for result in results)
+    ideal = of_times([ideal_s])
+    said = f"{digits(ideal.of(ideal_s))} {ideal.unit}"
     outcome = table(
-        f"{workload.kind}, {workload.bytes:,} bytes, {experiment.ranks} ranks, {seeds}; ideal {_seconds(ideal_s)} s",
+        f"{workload.kind}, {workload.bytes:,} bytes, {experiment.ranks} ranks, {seeds}; ideal {said}",
         ["policy"],
-        ["m", "mean s", "worst s", "x ideal", "sent again", "worst max/mean uplink", "losses" if trained else "bytes"],
+        [
+            "m",
+            f"mean {times.unit}",
+            f"worst {times.unit}",
+            "x ideal",
+            "sent again",
+            "worst max/mean uplink",
+            "losses" if trained else "bytes",
+        ],
     )
     for result in results:
         uneven = max(metrics.balance(metrics.loads(run, links)).max_over_mean for run in result.runs)
         outcome.add_row(
             result.name,
             str(result.m),
-            _seconds(result.mean_s),
-            _seconds(result.worst_s),
+            digits(times.of(result.mean_s)),
+            digits(times.of(result.worst_s)),
             f"{result.mean_s / ideal_s:.2f}",
-            f"{result.retransmits:,}",
+            f"{result.retransmits:,}" if experiment.spec.fabric_kind.packets else "-",
             f"{uneven:.2f}",
             _verdict(experiment, result),
         )
     out = console()
     out.print(outcome)
     if trained:
-        steps = table("", ["policy"], ["median step s", "p99 s", "first loss", "last loss", "largest difference"])
+        times = of_times(entry.p99_s for entry in trained)
+        columns = [f"median step {times.unit}", f"p99 {times.unit}", "first loss", "last loss", "largest difference"]
+        steps = table("", ["policy"], columns)
         for entry in trained:
             difference = f"{entry.largest_difference:.1e}" if entry.largest_difference else "none"
             losses = f"{entry.first_loss:.6f}", f"{entry.last_loss:.6f}"
-            steps.add_row(entry.name, _seconds(entry.median_s), _seconds(entry.p99_s), *losses, difference)
+            steps.add_row(
+                entry.name, digits(times.of(entry.median_s)), digits(times.of(entry.p99_s)), *losses, difference
+            )
         out.print(steps)
         out.print(f"Differences of losses are those from {trained[0].reference} with the same seed.")
     predictions = summary["predictions"]
@@ -169,11 +185,6 @@ def print_outcome(
     if (short := short_sentence(experiment, ideal_s)) is not None:
         out.print(short)
     out.print(f"Report: {report}", soft_wrap=True)
-
-
-def _seconds(value: float) -> str:
-    """Seconds with three significant digits."""
-    return f"{value:.3f}" if value >= 0.1 else f"{value:.3g}"
 
 
 def _verdict(experiment: "Experiment", result: "PolicyResult") -> Text:

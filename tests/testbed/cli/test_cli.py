@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -226,6 +227,22 @@ def test_a_file_that_may_not_be_written_is_a_wrong_request(
     done = paralet(command, *inputs, "--out", "/sys/out")
     reason = "Read-only file system" if os.statvfs("/sys").f_flag & os.ST_RDONLY else "Permission denied"
     assert_refused(done, f"/sys/out cannot be used: {reason}")
+
+
+@pytest.mark.usefixtures("no_plots", "ready_machine")
+def test_times_are_printed_in_the_unit_that_fits_them(tmp_path: Path) -> None:
+    """Those of the small spec are some 10 ms. A model without packets sends none of them again."""
+    spec = write_spec(tmp_path)
+    run = paralet("run", spec, "--fabric", "fluid", "--results", tmp_path)
+    sweep = paralet("sweep", spec, "--fabric", "fluid", "--results", tmp_path, "--jobs", 1)
+    assert run.exit_code == sweep.exit_code == 0, run.output + sweep.output
+    assert re.search(r"; ideal 9\.600 ms *$", run.stdout, re.MULTILINE), run.stdout
+    # After the name and m, and in the sweep after the seeds: mean, worst, times the ideal.
+    time = r" +\d{1,2}\.\d{2,3}"
+    assert " mean ms  worst ms  x ideal  sent again " in run.stdout
+    assert re.search(rf"^ ecmp +1{time}{time} +\d\.\d\d +- ", run.stdout, re.MULTILINE), run.stdout
+    assert " mean ms  worst ms  x ideal " in sweep.stdout
+    assert re.search(rf"^ +ecmp +1 +2{time}{time} +\d\.\d\d ", sweep.stdout, re.MULTILINE), sweep.stdout
 
 
 @pytest.mark.parametrize(

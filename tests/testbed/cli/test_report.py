@@ -75,6 +75,9 @@ def test_results_are_compared_relative_to_their_own_ideal(tmp_path: Path) -> Non
     shown = paralet("report", small, large, "--out", page)
     assert f"Report: {page}" in shown.stdout
     assert "to small" in shown.stdout
+    assert shown.stdout.count(" ms  ") == 6
+    assert shown.stdout.count(" s  ") == 2  # each time has the unit that fits it
+    assert text.count("<td>-</td>") == 5  # a model has no packets to send again; one policy is not in the first result
 
 
 def test_results_of_different_fabrics_are_compared_without_a_replay(tmp_path: Path) -> None:
