@@ -146,27 +146,22 @@ def _print(title: str, found: Mapping[str, "ClusterMetrics"]) -> None:
         ["strategy"],
         ["JCT", "p50", "p99", "JWT", "p50", "p99", "JRT", "p50", "p99"],
     )
+    counted: dict[str, list[float]] = {
+        **{cause: [one.failures.get(cause, 0.0) for one in found.values()] for cause in CAUSES},
+        "paths set": [one.paths_set for one in found.values()],
+        "moved": [one.paths_moved for one in found.values()],
+        "preempted": [one.preemptions for one in found.values()],
+    }
+    counted = {what: counts for what, counts in counted.items() if any(counts)}  # columns of zeros say nothing
     use = table(
         "JRT x ideal, and failed placements per seed",
         ["strategy"],
-        [
-            "x ideal",
-            "over leaves",
-            "instability",
-            "GPUs in use",
-            "not ended",
-            *CAUSES,
-            "paths set",
-            "moved",
-            "preempted",
-        ],
+        ["x ideal", "over leaves", "instability", "GPUs in use", "not ended", *counted],
     )
-    for name, outcome in found.items():
+    for row, (name, outcome) in enumerate(found.items()):
         shown = [*_three(outcome.completion_s), *_three(outcome.waiting_s), *_three(outcome.running_s)]
         times.add_row(name, *shown)
         others = sum(number for state, number in outcome.jobs.items() if state != "ended")
-        causes = [f"{outcome.failures.get(cause, 0.0):,.0f}" for cause in CAUSES]
-        causes += [f"{count:,.0f}" for count in (outcome.paths_set, outcome.paths_moved, outcome.preemptions)]
         use.add_row(
             name,
             f"{outcome.stretch:.3f}",
@@ -174,7 +169,7 @@ def _print(title: str, found: Mapping[str, "ClusterMetrics"]) -> None:
             f"{outcome.instability:.3f}",
             f"{outcome.utilisation:.0%}",
             f"{others:,}",
-            *causes,
+            *(f"{counts[row]:,.0f}" for counts in counted.values()),
         )
     out = console()
     out.print(times)

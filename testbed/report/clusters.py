@@ -42,7 +42,10 @@ def write(
     metrics: Mapping[str, ClusterMetrics],
     gpus: int,
 ) -> Path:
-    """Write `report.html` and its plots as PNG files into `folder`. Returns the page."""
+    """Write `report.html` and its plots as PNG files into `folder`. Returns the page.
+
+    It has no part about failed placements, links or single jobs where there is nothing to show.
+    """
     with mpl.rc_context(mpl.RcParams(STYLE)):
         drawn = {
             "completion": completion(metrics),
@@ -52,11 +55,13 @@ def write(
             "worst_link": worst_link(results),
             "jobs": gantt(results),
         }
-        pictures = {
-            plot: save_and_embed(figure, folder / f"{plot}.png", _PARTS[plot][1]) for plot, figure in drawn.items()
-        }
+        pictures = {}
+        for plot, figure in drawn.items():
+            (folder / f"{plot}.png").unlink(missing_ok=True)  # of an earlier run, which may have had something to show
+            if figure is not None:
+                pictures[plot] = save_and_embed(figure, folder / f"{plot}.png", _PARTS[plot][1])
     tables = {"completion": _times(metrics), "failures": _causes(metrics)}
-    parts = [Part(heading, table=tables.get(plot), picture=pictures[plot]) for plot, (heading, _) in _PARTS.items()]
+    parts = [Part(_PARTS[plot][0], table=tables.get(plot), picture=picture) for plot, picture in pictures.items()]
     return write_sheet(folder / "report.html", name, lead, parts)
 
 
@@ -129,8 +134,10 @@ def busy(results: Mapping[str, Sequence[Result]], gpus: int) -> Figure:
     return figure
 
 
-def failures(metrics: Mapping[str, ClusterMetrics]) -> Figure:
-    """Failed placements per seed by cause."""
+def failures(metrics: Mapping[str, ClusterMetrics]) -> Figure | None:
+    """Failed placements per seed by cause; None if there are none."""
+    if not any(count for one in metrics.values() for count in one.failures.values()):
+        return None
     figure, axes = _figure()
     names = list(metrics)
     below = np.zeros(len(names))
@@ -145,13 +152,18 @@ def failures(metrics: Mapping[str, ClusterMetrics]) -> Figure:
     return figure
 
 
-def worst_link(results: Mapping[str, Sequence[Result]]) -> Figure:
-    """A heat map: the flows on the busiest link by strategy and time, as a mean over the jobs' time, first seed."""
-    figure = Figure(figsize=(8.0, 1.4 + 0.3 * len(results)))
-    axes = figure.subplots()
+def worst_link(results: Mapping[str, Sequence[Result]]) -> Figure | None:
+    """A heat map: the flows on the busiest link by strategy and time, as a mean over the jobs' time, first seed.
+
+    None if there were no flows between switches.
+    """
     end_s = max(runs[0].end_s for runs in results.values()) or 1.0
     ends_s = np.linspace(0.0, end_s, _BINS + 1)
     rows = np.array([worst_flows(runs[0], ends_s) for runs in results.values()])
+    if not rows.any():
+        return None
+    figure = Figure(figsize=(8.0, 1.4 + 0.3 * len(results)))
+    axes = figure.subplots()
     shown = axes.imshow(rows, aspect="auto", cmap="viridis", extent=(0, end_s / 3600, len(rows) - 0.5, -0.5), vmin=0.0)
     axes.set_yticks(range(len(rows)), list(results))
     axes.set_xlabel("time (h)")
@@ -161,17 +173,19 @@ def worst_link(results: Mapping[str, Sequence[Result]]) -> Figure:
     return figure
 
 
-def gantt(results: Mapping[str, Sequence[Result]]) -> Figure:
+def gantt(results: Mapping[str, Sequence[Result]]) -> Figure | None:
     """The waiting and running of jobs of the first seed in the order of arrival, a panel per strategy.
 
-    Only jobs that some strategy placed on several leaves: the others meet no contention.
+    Only jobs that some strategy placed on several leaves: the others meet no contention. None if there are none.
     """
+    runs_by_job = zip(*(runs[0].outcomes for runs in results.values()), strict=True)
+    shown = [number for number, outcomes in enumerate(runs_by_job) if max(outcome.leaves for outcome in outcomes) > 1]
+    if not shown:
+        return None
     figure = Figure(figsize=(8.0, 0.8 + 1.5 * len(results)))
     panels = figure.subplots(len(results), 1, sharex=True, squeeze=False)[:, 0]
     colours = mpl.colormaps["viridis"]
-    runs_by_job = zip(*(runs[0].outcomes for runs in results.values()), strict=True)
-    shown = [number for number, outcomes in enumerate(runs_by_job) if max(outcome.leaves for outcome in outcomes) > 1]
-    width = max(0.4, min(6.0, 60.0 / max(1, len(shown))))
+    width = max(0.4, min(6.0, 60.0 / len(shown)))
     for axes, (name, runs) in zip(panels, results.items(), strict=True):
         run = runs[0]
         waits, running, stretches = [], [], []

@@ -66,6 +66,21 @@ def test_tables_and_files_show_every_strategy(tmp_path: Path) -> None:
     assert all(float(job["end_s"]) > float(job["start_s"]) >= float(job["arrival_s"]) for job in jobs)
 
 
+def test_what_did_not_happen_has_no_column_and_no_plot(tmp_path: Path) -> None:
+    """Jobs of one server at a time: no placement fails, and no flow leaves a server."""
+    alone = {"jobs": 8, "mean_gap_s": 1_000_000, "largest": 2}
+    spec = write(tmp_path, trace=alone, strategies=[{"name": "ecmp", "placement": "packed", "network": "ecmp"}])
+    folder = tmp_path / "results" / "small-cluster"
+    folder.mkdir(parents=True)
+    (folder / "failures.png").write_text("of an earlier run")
+    done = cluster(spec)
+    assert done.exit_code == 0, done.output
+    heading = next(line for line in done.stdout.splitlines() if "not ended" in line)
+    assert heading.rstrip().endswith("not ended")
+    assert {path.stem for path in folder.glob("*.png")} == {"completion", "distribution", "busy"}
+    assert (folder / "report.html").read_text().count("<img ") == 3
+
+
 @pytest.mark.usefixtures("no_plots")
 def test_json_is_one_object_that_agrees_with_the_jobs(tmp_path: Path) -> None:
     done = cluster(write(tmp_path), "--json")
