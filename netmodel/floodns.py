@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topology files of floodns (`topology.properties`): reads leaf-spines.
 
-The format is that of the simulator floodns in github.com/ofircohen205/dcn-simulators: `key=value` lines.
-Nodes are `incl_range(first,last)`; edges are `incl_range(range-range,...)`, each node of the left range, `first` or
-`first:last`, with each of the right. Leaves are `switches_which_are_tors`, spines the other switches. Host k here is
-server number k.
+The format is that of the simulator floodns, `key=value` lines. In github.com/snkas/floodns nodes are `set(node,...)`
+and edges `set(node-node,...)`. In github.com/ofircohen205/dcn-simulators nodes are `incl_range(first,last)` and edges
+`incl_range(range-range,...)`, each node of the left range, `first` or `first:last`, with each of the right. Leaves are
+`switches_which_are_tors`, spines the other switches. Host k here is server number k.
 """
+
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
 
 from netmodel.builders import leaf_spine
 from netmodel.topology import Topology, TopologyError
@@ -46,7 +49,7 @@ def read_properties(text: str, file: str = "<text>") -> Topology:
     if rest or [leaf_of[server] for server in sorted(servers)] != [tor for tor in sorted(tors) for _ in range(hosts)]:
         raise ValueError(f"{where_edges}: every ToR needs as many servers, in the order of the ToRs")
     try:
-        return leaf_spine(len(tors), len(spines), hosts, _number(rate, where) * 10**9)
+        return leaf_spine(len(tors), len(spines), hosts, _rate(rate, where))
     except TopologyError as error:
         raise ValueError(f"{file}:1: {error}") from None
 
@@ -57,11 +60,23 @@ def _number(text: str, where: str) -> int:
     return int(text)
 
 
-def _inner(where: str, value: str) -> list[str]:
-    inner = value.removeprefix("incl_range(").removesuffix(")")
-    if len(inner) != len(value) - len("incl_range()"):
-        raise ValueError(f"{where}: must be incl_range(...), not {value[:40]!r}")
-    return inner.split(",")
+def _rate(text: str, where: str) -> int:
+    """Bits per second of a decimal number of bits per nanosecond."""
+    try:
+        bps = Decimal(text[:40]) * 10**9
+        if len(text) <= 40 and bps.is_finite() and bps == int(bps) and 0 < bps < 10**18:
+            return int(bps)
+    except InvalidOperation:
+        pass
+    raise ValueError(f"{where}: {text[:40]!r} is not one rate for all links, such as 100 or 0.1")
+
+
+def _inner(where: str, value: str, *functions: str) -> list[str]:
+    name, opening, rest = value.partition("(")
+    if name not in functions or not opening or not rest.endswith(")"):
+        raise ValueError(f"{where}: must be {' or '.join(f'{each}(...)' for each in functions)}, not {value[:40]!r}")
+    inner = rest.removesuffix(")")
+    return inner.split(",") if inner.strip() else []
 
 
 def _range(text: str, where: str, nodes: int) -> Range:
@@ -73,8 +88,10 @@ def _range(text: str, where: str, nodes: int) -> Range:
     return first, last
 
 
-def _nodes(where: str, value: str, nodes: int) -> range:
-    first, last = _range(":".join(_inner(where, value)), where, nodes)
+def _nodes(where: str, value: str, nodes: int) -> Sequence[int]:
+    if value.startswith("set("):
+        return sorted({_range(node, where, nodes)[0] for node in _inner(where, value, "set")})
+    first, last = _range(":".join(_inner(where, value, "incl_range", "set")), where, nodes)
     if last - first >= _MOST:
         raise ValueError(f"{where}: lists more than {_MOST} nodes")
     return range(first, last + 1)
@@ -86,7 +103,7 @@ def _edges(
     """The ToR of each server, and the edges from ToRs to other switches."""
     leaf_of: dict[int, int] = {}
     uplinks: set[tuple[int, int]] = set()
-    for part in _inner(where, value):
+    for part in _inner(where, value, "incl_range", "set"):
         left, _, right = part.partition("-")
         lefts, rights = _range(left, where, nodes), _range(right, where, nodes)
         count = (lefts[1] - lefts[0] + 1) * (rights[1] - rights[0] + 1)

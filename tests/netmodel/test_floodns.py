@@ -21,6 +21,30 @@ def test_a_small_file_is_a_leaf_spine() -> None:
     assert read_properties(SMALL) == leaf_spine(2, 2, 4, 100 * 10**9)
 
 
+def test_the_form_of_the_original_simulator_is_read_too() -> None:
+    """As in example_leaf_spine_servers of github.com/snkas/floodns: sets, and rates below 1 Gbit/s."""
+    text = """# Two leaves
+num_nodes=8
+num_undirected_edges=8
+switches=set(0,1,2,3)
+switches_which_are_tors=set(0,1)
+servers=set(4,5,6,7)
+undirected_edges=set(0-2,0-3,1-2,1-3,0-4,0-5,1-6,1-7)
+
+link_data_rate_bit_per_ns=0.1
+"""
+    assert read_properties(text) == leaf_spine(2, 2, 2, 10**8)
+    assert read_properties(text.replace("set(4,5,6,7)", "set(7,7,6,5,4)")) == leaf_spine(2, 2, 2, 10**8)
+    for old, new, expected in (
+        ("0.1", "map(0->2: 0.1, 2->0: 0.2)", "t:9: 'map(0->2: 0.1, 2->0: 0.2)' is not one rate for all links"),
+        ("set(4,5,6,7)", "set()", "t:7: every ToR needs one edge to each other switch"),
+        ("set(4,5,6,7)", "set(4,5,6,8)", "t:6: '8' are not nodes of 0 to 7"),
+    ):
+        with pytest.raises(ValueError, match=r"^t:") as refusal:
+            read_properties(text.replace(old, new, 1), "t")
+        assert str(refusal.value).startswith(expected)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -28,8 +52,8 @@ def test_a_small_file_is_a_leaf_spine() -> None:
         ("cores", "switches", "t.properties:5: must be a key, '=' and a value, and each key once"),
         ("servers=", "hosts=", "t.properties:1: has no servers"),
         ("num_nodes=12", "num_nodes=11", "t.properties:6: '4:11' are not nodes of 0 to 10"),
-        ("incl_range(4,11)", "range(4,11)", "t.properties:6: must be incl_range(...), not 'range(4,11)'"),
-        ("_ns=100", "_ns=x", "t.properties:8: 'x' is not a whole number"),
+        ("incl_range(4,11)", "range(4,11)", "t.properties:6: must be incl_range(...) or set(...), not 'range(4,11)'"),
+        ("_ns=100", "_ns=x", "t.properties:8: 'x' is not one rate for all links"),
         ("4:7-0", "4:6-0", "t.properties:7: every server needs one edge, to a ToR"),
         ("0:1-2:3", "0:1-2", "t.properties:7: every ToR needs one edge to each other switch"),
         ("8:11-1", "7:11-1", "t.properties:7: edge 7-1 is given twice"),
