@@ -18,6 +18,7 @@ Backend = Literal["soft", "tcp", "verbs"]
 BackendChoice = Literal[Backend, "auto"]
 Policy = Literal["ecmp", "pinned", "adaptive", "controller"]
 CongestionControl = Literal["delay", "fixed_window"]
+LanesPer = Literal["peer", "host"]
 
 _FIRST_SOURCE_PORT = 0xC000
 
@@ -84,6 +85,10 @@ class Device:
         lanes. Link-local IPv6 addresses are not supported.
     ``lanes``
         m, the number of lanes, 1 to 1024. Each lane has its source port and, towards each peer, its QP.
+    ``lanes_per``
+        What m lanes are for. ``peer``: each peer has m. ``host``: lane i of all peers together has as many flowlets
+        under way as one lane, and peers take turns on it (section 5.3 of the paper). A peer that does not answer then
+        holds up what is sent to others.
     ``policy``
         How the source ports are chosen. ``ecmp``: at random (m = 1 is plain ECMP, m > 1 is ParaLet). ``pinned``:
         from ``ports``. ``adaptive``: at random, and a lane that times out or whose round trip stays bad moves to
@@ -202,6 +207,7 @@ class Device:
         address: str,
         *,
         lanes: int = 8,
+        lanes_per: LanesPer = "peer",
         shards: int = 1,
         policy: Policy = "ecmp",
         ports: Mapping[str, Sequence[int]] | None = None,

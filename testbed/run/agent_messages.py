@@ -32,6 +32,7 @@ class DeviceConfig(_Message):
     address: str
     backend: Literal["soft", "tcp", "verbs"] = "soft"
     lanes: int
+    lanes_per: Literal["peer", "host"] = "peer"
     policy: PortPolicy
     ports: dict[str, list[int]] | None = None
     segments: dict[str, list[list[str]]] | None = None

@@ -40,6 +40,7 @@ def plugin_environment(device: messages.DeviceConfig) -> dict[str, str]:
         "PARALET_ADDRESSES": device.address,
         "PARALET_BACKEND": device.backend,
         "PARALET_LANES": device.lanes,
+        "PARALET_LANES_PER": device.lanes_per,
         "PARALET_POLICY": device.policy,
         "PARALET_PORTS": ports or None,
         "PARALET_SEGMENTS": segments or None,

@@ -98,6 +98,7 @@ def _device(
         address=instance.device_address(rank),
         backend="verbs" if experiment.spec.fabric_kind.rdma else "tcp" if policy.transport == "tcp" else "soft",
         lanes=policy.m,
+        lanes_per=policy.lanes_per,
         policy=_port_policy(policy, ports),
         ports={instance.address(peer): list(pinned) for peer, pinned in ports.table.items()} or None,
         segments={peer: lanes for peer, lanes in segments.items() if lanes[0]} or None,

@@ -264,7 +264,7 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
         if policy.paced and not fabric.paces:
             found.add(Conflict("only fabric fluid models it", "policies", index, "paced"))
         if policy.lanes_per == "host" and not fabric.shares_lanes:
-            said = "only fabric packet models lanes of a host; leave it out"
+            said = f"fabric {spec.fabric} has no lanes of a host; leave it out"
             found.add(Conflict(said, "policies", index, "lanes_per"))
         if fabric.switch_settings and policy.kind.heeds_marks and spec.packet.ecn_bytes is None:
             said = "it needs switches that mark; give ecn_bytes under packet"

@@ -47,7 +47,7 @@ class FabricKind:
     """Queues, marks and pauses of switches are those of the section `packet`."""
     paces: bool = False
     """Lanes may be limited to 1 / m of the rate of their host."""
-    shares_lanes: bool = False
+    shares_lanes: bool = True
     """All peers of a host may share its lanes."""
 
     @property
@@ -84,6 +84,7 @@ _KINDS = (
         modelled=True,
         packets=False,
         paces=True,
+        shares_lanes=False,
     ),
     FabricKind(
         "packet",
@@ -92,7 +93,6 @@ _KINDS = (
         faults=frozenset({"loss", "mark_above", "delay"}),
         changes_links=False,
         switch_settings=True,
-        shares_lanes=True,
     ),
     FabricKind("softroce", "", rdma=True, time_factor=10.0, suggested=False, kills_switches=False, joins_hosts=False),
 )

@@ -132,8 +132,11 @@ class Policy(Section):
                 found.append(Conflict(f"is for policy {owner} only; leave it out", name))
         if self.window_packets is not None and self.congestion_control != "fixed_window":
             found.append(Conflict("is for congestion_control fixed_window only; leave it out", "window_packets"))
-        if self.transport == "socket" and ((self.kind.chooses and not self.kind.service) or self.m != 1):
-            found.append(Conflict("socket has no lanes: take policy ecmp or controller, and m 1", "transport"))
+        lanes = self.m != 1 or self.lanes_per == "host"
+        if self.transport == "socket" and (lanes or (self.kind.chooses and not self.kind.service)):
+            found.append(
+                Conflict("socket has no lanes: take policy ecmp or controller, leave out m and lanes_per", "transport")
+            )
         if self.paced and self.kind.division != "pulled":
             found.append(
                 Conflict(f"is for lanes that pull flowlets, which policy {self.policy} does not have", "paced")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from hostlib import Device, DeviceError, Faults, Policy, TransportError, _engine, local_interfaces
-from hostlib.device import Backend, CongestionControl
+from hostlib.device import Backend, CongestionControl, LanesPer
 from tests.ports import free_ports
 
 from .conftest import A, B, join
@@ -57,6 +57,7 @@ def test_default_type_and_documentation_of_a_keyword_are_the_options(name: str) 
         "policy": typing.get_args(Policy),
         "backend": typing.get_args(Backend),
         "congestion_control": typing.get_args(CongestionControl),
+        "lanes_per": typing.get_args(LanesPer),
     }
     if row["type"] == "choice":
         assert list(choices[name]) == row["choices"]

@@ -31,6 +31,7 @@ def test_the_variables_are_those_of_the_plugin() -> None:
     ("variable", "text", "name", "value"),
     [
         ("PARALET_LANES", " 16 ", "lanes", 16),
+        ("PARALET_LANES_PER", "host", "lanes_per", "host"),
         ("PARALET_POLICY", "adaptive", "policy", "adaptive"),
         ("PARALET_LINE_RATE", "100 Gbit/s", "line_rate_bps", 1e11),
         ("PARALET_LINE_RATE", "250000kbit/s", "line_rate_bps", 2.5e8),

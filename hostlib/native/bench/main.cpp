@@ -17,6 +17,8 @@
 #include "flow.hpp"
 #include "messages.hpp"
 #include "scale.hpp"
+#include "soft/requester.hpp"
+#include "soft/responder.hpp"
 #include "transport.hpp"
 
 namespace {
@@ -27,7 +29,7 @@ constexpr std::array<std::uint64_t, 7> kSizes = {64, 512, 4096, 65536, 262144, 1
 constexpr std::size_t kReceivesAhead = 32;  // as is usual with RDMA; NCCL posts one
 constexpr const char* kConnectionEachWay = "TCP, a connection each way";
 constexpr std::array<unsigned, 4> kLanes = {1, 8, 32, 128};
-constexpr std::array<unsigned, 3> kPeers = {1, 8, 64};
+constexpr unsigned kMostPeers = 512;  // which take long: only if a case asks for them
 
 std::string size_name(std::uint64_t bytes) {
   if (bytes >= 1U << 20) return std::to_string(bytes >> 20) + " MiB";
@@ -54,12 +56,18 @@ void print(const char* metric, const std::string& name, const char* unit, double
   std::fflush(stdout);
 }
 
-void transport(std::string_view only, const std::string& back_end) {
-  const auto wanted = [&](std::uint64_t bytes) { return only.empty() || only == size_name(bytes); };
+struct Wanted {
+  std::string_view only;                                   ///< the case, such as "1 MiB"; empty: all
+  std::string back_end = "soft";                           ///< of `transport` and `memory`
+  paralet::LanesPer lanes_per = paralet::LanesPer::kPeer;  ///< of `scale` and `memory`
+};
+
+void transport(const Wanted& asked) {
+  const auto wanted = [&](std::uint64_t bytes) { return asked.only.empty() || asked.only == size_name(bytes); };
   for (const std::uint64_t bytes : kSizes) {
     if (!wanted(bytes)) continue;
     const std::string name = size_name(bytes);
-    const Throughput ours = our_throughput(bytes, back_end);
+    const Throughput ours = our_throughput(bytes, asked.back_end);
     const Throughput peer = tcp_throughput(bytes);
     print("throughput", name, "Gbit/s", ours.gbps, peer.gbps);
     print("processor, sender", name, "ns/B", ours.sender_ns_per_byte, peer.sender_ns_per_byte);
@@ -69,19 +77,19 @@ void transport(std::string_view only, const std::string& back_end) {
     if (!wanted(bytes)) continue;
     for (const std::size_t ahead : {kReceivesAhead, std::size_t{1}}) {
       const char* const metric = ahead == 1 ? "latency, one receive ahead" : "latency";
-      const double ours = our_latency_us(bytes, ahead, back_end);
+      const double ours = our_latency_us(bytes, ahead, asked.back_end);
       print(metric, size_name(bytes), "us", ours, tcp_latency_us(bytes, 1));
       if (ahead == 1) print(metric, size_name(bytes), "us", ours, tcp_latency_us(bytes, 2), kConnectionEachWay);
     }
   }
 }
 
-void scale(std::string_view only, const std::string& /*back_end*/) {
-  for (const unsigned peers : kPeers) {
+void scale(const Wanted& asked) {
+  for (const unsigned peers : {1U, 8U, 64U, kMostPeers}) {
     for (const unsigned lanes : kLanes) {
       const std::string name = count(lanes, "lane") + ", " + count(peers, "peer");
-      if (!only.empty() && only != name) continue;
-      const ScaleFlow flow = scale_flow({.lanes = lanes, .peers = peers, .back_end = "soft"});
+      if (asked.only.empty() ? peers == kMostPeers : asked.only != name) continue;
+      const ScaleFlow flow = scale_flow({.lanes = lanes, .peers = peers, .lanes_per = asked.lanes_per});
       print("throughput", name, "Gbit/s", flow.gbps);
       print("processor, hub", name, "ns/B", flow.hub_ns_per_byte);
       print("processor, peers", name, "ns/B", flow.peer_ns_per_byte);
@@ -144,31 +152,33 @@ void one_flow(int argc, char** argv) {
               figures.gbps, figures.near_ns_per_byte, figures.far_ns_per_byte);
 }
 
-void memory(std::string_view only, const std::string& back_end) {
+void memory(const Wanted& asked) {
   constexpr unsigned kManyPeers = 64;
-  constexpr unsigned kMostPeers = 512;  // which take long: only if a case asks for them
   for (const unsigned peers : {kManyPeers, kMostPeers}) {
     for (const unsigned lanes : kLanes) {
       const std::string name = count(lanes, "lane") + ", " + count(peers, "peer");
-      if (only.empty() ? peers == kMostPeers : only != name) continue;
-      const ScaleMemory use = scale_memory({.lanes = lanes, .peers = peers, .back_end = back_end});
+      if (asked.only.empty() ? peers == kMostPeers : asked.only != name) continue;
+      const ScaleMemory use =
+          scale_memory({.lanes = lanes, .peers = peers, .back_end = asked.back_end, .lanes_per = asked.lanes_per});
       print("memory, allocated", name, "B per idle lane and peer", use.allocated_bytes);
       print("memory, resident", name, "B per idle lane and peer", use.resident_bytes);
+      if (asked.back_end != "soft") continue;
+      print("memory, sending half of a QP", name, "B per lane and peer", sizeof(paralet::Requester));
+      print("memory, receiving half of a QP", name, "B per lane and peer", sizeof(paralet::Responder));
     }
   }
 }
 
 struct Bench {
   std::string_view name;
-  void (*run)(std::string_view only, const std::string& back_end);
+  void (*run)(const Wanted& asked);
 };
 constexpr std::array<Bench, 3> kBenches = {{{"transport", transport}, {"scale", scale}, {"memory", memory}}};
 
 struct Arguments {
   const Bench* bench = nullptr;
   unsigned repetitions = 5;
-  std::string_view only;          ///< the case, such as "1 MiB"; empty: all
-  std::string back_end = "soft";  ///< of `transport` and `memory`
+  Wanted asked;
 };
 
 Arguments parse(int argc, char** argv) {
@@ -183,9 +193,11 @@ Arguments parse(int argc, char** argv) {
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out.repetitions);
       ok = error == std::errc() && end == text.data() + text.size() && out.repetitions > 0;
     } else if (option == "--case") {
-      out.only = text;
+      out.asked.only = text;
     } else if (option == "--back-end") {
-      out.back_end = text;
+      out.asked.back_end = text;
+    } else if (option == "--lanes-per" && (text == "peer" || text == "host")) {
+      out.asked.lanes_per = text == "host" ? paralet::LanesPer::kHost : paralet::LanesPer::kPeer;
     } else {
       ok = false;
     }
@@ -194,7 +206,7 @@ Arguments parse(int argc, char** argv) {
     std::fprintf(
         stderr,
         "usage: paralet-bench transport|scale|memory [--repetitions N] [--case CASE] [--back-end NAME]\n"
-        "           (N > 0; default 5)\n"
+        "           [--lanes-per peer|host] (N > 0; default 5)\n"
         "       such as: paralet-bench transport --case \"1 MiB\"\n"
         "                paralet-bench scale --case \"128 lanes, 64 peers\"\n"
         "       paralet-bench flow [--transport BACK_END|stream|sockets:TxS] [--bytes N] [--total N] [--ahead N]\n"
@@ -234,8 +246,8 @@ int main(int argc, char** argv) {
   if (arguments.bench->run == memory) keep_no_freed_memory(argv);
   try {
     paralet::DeviceOptions unused;
-    set_back_end(unused, arguments.back_end);
-    for (unsigned i = 0; i < arguments.repetitions; ++i) arguments.bench->run(arguments.only, arguments.back_end);
+    set_back_end(unused, arguments.asked.back_end);
+    for (unsigned i = 0; i < arguments.repetitions; ++i) arguments.bench->run(arguments.asked);
   } catch (const std::invalid_argument& error) {
     std::fprintf(stderr, "paralet-bench: %s\n", error.what());
     return 2;

@@ -35,6 +35,7 @@ DeviceOptions options(std::uint32_t address, const ScaleCase& c) {
   DeviceOptions out;
   out.address = address;
   out.policy.lanes = c.lanes;
+  out.policy.lanes_per = c.lanes_per;
   set_back_end(out, c.back_end);
   out.retry_time = 120 * kSecond;  // what is measured is not how long a busy machine keeps a process waiting
   return out;

@@ -6,12 +6,15 @@
 #include <cstddef>
 #include <string>
 
+#include "engine/policy_options.hpp"
+
 namespace paralet::bench {
 
 struct ScaleCase {
   unsigned lanes = 1;
   unsigned peers = 1;
   std::string back_end = "soft";
+  LanesPer lanes_per = LanesPer::kPeer;
 };
 
 /// The hub sends to all peers round robin. No thread polls, so processor time is that of the work.

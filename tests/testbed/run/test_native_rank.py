@@ -36,6 +36,7 @@ def prepare(**changes: object) -> messages.Prepare:
 
 def test_every_variable_is_a_parameter_of_the_plugin() -> None:
     full = device(
+        lanes_per="host",
         policy="pinned",
         ports={"10.0.0.2": [50_000, 50_001], "10.0.0.3": [50_002]},
         segments={"fd00::2": [["fd03::1", "fd03::2"], ["fd03::3"]]},
@@ -50,6 +51,7 @@ def test_every_variable_is_a_parameter_of_the_plugin() -> None:
     assert environment["PARALET_PORTS"] == "10.0.0.2=50000,50001;10.0.0.3=50002"
     assert environment["PARALET_SEGMENTS"] == "fd00::2=fd03::1,fd03::2|fd03::3"
     assert (environment["PARALET_LINE_RATE"], environment["PARALET_MICE_BYTES"]) == ("10000000bit/s", "0")
+    assert environment["PARALET_LANES_PER"] == "host"
     assert environment["PARALET_CONGESTION_CONTROL"] == "fixed_window"
     assert environment["PARALET_WINDOW_PACKETS"] == "12"
 

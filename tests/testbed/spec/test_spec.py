@@ -181,7 +181,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"fabric": "fluid", "policies": [{"name": "a", "policy": "ecmp", "lanes_per": "host"}]},
-        r"policies\[0\].lanes_per: only fabric packet models lanes of a host; leave it out",
+        r"policies\[0\].lanes_per: fabric fluid has no lanes of a host; leave it out",
     ),
     (
         {"fabric": "packet", "policies": [{"name": "a", "policy": "drill", "lanes_per": "host"}]},
@@ -211,7 +211,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
             "workload": {"kind": "nccl", "bytes": 800},
             "policies": [{"name": "a", "policy": "pinned", "transport": "socket"}],
         },
-        r"policies\[0\].transport: socket has no lanes: take policy ecmp or controller, and m 1",
+        r"policies\[0\].transport: socket has no lanes: take policy ecmp or controller, leave out m and lanes_per",
     ),
     (
         {"workload": {"kind": "nccl", "bytes": 404, "collective": "reduce_scatter"}},

@@ -13,6 +13,7 @@
 #include "backend/backend.hpp"
 #include "base/clock.hpp"
 #include "engine/lane.hpp"
+#include "engine/sending_contexts.hpp"
 
 namespace paralet {
 
@@ -35,11 +36,13 @@ class LaneChoice {
   static constexpr Nanos kAssumedRtt = 1 * kMillisecond;
 
   /// The lane for the next flowlet: the cheapest that is neither about to change its port nor full. nullptr where all
-  /// are; flowlets wait then.
+  /// are; flowlets wait then. A lane is full when its sending context is.
   template <Measurements M>
-  Lane* for_flowlet(std::span<Lane> lanes, std::uint32_t path_mtu, const M& measured) {
-    return cheapest(lanes, path_mtu, measured, [](const Lane& lane, const PathEstimate& path) {
-      return !lane.leaving() && (lane.outstanding < kDepth || path.app_limited);
+  Lane* for_flowlet(std::span<Lane> lanes, std::uint32_t path_mtu, const M& measured, const SendingContexts& contexts) {
+    return cheapest(lanes, path_mtu, measured, [&](const Lane& lane, const PathEstimate& path) {
+      const unsigned outstanding = contexts.outstanding(lane, static_cast<std::size_t>(&lane - lanes.data()));
+      const bool alone = outstanding == lane.outstanding;  // what is measured of the lane is true of its context
+      return !lane.leaving() && (outstanding < kDepth || (path.app_limited && alone));
     });
   }
   /// The lane for what must not wait: the cheapest of all `lanes`, of which there is at least one.

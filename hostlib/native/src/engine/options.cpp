@@ -31,6 +31,7 @@ constexpr IntegerBounds kByte = {0, UINT8_MAX};
 constexpr std::array kBackends = {BackendKind::kSoft, BackendKind::kTcp, BackendKind::kVerbs};
 constexpr std::array kPolicies = {PolicyKind::kEcmp, PolicyKind::kPinned, PolicyKind::kAdaptive,
                                   PolicyKind::kController};
+constexpr std::array kLanesPer = {LanesPer::kPeer, LanesPer::kHost};
 
 template <typename Kinds>
 Choices names(const Kinds& kinds) {
@@ -56,6 +57,7 @@ constexpr bool kIsUnsigned =
 
 void assign(BackendKind& field, const OptionValue& value) { field = kind_of(kBackends, std::get<std::string>(value)); }
 void assign(PolicyKind& field, const OptionValue& value) { field = kind_of(kPolicies, std::get<std::string>(value)); }
+void assign(LanesPer& field, const OptionValue& value) { field = kind_of(kLanesPer, std::get<std::string>(value)); }
 void assign(std::string& field, const OptionValue& value) { field = std::get<std::string>(value); }
 void assign(double& field, const OptionValue& value) { field = std::get<double>(value); }
 void assign(Nanos& field, const OptionValue& value) { field = nanos(std::get<double>(value)); }
@@ -71,6 +73,7 @@ void assign(std::optional<T>& field, const OptionValue& value) {
 
 OptionValue value_of(BackendKind field) { return to_string(field); }
 OptionValue value_of(PolicyKind field) { return to_string(field); }
+OptionValue value_of(LanesPer field) { return to_string(field); }
 OptionValue value_of(const std::string& field) { return field.empty() ? OptionValue() : OptionValue(field); }
 OptionValue value_of(double field) { return field; }
 OptionValue value_of(Nanos field) { return to_seconds(field); }
@@ -168,6 +171,10 @@ std::vector<Option> make_options() {
       {"lanes", "PARALET_LANES", kInteger, IntegerBounds{1, 1024}, nullptr,
        "m, the number of lanes of a device. All connections to a peer share m QPs, one per lane.",
        PARALET_FIELD(policy.lanes)},
+      {"lanes_per", "PARALET_LANES_PER", kChoice, names(kLanesPer), nullptr,
+       "What m lanes are for. peer: each peer has m. host: lane i of all peers together has as many flowlets under way as "
+       "one lane, and peers take turns on it (ParaLet, section 5.3).",
+       PARALET_FIELD(policy.lanes_per)},
       {"shards", "PARALET_SHARDS", kInteger, IntegerBounds{0, kMaxShards}, nullptr,
        "For backends soft and tcp: cores that move a device's packets, at most as many as lanes. 0: one for each 25 Gbit/s "
        "of the NIC, on at most half of the process's cores.",
@@ -385,6 +392,8 @@ const char* to_string(PolicyKind kind) {
   }
   return "unknown";
 }
+
+const char* to_string(LanesPer per) { return per == LanesPer::kPeer ? "peer" : "host"; }
 
 const char* to_string(BackendKind kind) {
   switch (kind) {

@@ -9,6 +9,7 @@ namespace paralet {
 Parts::Parts(Context& context, ProgressLock& lock, Shard& shard, PeerEvents& events)
     : policy(open_policy(context.options, PeerName(context.options.address, context.nics.front().udp_port),
                          context.nics.front().transport, [polling = context.polling] { polling->wake(); })),
+      contexts(context.options.policy.lanes_per == LanesPer::kHost ? context.options.policy.lanes : 0),
       frames(sockets),
       registrations(context, lock, shard),
       results(context, registrations),
@@ -19,12 +20,12 @@ Parts::Parts(Context& context, ProgressLock& lock, Shard& shard, PeerEvents& eve
       advertisements(shard, registrations),
       receives(peers, registrations, results, advertisements, events),
       copies(registrations),
-      sends(context, shard, peers, frames, *policy, results, advertisements, ports, copies, events),
+      sends(context, shard, peers, frames, *policy, results, advertisements, ports, copies, contexts, events),
       members(context, shard, peers, sockets, frames, renewals, events),
       closes(peers, frames, sends, receives, events),
       listeners(context, peers, sockets),
       connections(context, shard, peers, frames, set_up, listeners, members, closes, events),
-      ends(context, shard, peers, advertisements, members, closes, connections),
+      ends(context, shard, peers, advertisements, contexts, members, closes, connections),
       observation(context, shard, peers, results, *policy) {
   progress_lock.assume_held();  // no other thread knows the device yet
   sockets.watch(context.polling->wake_fd(), false);

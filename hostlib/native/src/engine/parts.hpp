@@ -23,6 +23,7 @@
 #include "engine/renewals.hpp"
 #include "engine/results.hpp"
 #include "engine/send_copies.hpp"
+#include "engine/sending_contexts.hpp"
 #include "engine/sends.hpp"
 #include "engine/shard.hpp"
 #include "engine/sockets.hpp"
@@ -39,6 +40,7 @@ struct Parts {
   std::unique_ptr<PathPolicy> policy PARALET_PT_GUARDED_BY(progress_lock);
   Sockets sockets;
   Peers peers;
+  SendingContexts contexts PARALET_GUARDED_BY(progress_lock);
   ControlFrames frames;
   Registrations registrations;
   Results results;

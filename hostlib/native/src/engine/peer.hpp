@@ -100,6 +100,8 @@ struct Peer {
   }
   /// The channel over which it is set up.
   [[nodiscard]] Channel& first_channel() { return *channels()[fusion ? fusion->start.member : 0]; }
+  /// The number of one of `lanes`.
+  [[nodiscard]] unsigned index_of(const Lane& lane) const { return static_cast<unsigned>(&lane - lanes.data()); }
   /// The member on which a lane starts.
   [[nodiscard]] unsigned first_member(std::size_t lane) const { return fusion ? fusion->first_member(lane) : 0; }
   /// A route takes shorter packets only.

@@ -27,6 +27,7 @@ void PeerEnds::fail(Peer& peer, Failure failure, const std::string& error) {
   peer.sending.clear();
   // QPs first, so that nothing accesses memory any more; then the requests, whose memory returns to the caller.
   shard_.drop_qps(peer);
+  contexts_->drop(peer.lanes);
   advertisements_.drop(peer);
   std::vector<std::shared_ptr<Connection>> again;
   for (const auto& [id, connection] : std::map(peers_.connections.begin(), peers_.connections.end())) {

@@ -13,6 +13,7 @@
 #include "engine/peers.hpp"
 #include "engine/progress_lock.hpp"
 #include "engine/request.hpp"
+#include "engine/sending_contexts.hpp"
 #include "engine/shard.hpp"
 
 namespace paralet {
@@ -20,12 +21,13 @@ namespace paralet {
 /// Ends peers: those that failed, and those that no connection uses any more.
 class PeerEnds {
  public:
-  PeerEnds(Context& context, Shard& shard, Peers& peers, Advertisements& advertisements, Members& members,
-           Closes& closes, Connections& connections)
+  PeerEnds(Context& context, Shard& shard, Peers& peers, Advertisements& advertisements, SendingContexts& contexts,
+           Members& members, Closes& closes, Connections& connections)
       : context_(context),
         shard_(shard),
         peers_(peers),
         advertisements_(advertisements),
+        contexts_(&contexts),
         members_(members),
         closes_(closes),
         connections_(connections) {}
@@ -44,6 +46,7 @@ class PeerEnds {
   Shard& shard_;
   Peers& peers_;
   Advertisements& advertisements_;
+  SendingContexts* const contexts_ PARALET_PT_GUARDED_BY(progress_lock);
   Members& members_;
   Closes& closes_;
   Connections& connections_;

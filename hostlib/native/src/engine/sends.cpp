@@ -76,8 +76,7 @@ bool Sends::send_first_eagerly(Connection& connection) {
   // Messages of several packets are spread over the lanes, as flowlets are.
   Lane& lane = copy->length <= peer.path_mtu ? peer.choice.for_small(peer.lanes, peer.path_mtu, shard_.measured())
                                              : peer.choice.for_urgent(peer.lanes, peer.path_mtu, shard_.measured());
-  ++lane.outstanding;
-  lane.outstanding_bytes += bytes;
+  contexts_->posted(lane, peer.index_of(lane), bytes);
   shard_.post(lane, {.kind = WorkKind::kSend, .cookie = cookie_of(*copy), .data = message, .length = bytes});
   request->bytes = request->length;
   results_.count(&MessageCounters::eager_sends);
@@ -188,13 +187,10 @@ void Sends::post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) {
   const auto cookie = cookie_of(request);
   const auto length = static_cast<std::uint32_t>(flowlets.length(index));
   const bool separately = shard_.backend().ends_separately(length, path_mtu);
+  const unsigned lane_index = request.connection->peer->index_of(lane);
   ++request.posted;
-  if (request.trace) {
-    const auto lane_index = static_cast<unsigned>(&lane - request.connection->peer->lanes.data());
-    request.trace->begin(lane_index, lane.qp.qpn, lane.port, length, now());
-  }
-  ++lane.outstanding;
-  lane.outstanding_bytes += length;
+  if (request.trace) request.trace->begin(lane_index, lane.qp.qpn, lane.port, length, now());
+  contexts_->posted(lane, lane_index, length);
   shard_.post(lane, {.kind = separately ? WorkKind::kWrite : WorkKind::kWriteImm,
                      .cookie = separately ? 0 : cookie,
                      .data = request.data + flowlets.offset(index),
@@ -225,7 +221,7 @@ bool Sends::pump(Nanos t) {
     if (peer.sending.empty()) continue;
     if (follows_traffic_ && !policy_->may_send(peer.name(), t)) continue;
     if (!shard_.backend().wants_work(t)) return any;  // this peer is the next
-    Lane* lane = peer.choice.for_flowlet(peer.lanes, peer.path_mtu, shard_.measured());
+    Lane* lane = peer.choice.for_flowlet(peer.lanes, peer.path_mtu, shard_.measured(), *contexts_);
     if (lane == nullptr) continue;
     Request& request = *peer.sending.front();
     if (follows_traffic_) policy_->sent(peer.name(), request.flowlets->length(request.next_flowlet), peer.path_mtu);
@@ -261,8 +257,7 @@ void Sends::on_sent(Peer& peer, unsigned index, const Completion& completion) {
   std::uint64_t bytes = completion.byte_length;
   if ((completion.cookie & kEnd) != 0) bytes = request.flowlets->length(0);
   if ((completion.cookie & kLastEnd) != 0) bytes = request.flowlets->length(request.flowlets->count - 1);
-  --lane.outstanding;
-  lane.outstanding_bytes -= bytes;
+  contexts_->finished(lane, index, bytes);
   ++lane.flowlets;
   if (follows_traffic_) policy_->delivered(peer.name(), bytes, now());
   --request.posted;

@@ -21,6 +21,7 @@
 #include "engine/results.hpp"
 #include "engine/send_copies.hpp"
 #include "engine/send_payloads.hpp"
+#include "engine/sending_contexts.hpp"
 #include "engine/shard.hpp"
 #include "paths/path_policy.hpp"
 
@@ -30,7 +31,8 @@ namespace paralet {
 class Sends {
  public:
   Sends(Context& context, Shard& shard, Peers& peers, ControlFrames& frames, PathPolicy& policy, Results& results,
-        Advertisements& advertisements, LanePorts& ports, SendCopies& copies, PeerEvents& events)
+        Advertisements& advertisements, LanePorts& ports, SendCopies& copies, SendingContexts& contexts,
+        PeerEvents& events)
       : context_(context),
         shard_(shard),
         peers_(peers),
@@ -40,6 +42,7 @@ class Sends {
         advertisements_(advertisements),
         ports_(ports),
         copies_(copies),
+        contexts_(&contexts),
         events_(events),
         follows_traffic_(policy.follows_traffic()) {}
 
@@ -77,6 +80,7 @@ class Sends {
   Advertisements& advertisements_;
   LanePorts& ports_;
   SendCopies& copies_;
+  SendingContexts* const contexts_ PARALET_PT_GUARDED_BY(progress_lock);
   PeerEvents& events_;
   const bool follows_traffic_;
   std::size_t pumped_ PARALET_GUARDED_BY(progress_lock) = 0;  ///< index of the next peer in pump's round robin

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/device_fixture.hpp"
+#include "engine/lane_choice.hpp"
 #include "soft/soft_backend.hpp"
 
 namespace paralet {
@@ -124,6 +125,44 @@ TEST_CASE("long messages to several peers are served round robin") {
     const auto first = log.flowlets.begin() + static_cast<std::ptrdiff_t>(round * kPeers);
     CHECK(std::set<IpAddress>(first, first + kPeers).size() == kPeers);
   }
+}
+
+TEST_CASE("a silent peer holds up a host's lanes until it is given up" * of_soft()) {
+  constexpr std::size_t kFlowletBytes = 64 * 1024;
+  DeviceOptions of_host = options(kA, 1);
+  of_host.policy.lanes_per = LanesPer::kHost;
+  of_host.flowlet_bytes = kFlowletBytes;
+  of_host.retry_time = 300 * kMillisecond;
+  DeviceOptions of_deaf = options(kB, 1);
+  of_deaf.faults.drop = 1;
+  of_deaf.retry_time = 600 * kSecond;
+  Device a(of_host);
+  Device deaf(of_deaf);
+  Device b(options(kB + 1, 1));
+  const Joined to_deaf(a, deaf);
+  const Joined to_b(a, b);
+  const Bytes out = random_fill(1, 16 * kFlowletBytes);
+  const auto never = to_deaf.receive(Bytes(out.size()));
+  const auto lost = to_deaf.send(out);
+  const auto under_way = [&a] {
+    std::uint64_t bytes = 0;
+    for (const LaneCounters& lane : a.counters().lanes) bytes += lane.outstanding_bytes;
+    return bytes;
+  };
+  const auto given_up = [&lost] { return lost->state != State::kPending; };
+  REQUIRE(eventually([&] { return under_way() == LaneChoice::kDepth * kFlowletBytes || given_up(); }));
+  const auto received = to_b.receive(Bytes(out.size()));
+  const auto sent = to_b.send(out);
+  REQUIRE(eventually([&] {
+    const State of_b = sent->state;
+    if (given_up()) return true;
+    CHECK_MESSAGE(of_b == State::kPending, "a message overtook the flowlets of the silent peer");
+    return false;
+  }));
+  CHECK(lost->state == State::kFailed);
+  require_done(sent);
+  require_done(received);
+  CHECK(received->memory == out);
 }
 
 }  // namespace

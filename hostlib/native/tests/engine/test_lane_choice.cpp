@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -34,32 +35,34 @@ struct MeasuredLanes {
   mutable unsigned asked = 0;  ///< calls of `estimate`
 };
 
-/// Lanes towards one peer, their measurements and the choice between them.
+/// Lanes towards one peer, their measurements and the choice between them. They are sending contexts of their own, or
+/// share those of a host.
 struct LaneScene {
-  explicit LaneScene(std::size_t count) : lanes(count) {
+  explicit LaneScene(std::size_t count, SendingContexts* of_host = nullptr) : lanes(count), shared(of_host) {
     for (std::size_t i = 0; i < count; ++i) lanes[i].qp.qpn = static_cast<std::uint32_t>(i);
   }
   /// The index of the lane for a flowlet, -1: none.
   int flowlet() {
-    const Lane* lane = choice.for_flowlet(lanes, kLaneMtu, measured);
+    const Lane* lane = choice.for_flowlet(lanes, kLaneMtu, measured, contexts());
     return lane != nullptr ? static_cast<int>(lane - lanes.data()) : -1;
   }
   int urgent() { return static_cast<int>(&choice.for_urgent(lanes, kLaneMtu, measured) - lanes.data()); }
   int small() { return static_cast<int>(&choice.for_small(lanes, kLaneMtu, measured) - lanes.data()); }
   /// Posts a flowlet on the lane.
   void post(std::size_t i, std::uint64_t bytes = 4 * kLaneMtu) {
-    ++lanes[i].outstanding;
+    contexts().posted(lanes[i], i, bytes);
     ++lanes[i].unfinished;
-    lanes[i].outstanding_bytes += bytes;
   }
   void finish(std::size_t i, std::uint64_t bytes = 4 * kLaneMtu) {
-    --lanes[i].outstanding;
-    lanes[i].outstanding_bytes -= bytes;
+    contexts().finished(lanes[i], i, bytes);
     if (--lanes[i].unfinished == 0) lanes[i].last_estimate = measured.estimate(lanes[i]);
   }
   PathEstimate& path(std::size_t i) { return measured.paths[static_cast<std::uint32_t>(i)]; }
+  SendingContexts& contexts() { return shared != nullptr ? *shared : own; }
 
   std::vector<Lane> lanes;
+  SendingContexts own{0};
+  SendingContexts* shared;
   MeasuredLanes measured;
   LaneChoice choice;
 };
@@ -99,6 +102,58 @@ TEST_CASE("lane choice: a full lane that has sent everything takes more") {
   REQUIRE(scene.flowlet() == -1);
   scene.path(1).app_limited = true;
   CHECK(scene.flowlet() == 1);
+}
+
+TEST_CASE("lane choice: lanes of a host take kDepth flowlets of all peers together") {
+  SendingContexts host(2);
+  std::array<LaneScene, 3> peers = {LaneScene(2, &host), LaneScene(2, &host), LaneScene(2, &host)};
+  std::vector<unsigned> taken(2);
+  for (std::size_t turn = 0; turn < 100; ++turn) {
+    LaneScene& peer = peers[turn % peers.size()];
+    const int lane = peer.flowlet();
+    if (lane < 0) continue;
+    peer.post(static_cast<std::size_t>(lane));
+    ++taken[static_cast<std::size_t>(lane)];
+  }
+  CHECK(taken == std::vector<unsigned>(2, LaneChoice::kDepth));
+  for (const LaneScene& peer : peers) CHECK(peer.lanes[0].outstanding + peer.lanes[1].outstanding > 0);
+  peers[0].path(0).app_limited = peers[0].path(1).app_limited = true;  // says nothing of the other peers' packets
+  CHECK(peers[0].flowlet() == -1);
+  const std::size_t ends = peers[0].lanes[0].outstanding > 0 ? 0 : 1;
+  peers[0].finish(ends);
+  CHECK(peers[1].flowlet() == static_cast<int>(ends));
+}
+
+TEST_CASE("lane choice: with one peer, lanes of a host are as lanes of the peer") {
+  SendingContexts host(2);
+  LaneScene of_host(2, &host);
+  LaneScene of_peer(2);
+  SplitMix64 random(1);
+  for (unsigned step = 0; step < 1000; ++step) {
+    const std::size_t i = random.below(2);
+    const bool finishes = of_peer.lanes[i].outstanding > 0 && random.below(2) == 0;
+    for (LaneScene* scene : {&of_host, &of_peer}) {
+      if (finishes) scene->finish(i);
+      scene->path(i).app_limited = step % 3 == 0;
+    }
+    const int lane = of_peer.flowlet();
+    REQUIRE(of_host.flowlet() == lane);
+    if (lane < 0) continue;
+    for (LaneScene* scene : {&of_host, &of_peer}) scene->post(static_cast<std::size_t>(lane));
+  }
+}
+
+TEST_CASE("lane choice: a peer that has ended takes nothing of the host's lanes") {
+  SendingContexts host(1);
+  LaneScene ended(1, &host);
+  LaneScene other(1, &host);
+  ended.post(0);
+  other.post(0);
+  REQUIRE(other.flowlet() == -1);
+  host.drop(ended.lanes);
+  CHECK(other.flowlet() == 0);
+  other.post(0);
+  CHECK(other.flowlet() == -1);
 }
 
 TEST_CASE("lane choice: no flowlets for a lane that is about to have another port, or that is shunned") {
