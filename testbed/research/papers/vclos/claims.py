@@ -18,7 +18,7 @@ _ORDER = "Of 21 pairs."
 _LOST = "Our copy of the paper lacks this cell."
 _OWN_BASE = "Relative to OCS-vClos."
 _NO_TRACE = "The paper prints neither jobs, cluster nor lambda."
-_MACHINE = "On the machine that made this page; 2,048 GPUs, nine tenths in use, jobs on several leaves."
+_MACHINE = "Processor time on the machine that made this page; 2,048 GPUs, nine tenths in use, jobs on several leaves."
 _MODES = "Of 15 combinations of ours. The number of ports is not printed; of 2, 3 and 4 it is fitted: 3."
 _SCALES = "Durations and arrivals are set, the latter by bisection, so that vClos has its row."
 

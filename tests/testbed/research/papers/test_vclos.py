@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import csv
+import time
 from collections import Counter
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from sdn.isolation import vclos
+from sdn.isolation.cluster import Cluster
 from sim.cluster import Job, Outcome
 from testbed.research.papers import PAPERS, Claim
 from testbed.research.papers.page import printed_of
@@ -148,6 +151,17 @@ def test_what_is_set_is_no_result() -> None:
 def test_averages_of_the_paper_are_no_bounds() -> None:
     rows = [row for row in committed().values() if row["what"].startswith("mean time to place a job")]
     assert [(row["relation"], row["paper"]) for row in rows] == [("equals", "1000"), ("equals", "2000")]
+
+
+def test_the_time_to_place_a_job_leaves_out_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited_s, place = 0.2, vclos.place
+
+    def late(cluster: Cluster, job: str, gpus: int) -> object:
+        time.sleep(waited_s)
+        return place(cluster, job, gpus)
+
+    monkeypatch.setattr(vclos, "place", late)
+    assert theory.placement_s(False, arrivals=1) < waited_s / 2
 
 
 def test_double_binary_trees_exceed_three_flows_when_both_directions_send_at_once() -> None:
