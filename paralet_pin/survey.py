@@ -14,13 +14,13 @@ _TIMEOUT_S = 0.5
 _MOST_BYTES = 1 << 22
 
 
-def reports(pids: Collection[int] = ()) -> list[Report]:
-    """What agents say of these processes; without any, of all processes whose environment this user may read.
+def reports(pids: Collection[int] | None = None) -> list[Report]:
+    """What agents say of these processes; by default, of all processes whose environment this user may read.
 
     Agents that do not answer at once, that say too much, or that are another user's than their process are left out.
     """
     agents: dict[tuple[Path, int], set[int]] = {}
-    for pid in pids or _processes():
+    for pid in _processes() if pids is None else pids:
         try:
             agent = (agent_of(pid), os.stat(f"/proc/{pid}").st_uid)
         except (CheckError, OSError):
@@ -33,8 +33,17 @@ def reports(pids: Collection[int] = ()) -> list[Report]:
             report = ask(socket, owner=owner, timeout_s=_TIMEOUT_S, most_bytes=_MOST_BYTES)
         except CheckError:
             continue
-        found.append(report.of(own) if pids else report)
+        found.append(report if pids is None else report.of({each for pid in own for each in _ids(pid)}))
     return found
+
+
+def _ids(pid: int) -> list[int]:
+    """The ids of a process, in this namespace and in those below it (proc(5), NSpid): its agent knows it by one."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:  # it has ended
+        return []
+    return [int(word) for line in lines if line.startswith("NSpid:") for word in line.split()[1:]]
 
 
 def _processes() -> Iterator[int]:

@@ -29,26 +29,43 @@ _NETWORKS = "127.0.0.0/8"
 _LEAST_PLANNED = 0.95  # others may have ports in this range, too
 _FIRST_PORT = 61001  # beyond those that the kernel chooses
 _CONNECTING = """\
-import socket, struct, sys, time
-port, count, peers = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(",")
-reset, took_s, planned = struct.pack("ii", 1, 0), 0.0, 0  # closed without TIME_WAIT
-for number in range(count):
-    one = socket.socket()
-    start_s = time.perf_counter()
-    one.connect((peers[number % len(peers)], port))
-    took_s += time.perf_counter() - start_s
-    planned += one.getsockname()[1] >= int(sys.argv[4])
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
-    one.close()
-print(took_s / count, planned / count)
+import os, socket, struct, sys, time
+port, count, peers, first, ranks = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(","), *map(int, sys.argv[4:])
+reset = struct.pack("ii", 1, 0)  # closed without TIME_WAIT
+processors = sorted(os.sched_getaffinity(0))
+out, into = os.pipe()
+
+def connect(peers):
+    took_s, planned = 0.0, 0
+    for number in range(count):
+        one = socket.socket()
+        start_s = time.perf_counter()
+        one.connect((peers[number % len(peers)], port))
+        took_s += time.perf_counter() - start_s
+        planned += one.getsockname()[1] >= first
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        one.close()
+    os.write(into, struct.pack("dd", took_s / count, planned / count))
+
+for rank in range(ranks):
+    if os.fork() == 0:
+        if ranks > 1:
+            os.sched_setaffinity(0, [processors[rank % len(processors)]])
+        connect(peers[rank::ranks])
+        os._exit(0)
+os.close(into)
+print(*(sum(each) / ranks for each in zip(*(struct.unpack("dd", os.read(out, 16)) for _ in range(ranks)))))
 """
 
 
 def measure() -> Result:
     """All cases, `PAIRS` pairs of each. Raises TestbedError when a program fails."""
-    with Steps(2, every_s=3.0) as progress:
+    with Steps(3, every_s=3.0) as progress:
         progress.now("connections")
         measurements = list(connections(PAIRS, CONNECTIONS))
+        progress.advance()
+        progress.now("ranks that connect at once")
+        measurements += connections(PAIRS, CONNECTIONS // 2, ranks=2)
         progress.advance()
         progress.now("iperf3")
         if shutil.which("iperf3"):
@@ -57,13 +74,17 @@ def measure() -> Result:
     return result("pin", measurements)
 
 
-def connections(pairs: int, count: int) -> Iterator[Measurement]:
-    """The time of a `connect`, one after the other."""
+def connections(pairs: int, count: int, ranks: int = 1) -> Iterator[Measurement]:
+    """The mean time of a `connect`, one after the other, in each of so many ranks of a program, all at once.
+
+    Several ranks are on processors of their own, as far as there are enough.
+    """
     peers = [f"127.1.{number // 200}.{number % 200 + 1}" for number in range(_PEERS)]
     ports = ";".join(f"{peer}={_FIRST_PORT + number}" for number, peer in enumerate(peers))
     with socket.create_server(("", 0), backlog=4096) as server, _accepting(server):
         program = [sys.executable, "-c", _CONNECTING, str(server.getsockname()[1]), str(count), ",".join(peers)]
-        program.append(str(_FIRST_PORT))
+        program += [str(_FIRST_PORT), str(ranks)]
+        case = f"{count:,} connections" if ranks == 1 else f"{count:,} connections of each of {ranks} ranks at once"
         for pair in range(pairs):
             took_us = {}
             for pinned in _order(pair):
@@ -71,7 +92,7 @@ def connections(pairs: int, count: int) -> Iterator[Measurement]:
                 if pinned and planned < _LEAST_PLANNED:
                     raise TestbedError(f"only {planned:.0%} of the connections had a planned port")
                 took_us[pinned] = 1e6 * took_s
-            yield Measurement("time per connect", f"{count:,} connections", "us", took_us[True], took_us[False], PEER)
+            yield Measurement("time per connect", case, "us", took_us[True], took_us[False], PEER)
 
 
 def iperf3(pairs: int, seconds: int) -> Iterator[Measurement]:

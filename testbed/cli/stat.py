@@ -133,7 +133,7 @@ def stat(
     if interval_s is not None and isnan(interval_s):  # FloatRange accepts NaN
         raise click.UsageError("--interval nan is not a number of seconds")
     first = _look(pids)
-    _require(first, pids, reports(pids))
+    _require(first, pids, reports(pids or None))
     for sentence in (*first.unreadable, *first.left_out):
         click.echo(printable(f"paralet: {sentence}"), err=True)
     pause_s = interval_s or _INTERVAL_S
@@ -143,10 +143,10 @@ def stat(
 
             click.echo(exposition(first, detail or "device"), nl=False)
         elif as_json and interval_s is None and count is None:
-            click.echo(json_of(first, operations_of(_pids(first)), reports(pids), indent=2))
+            click.echo(json_of(first, operations_of(_pids(first)), reports(pids or None), indent=2))
         elif as_json:
             for now in _looks(pids, first, pause_s, count):
-                click.echo(json_of(now, operations_of(_pids(now)), reports(pids)))
+                click.echo(json_of(now, operations_of(_pids(now)), reports(pids or None)))
                 sys.stdout.flush()
         else:
             _show(pids, first, pause_s, count)
@@ -237,7 +237,7 @@ def _looks(pids: tuple[int, ...], first: stats.Survey, pause_s: float, count: in
             return
         time.sleep(pause_s)
         look = _look(pids)
-        if not look.processes and not any(report.pinned for report in reports(pids)):
+        if not look.processes and not any(report.pinned for report in reports(pids or None)):
             return
 
 
@@ -256,7 +256,7 @@ def _show(pids: tuple[int, ...], first: stats.Survey, pause_s: float, count: int
 
     def take(look: stats.Survey) -> None:
         now_s = time.monotonic()
-        picture.take(look, now_s, _operations(look), pinned.take(reports(pids), now_s))
+        picture.take(look, now_s, _operations(look), pinned.take(reports(pids or None), now_s))
 
     if not out.is_terminal:
         frames = 1 if count is None else count

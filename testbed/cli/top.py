@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from itertools import count as count_up
 from pathlib import Path
@@ -95,7 +95,7 @@ def top(
 ) -> None:
     """Watch the lanes of running processes and, with --topology or --run, the links they load.
 
-    Shows the processes PID, or all processes of this user (as root, of all users, also those of a running experiment).
+    Shows the processes PID, or those of the experiment of --run, or all of this user (as root, of all users).
     The load of links is that of the lanes seen here: their rates along the paths which the switches' hash gives their
     ports. Connections with ports from `paralet pin` follow the lanes. With --counters, links whose ports belong to the
     topology have the load that switches counted. Keys: q quits, space pauses, s sorts by rate, round trip, resent
@@ -111,11 +111,12 @@ def top(
         raise click.UsageError("--count needs --json or --picture")
     if topology_file is not None or run_dir is not None:
         require("models", "the load of links")
-    view, status = _watched(topology_file, hash_name, run_dir)
+    view, status = _fabric(topology_file, hash_name, run_dir)
+    watched = _watched(pids, run_dir)
     if serve is None:
         os.nice(19)  # the view takes what the watched processes leave of the processors
     if json_lines or serve is not None:
-        watch = _Watch(pids, view, None if counters_file is None else CountersInput(counters_file), status)
+        watch = _Watch(watched, view, None if counters_file is None else CountersInput(counters_file), status)
         if serve is not None:
             _serve(serve, watch, interval_s)
         else:
@@ -132,14 +133,14 @@ def top(
             counters_file = keys_from_terminal()
         counters = CountersInput(counters_file)
     screen = TopScreen(
-        lambda: stats.survey(pids or None),
+        lambda: stats.survey(watched()),
         view,
         interval_s,
         None if counters is None else counters.take,
         status,
         operations_now,
         exists,
-        lambda: reports(pids),
+        lambda: reports(watched()),
     )
     if picture is None:
         screen.run()
@@ -152,7 +153,17 @@ def exists(pid: int) -> bool:
     return Path("/proc", str(pid)).exists()
 
 
-def _watched(
+def _watched(pids: tuple[int, ...], run_dir: Path | None) -> Callable[[], Collection[int] | None]:
+    """Gives the processes to show: those that were named, else those of the run, else all (None)."""
+    if run_dir is None or pids:
+        return lambda: pids or None
+    from testbed.analysis import results
+    from testbed.live.run_processes import RunProcesses
+
+    return RunProcesses(run_dir / results.JOURNAL).take
+
+
+def _fabric(
     topology_file: Path | None, hash_name: HashName | None, run_dir: Path | None
 ) -> "tuple[FabricView | None, Callable[[], tuple[str, list[str]]] | None]":
     """The fabric to show, and the progress of the run if there is one. Raises InputError."""
@@ -179,7 +190,7 @@ class _Watch:
 
     def __init__(
         self,
-        pids: tuple[int, ...],
+        watched: Callable[[], Collection[int] | None],
         view: "FabricView | None",
         counters: CountersInput | None,
         status: Callable[[], tuple[str, list[str]]] | None,
@@ -187,7 +198,7 @@ class _Watch:
         from testbed.live.moments import Moments
 
         self.view, self.counters = view, counters
-        self._pids, self._status = pids, status
+        self._watched, self._status = watched, status
         self._moments = Moments(view, exists)
 
     def take(self) -> "tuple[Moment, str, list[str], list[str]]":
@@ -197,8 +208,9 @@ class _Watch:
         wrong: list[str] = []
         if self.counters is not None:
             ports, wrong = self.counters.take()
-        survey = stats.survey(self._pids or None)
-        operations, pinned = operations_now(survey), reports(self._pids)
+        pids = self._watched()
+        survey = stats.survey(pids)
+        operations, pinned = operations_now(survey), reports(pids)
         moment = self._moments.take(survey, time.monotonic(), ports, operations, pinned)
         return moment, said, happened, wrong
 

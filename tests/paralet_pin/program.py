@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import resource
+import select
 import socket
 import struct
 import subprocess
@@ -206,16 +207,19 @@ def unread(where: Where) -> object:
 
 
 def binds(where: Where) -> object:
-    """Ports of a socket that binds its address alone, of one that then asks for its port, and of one with a port."""
-    address, asks, own = (socket.socket() for _ in range(3))
+    """Ports of sockets that bind any or one address without a port, and the two of one that asks for its port first."""
+    anywhere, address, asks = (socket.socket() for _ in range(3))
+    anywhere.bind(("", 0))
     address.bind(("127.0.0.1", 0))
     asks.bind(("127.0.0.1", 0))
     before = asks.getsockname()[1]
-    own.bind(("127.0.0.1", 0))
-    own.getsockname()
-    for each in (address, asks, own):
+    for each in (anywhere, address, asks):
         each.connect(where)
-    return {"address": address.getsockname()[1], "before": before, "asks": asks.getsockname()[1]}
+    datagrams = socket.socket(type=socket.SOCK_DGRAM)
+    datagrams.bind(("", 0))
+    datagrams.sendto(b"x", where)
+    without = [each.getsockname()[1] for each in (anywhere, address, datagrams)]
+    return {"without": without, "before": before, "asks": asks.getsockname()[1]}
 
 
 def listens(_: Where) -> object:
@@ -265,17 +269,28 @@ def many(where: Where, count: str = "1024") -> object:
 
 
 def hangs(where: Where) -> object:
-    """What `paralet pin --check` says of a connection, and of one whose SYN the server, whose queue is full, drops."""
+    """What `paralet pin --check` says of a connection, and of one whose SYN the server, whose queue is full, drops.
+
+    Before and after the server is closed, which refuses the second one.
+    """
     server = socket.create_server((where[0], 0), backlog=0)
     answered, silent = connected(server.getsockname()), socket.socket()
     silent.setblocking(False)
     assert silent.connect_ex(server.getsockname()) == errno.EINPROGRESS
+    before = checked_until(lambda lines: any("hangs" in line for line in lines))
+    server.close()
+    select.select([], [silent], [], 50)
+    assert silent.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
+    after = checked_until(lambda lines: not any("hangs" in line for line in lines))
+    return {"ports": [own.getsockname()[1] for own in (answered, silent)], "before": before, "after": after}
+
+
+def checked_until(right: Callable[[list[str]], bool]) -> list[str]:
+    """What `paralet pin --check` says of this program as soon as it is right, or after 50 s."""
     until = time.monotonic() + 50
-    while True:
-        lines = check(os.getpid())
-        if any("hangs" in line for line in lines) or time.monotonic() > until:
-            return {"ports": [own.getsockname()[1] for own in (answered, silent)], "said": lines}
+    while not right(lines := check(os.getpid())) and time.monotonic() < until:
         time.sleep(0.5)
+    return lines
 
 
 def check(pid: int, *options: str) -> list[str]:

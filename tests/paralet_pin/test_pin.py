@@ -165,7 +165,8 @@ def test_a_port_that_no_program_takes_is_given_to_the_next_one(scene: Scene) -> 
 def test_what_a_program_binds(scene: Scene) -> None:
     ports = scene.said("binds")
     assert isinstance(ports, dict)
-    assert ports["address"] == scene.planned[0]
+    first, second = scene.planned[:2]
+    assert ports["without"] == [first, second, first]  # datagrams have ports of their own
     assert ports["before"] == ports["asks"] != 0
 
 
@@ -184,13 +185,14 @@ def test_check_says_which_connections_have_planned_ports_and_why_others_have_non
     assert other["why"] == "the program has bound its source port"
 
 
-def test_check_tells_connections_that_hang(scene: Scene) -> None:
+def test_check_tells_connections_that_hang_until_they_are_refused(scene: Scene) -> None:
     checked = scene.said("hangs")
     assert isinstance(checked, dict)
-    answered, silent = checked["said"][1:]
-    assert all(f" from port {port}: " in line for port, line in zip(checked["ports"], checked["said"][1:], strict=True))
+    answered, silent = checked["before"][1:]
+    assert all(f" from port {port}: " in line for port, line in zip(checked["ports"], [answered, silent], strict=True))
     assert re.search(r", hangs: no answer to \d+ retransmissions$", silent)
     assert "hangs" not in answered
+    assert "hangs" not in "".join(checked["after"])
 
 
 def test_a_thousand_sockets(scene: Scene) -> None:

@@ -64,10 +64,13 @@ class Agent:
         self._listener.close()
 
 
+PROGRAM = "import os, sys; print(os.readlink('/proc/self'), flush=True); sys.stdin.read()"
+
+
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that has an agent."""
-    words = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+    words = [sys.executable, "-c", PROGRAM]
     environment = {**os.environ, AGENT: str(tmp_path / "agent")}
     with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -86,6 +89,21 @@ def test_a_process_is_told_of_by_the_agent_that_its_environment_names(
         assert survey.reports([os.getpid()]) == []
     finally:
         agent.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes namespaces of processes")
+def test_a_process_of_a_container_is_told_of_by_an_agent_in_it(tmp_path: Path) -> None:
+    """The agent knows its program by another number than who looks from outside."""
+    words = ["unshare", "--pid", "--fork", sys.executable, "-c", PROGRAM]
+    agent = Agent(tmp_path / "agent", answer(1))
+    environment = {**os.environ, AGENT: str(tmp_path / "agent")}
+    with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        (one,) = survey.reports([int(process.stdout.readline())])
+        assert [flow.pid for flow in one.pinned] == [1]
+        process.stdin.close()
+    agent.close()
 
 
 def test_an_agent_of_another_user_is_not_asked(program: subprocess.Popen[bytes], tmp_path: Path) -> None:

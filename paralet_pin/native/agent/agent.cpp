@@ -423,6 +423,7 @@ void Agent::sample(Nanos now) {
   for (auto& [id, flow] : flows_.all()) {
     if (flow.port == 0 || flow.declared != 0) continue;
     if (flow.course.tcp) {
+      flow.timeouts = 0;
       if (!connections) continue;
       const auto found = connections->find(connection_of(flow.course, flow.port));
       if (found == connections->end()) {

@@ -53,6 +53,11 @@ int option(int fd, int level, int name) {
   return ::getsockopt(fd, level, name, &value, &length) == 0 ? value : -1;
 }
 
+bool is_tcp_or_udp(int fd) {
+  const int protocol = option(fd, SOL_SOCKET, SO_PROTOCOL);
+  return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
+}
+
 Text name_of(int fd) {
   Text name = text_of("socket ");
   std::to_chars(name.data() + 7, name.data() + name.size(), fd);
@@ -147,8 +152,8 @@ int Sockets::bind(int fd, const sockaddr* to, socklen_t length) {
     const KeptErrno kept;
     const auto local = inet_address(to, length);
     const int on = 1;
-    if (local && local->port() == 0 && !is_wildcard(local->address()) && networks_.has(local->address()) &&
-        option(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP && option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT) == 0 &&
+    if (local && local->port() == 0 && (is_wildcard(local->address()) || networks_.has(local->address())) &&
+        is_tcp_or_udp(fd) && option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT) == 0 &&
         ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on) == 0) {
       mark(fd, kPortless, true);
     }
@@ -170,8 +175,7 @@ void Sockets::choose_port(int fd) {
   if (calls_.getsockname(fd, name.get(), name.length_place()) != 0) return;
   const int family = name.get()->sa_family;
   if ((family != AF_INET && family != AF_INET6) || name.port() != 0) return;
-  if (option(fd, SOL_SOCKET, SO_PROTOCOL) != IPPROTO_TCP || option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT) != 1)
-    return;
+  if (!is_tcp_or_udp(fd) || option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT) != 1) return;
   const int off = 0;
   ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &off, sizeof off);
   calls_.bind(fd, name.get(), name.length());

@@ -42,8 +42,8 @@ class Sockets {
   void sending(int fd, const sockaddr* to, socklen_t length) {
     if (marked(fd, kUnsent)) first_send(fd, to, length);
   }
-  /// Binds `fd`. A stream socket that is bound to an address of a fabric without a port gets its port no earlier than
-  /// it has to, so that `connecting` can still choose it.
+  /// Binds `fd`. A socket that is bound to an address of a fabric, or to any address, without a port gets its port no
+  /// earlier than it has to, so that `connecting` and `sending` can still choose it.
   int bind(int fd, const sockaddr* to, socklen_t length);
   /// It is about to ask for the name of `fd`, or to listen: a port that `bind` has left out is chosen now.
   void settle(int fd) {

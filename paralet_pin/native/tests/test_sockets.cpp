@@ -32,6 +32,15 @@ std::uint16_t port_of(int fd) {
   return name.port();
 }
 
+/// An IPv4 address, for a socket of IPv6.
+sockaddr_in6 mapped(SocketAddress address) {
+  sockaddr_in6 made{};
+  made.sin6_family = AF_INET6;
+  made.sin6_port = htons(address.port());
+  std::memcpy(&made.sin6_addr, address.address().bytes().data(), 16);
+  return made;
+}
+
 /// A port that is free now, of those that the kernel does not give out by itself.
 std::uint16_t some_port() {
   static std::uint16_t next = static_cast<std::uint16_t>(61001 + ::getpid() % 4000);
@@ -131,10 +140,7 @@ TEST_CASE("an IPv6 socket that connects to an IPv4 address") {
     MESSAGE("skipped: this machine has no IPv6");
     return;
   }
-  sockaddr_in6 to{};
-  to.sin6_family = AF_INET6;
-  to.sin6_port = htons(port_of(program.server.get()));
-  std::memcpy(&to.sin6_addr, kServer.bytes().data(), 16);
+  const sockaddr_in6 to = mapped(program.to());
   program.sockets->connecting(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to);
   REQUIRE(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
   CHECK(port_of(socket.get()) == port);
@@ -185,22 +191,56 @@ TEST_CASE("what the program has bound itself stays, and the agent is told once")
   CHECK(requests[0].kind == RequestKind::kNotPinned);
 }
 
-TEST_CASE("a program that binds its address without a port gets the planned one, and any other if it asks before") {
+TEST_CASE("a program that binds an address without a port gets the planned one, and any other if it asks before") {
+  for (const int type : {SOCK_STREAM, SOCK_DGRAM}) {
+    for (const IpAddress& address : {kClient, IpAddress(0)}) {
+      CAPTURE(type);
+      CAPTURE(format_address(address));
+      const std::uint16_t port = some_port();
+      Program program({port}, type);
+      const SocketAddress at(address, 0);
+      const FileDescriptor first = program.socket(type);
+      REQUIRE(program.sockets->bind(first.get(), at.get(), at.length()) == 0);
+      REQUIRE(program.connect(first.get()) == 0);
+      CHECK(port_of(first.get()) == port);
+
+      const FileDescriptor second = program.socket(type);
+      REQUIRE(program.sockets->bind(second.get(), at.get(), at.length()) == 0);
+      program.sockets->settle(second.get());
+      const std::uint16_t chosen = port_of(second.get());
+      CHECK(chosen != 0);
+      REQUIRE(program.connect(second.get()) == 0);
+      CHECK(port_of(second.get()) == chosen);
+    }
+  }
+}
+
+TEST_CASE("an IPv6 socket that binds any address without a port gets the planned one") {
   const std::uint16_t port = some_port();
   Program program({port});
-  const SocketAddress at(kClient, 0);
-  const FileDescriptor first = program.socket();
-  REQUIRE(program.sockets->bind(first.get(), at.get(), at.length()) == 0);
-  REQUIRE(program.connect(first.get()) == 0);
-  CHECK(port_of(first.get()) == port);
+  const FileDescriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) {
+    MESSAGE("skipped: this machine has no IPv6");
+    return;
+  }
+  const SocketAddress any(IpAddress(), 0);
+  REQUIRE(program.sockets->bind(socket.get(), any.get(), any.length()) == 0);
+  const sockaddr_in6 to = mapped(program.to());
+  program.sockets->connecting(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to);
+  REQUIRE(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+  CHECK(port_of(socket.get()) == port);
+}
 
-  const FileDescriptor second = program.socket();
-  REQUIRE(program.sockets->bind(second.get(), at.get(), at.length()) == 0);
-  program.sockets->settle(second.get());
-  const std::uint16_t chosen = port_of(second.get());
-  CHECK(chosen != 0);
-  REQUIRE(program.connect(second.get()) == 0);
-  CHECK(port_of(second.get()) == chosen);
+TEST_CASE("datagrams of a socket that binds any address without a port leave from the planned one") {
+  const std::uint16_t port = some_port();
+  Program program({port}, SOCK_DGRAM);
+  const FileDescriptor socket = program.socket(SOCK_DGRAM);
+  const SocketAddress any(IpAddress(0), 0);
+  REQUIRE(program.sockets->bind(socket.get(), any.get(), any.length()) == 0);
+  const SocketAddress to = program.to();
+  program.sockets->sending(socket.get(), to.get(), to.length());
+  CHECK(::sendto(socket.get(), "x", 1, 0, to.get(), to.length()) == 1);
+  CHECK(port_of(socket.get()) == port);
 }
 
 TEST_CASE("connections outside of the networks, and other families, are left alone") {

@@ -17,6 +17,12 @@ def test_connections_are_timed_with_planned_ports_and_without() -> None:
     assert measured.ours > 0 < measured.peer
 
 
+def test_ranks_that_connect_at_once_are_timed_too() -> None:
+    (measured,) = pin.connections(1, 40, ranks=2)
+    assert measured.case == "40 connections of each of 2 ranks at once"
+    assert measured.ours > 0 < measured.peer
+
+
 def test_connections_without_planned_ports_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pin, "_NETWORKS", "10.0.0.0/8")
     with pytest.raises(TestbedError, match=r"^only \d+% of the connections had a planned port$"):
