@@ -103,6 +103,10 @@ test-nccl: setup ## The real NCCL on the CPU device: all collectives over the pl
 	.venv/bin/paralet nccl --device cpu --ranks 4 --sizes 8,64K,1M --json --out build/nccl/ci >build/nccl/ci.json
 	$(PYTEST) tests/testbed/nccl -n auto -o cache_dir=build/pytest-nccl $(ARGS)
 
+.PHONY: test-upgrade
+test-upgrade: setup ## Build the last release, and test its hosts and path service with today's (docs/upgrading.md; ARGS=... goes to pytest)
+	@scripts/test-upgrade.sh $(ARGS)
+
 .PHONY: papers
 papers: setup ## Compute docs/papers again: pages, figures and CSV files (10 minutes on two cores)
 	@sed -nE 's/^- ([0-9]+): .*\((.*)\.md\)$$/\1 \2/p' docs/papers/index.md | while read -r number name; do
