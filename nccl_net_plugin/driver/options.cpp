@@ -3,18 +3,30 @@
 
 #include <arpa/inet.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
-#include <map>
+#include <cctype>
+#include <charconv>
+#include <cstdio>
+#include <functional>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "expected_data.hpp"
 
 namespace paralet::driver {
 namespace {
 
-const std::map<std::string, Collective> kCollectives = {
-    {"ring", Collective::kRing}, {"tree", Collective::kTree}, {"pingpong", Collective::kPingPong}};
-const std::map<std::string, Idle> kIdles = {{"spin", Idle::kSpin}, {"yield", Idle::kYield}, {"nap", Idle::kNap}};
+template <typename Value>
+using Word = std::pair<const char*, Value>;
+
+constexpr std::array<Word<Collective>, 3> kCollectives = {
+    {{"ring", Collective::kRing}, {"tree", Collective::kTree}, {"pingpong", Collective::kPingPong}}};
+constexpr std::array<Word<Idle>, 3> kIdles = {{{"spin", Idle::kSpin}, {"yield", Idle::kYield}, {"nap", Idle::kNap}}};
+constexpr std::array<Word<int>, 6> kAbis = {{{"0", 0}, {"8", 8}, {"9", 9}, {"10", 10}, {"11", 11}, {"12", 12}}};
 
 constexpr const char* kExample = R"(Examples:
   Four processes on this machine, messages of 1 MiB, 8 in flight, over plain TCP:
@@ -32,12 +44,157 @@ object per line:
   -> {"event": "closed"}
 or, at any time, {"event": "failed", "error": TEXT}.)";
 
-/// What is wrong with an address, empty for an IP address.
-std::string not_an_address(const std::string& text) {
-  std::array<unsigned char, sizeof(in6_addr)> bytes{};
-  const bool valid =
-      ::inet_pton(AF_INET, text.c_str(), bytes.data()) == 1 || ::inet_pton(AF_INET6, text.c_str(), bytes.data()) == 1;
-  return valid ? "" : text + " is not an IP address such as 10.0.0.1 or fd00::1";
+/// What an option takes.
+struct Value {
+  std::string what;                            ///< as in "must be ..."; empty for an option without a value
+  std::string standard;                        ///< the value without the option; empty: none
+  std::function<bool(std::string_view)> read;  ///< false: the text is no such value
+};
+
+template <typename Number>
+std::string text_of(Number number) {
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
+}
+
+template <typename Number>
+Value number(Number& out, Number least, Number most = std::numeric_limits<Number>::max()) {
+  std::string what = "a number from " + text_of(least);
+  if (most != std::numeric_limits<Number>::max()) what += " to " + text_of(most);
+  return {std::move(what), text_of(out), [&out, least, most](std::string_view text) {
+            const auto [end, error] = std::from_chars(text.begin(), text.end(), out);
+            return error == std::errc() && end == text.end() && out >= least && out <= most;
+          }};
+}
+
+/// What a unit of bytes stands for: "kB" for 1,000, "KiB" for 1,024, "" for 1. 0 if it is no unit.
+std::uint64_t unit(std::string name) {
+  std::ranges::transform(name, name.begin(), [](unsigned char letter) { return std::tolower(letter); });
+  if (name.ends_with('b')) name.pop_back();
+  const std::uint64_t base = name.ends_with('i') ? 1024 : 1000;
+  if (base == 1024) name.pop_back();
+  if (name.empty()) return base == 1000 ? 1 : 0;
+  std::uint64_t factor = 1;
+  for (const char prefix : std::string_view("kmgt")) {
+    factor *= base;
+    if (name.front() == prefix && name.size() == 1) return factor;
+  }
+  return 0;
+}
+
+Value size(std::uint64_t& out, std::uint64_t least, std::uint64_t most) {
+  std::string what = "a size such as 64MiB, from " + text_of(least) + " to " + text_of(most) + " bytes";
+  return {std::move(what), text_of(out), [&out, least, most](std::string_view text) {
+            std::uint64_t value = 0;
+            const auto [end, error] = std::from_chars(text.begin(), text.end(), value);
+            const std::uint64_t factor =
+                unit(std::string(std::find_if(end, text.end(), [](char letter) { return letter != ' '; }), text.end()));
+            if (error != std::errc() || factor == 0 || value > most / factor) return false;
+            out = value * factor;
+            return out >= least;
+          }};
+}
+
+template <typename Kind>
+Value word(Kind& out, std::span<const Word<Kind>> words) {
+  Value value;
+  for (const auto& [name, kind] : words) {
+    if (!value.what.empty()) value.what += name == words.back().first ? " or " : ", ";
+    value.what += name;
+    if (kind == out) value.standard = name;
+  }
+  value.read = [&out, words](std::string_view text) {
+    const auto found = std::ranges::find(words, text, &Word<Kind>::first);
+    if (found != words.end()) out = found->second;
+    return found != words.end();
+  };
+  return value;
+}
+
+Value any_text(std::string& out) {
+  return {"a text", out, [&out](std::string_view text) {
+            out = text;
+            return true;
+          }};
+}
+
+Value ip_address(std::string& out) {
+  return {"an IP address such as 10.0.0.1 or fd00::1", out, [&out](std::string_view text) {
+            out = text;
+            std::array<unsigned char, sizeof(in6_addr)> bytes{};
+            return ::inet_pton(AF_INET, out.c_str(), bytes.data()) == 1 ||
+                   ::inet_pton(AF_INET6, out.c_str(), bytes.data()) == 1;
+          }};
+}
+
+Value flag(bool& out) {
+  return {"", "", [&out](std::string_view) { return out = true; }};
+}
+
+struct Option {
+  const char* name;
+  const char* help;
+  Value value;
+};
+
+std::vector<Option> options_of(Options& out) {
+  return {
+      {"--collective", "ring or tree (all-reduce of floats), or pingpong",
+       word<Collective>(out.collective, kCollectives)},
+      {"--ranks", "Number of ranks", number(out.ranks, 0U)},
+      {"--rank", "Rank of this process, from 0", number(out.rank, 0U)},
+      {"--spawn", "Start this number of ranks on 127.0.0.1, 127.0.0.2, .., and print a summary",
+       number(out.spawn, 0U, 250U)},
+      {"--transport", "Path of a plugin, or tcp: four plain TCP sockets per connection", any_text(out.transport)},
+      {"--abi", "Version of the plugin's vtable; 0: the newest it exports", word<int>(out.abi, kAbis)},
+      {"--device", "Number of the plugin's device, from 0", number(out.device, 0)},
+      {"--address", "This rank's IP address (tcp: IPv4)", ip_address(out.address)},
+      {"--bytes", "Size of each rank's input (pingpong: of a message)", size(out.bytes, 1, std::uint64_t{1} << 40)},
+      {"--slice-bytes", "Largest size of a message", size(out.slice_bytes, 4, 1 << 30)},
+      {"--steps", "Most messages in flight on a connection", number(out.steps, 1U, 32U)},
+      {"--iterations", "Number of iterations, without a barrier between them",
+       number(out.iterations, 1U, 100'000'000U)},
+      {"--warm-up-bytes", "Size of the first message on each connection, which is not measured",
+       size(out.warm_up_bytes, 1, 1 << 30)},
+      {"--seed", "Seed of the data", number(out.seed, std::uint64_t{0})},
+      {"--timeout-s", "With --spawn: time limit of each phase, in seconds", number(out.timeout_s, 1e-3, 1e6)},
+      {"--idle", "Without progress: spin, yield, or nap for a millisecond; pingpong always spins",
+       word<Idle>(out.idle, kIdles)},
+      {"--plan", "Print every message of the schedule, one JSON object per line, and exit", flag(out.plan)},
+  };
+}
+
+void print_help(const std::vector<Option>& options) {
+  std::puts(
+      "Runs a collective over NCCL's network plugin interface, as NCCL's proxy does, and checks every byte.\n"
+      "Usage: paralet-nccl-driver [OPTIONS]\n\nOptions, of which the last counts where one is repeated:");
+  for (const auto& [name, help, value] : options) {
+    const std::string standard = value.standard.empty() ? "" : "; default " + value.standard;
+    const std::string takes = value.what.empty() ? "" : "\n      " + value.what + standard;
+    std::printf("  %s\n      %s%s\n", name, help, takes.c_str());
+  }
+  std::printf("\n%s\n", kExample);
+}
+
+/// Reads the command line. One sentence, empty when there is no error.
+std::string read(const std::vector<Option>& options, std::span<char* const> arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view argument(arguments[i]);
+    const std::size_t equals = argument.find('=');
+    const auto option = std::ranges::find(options, argument.substr(0, equals), &Option::name);
+    if (option == options.end()) return "there is no option " + std::string(argument);
+    const auto& [name, help, value] = *option;
+    std::string_view text;
+    if (equals != std::string_view::npos) {
+      text = argument.substr(equals + 1);
+    } else if (!value.what.empty()) {
+      if (++i == arguments.size()) return std::string(name) + " takes " + value.what;
+      text = arguments[i];
+    }
+    if (value.what.empty() && equals != std::string_view::npos) return std::string(name) + " takes no value";
+    if (!value.read(text)) return std::string(name) + " must be " + value.what + ", not " + std::string(text);
+  }
+  return "";
 }
 
 /// Checks options against each other. One sentence, empty when there is no error.
@@ -57,79 +214,27 @@ std::string find_error(const Options& options) {
 }  // namespace
 
 std::optional<Options> parse(int argc, char** argv, int& status) {
-  Options options;
-  CLI::App app("Runs a collective over NCCL's network plugin interface, as NCCL's proxy does, and checks every byte.",
-               "paralet-nccl-driver");
-  app.footer(kExample);
-  app.option_defaults()->take_last();  // --spawn appends each rank's options to the command line
-  const auto size = CLI::AsSizeValue(true);
-  std::string collective = "ring";
-  std::string idle = "yield";
-  app.add_option("--collective", collective, "ring or tree (all-reduce of floats), or pingpong")
-      ->check(CLI::IsMember(kCollectives));
-  app.add_option("--ranks", options.ranks, "Number of ranks");
-  app.add_option("--rank", options.rank, "Rank of this process, from 0");
-  app.add_option("--spawn", options.spawn,
-                 "Start this number of ranks on 127.0.0.1, 127.0.0.2, .., and print a summary")
-      ->check(CLI::Range(0U, 250U));
-  app.add_option("--transport", options.transport, "Path of a plugin, or tcp: four plain TCP sockets per connection")
-      ->capture_default_str();
-  app.add_option("--abi", options.abi, "Version of the plugin's vtable, 8 to 12; 0: the newest it exports")
-      ->capture_default_str()
-      ->check(CLI::IsMember({0, 8, 9, 10, 11, 12}));
-  app.add_option("--device", options.device, "Number of the plugin's device, from 0")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--address", options.address, "This rank's IP address (tcp: IPv4)")->check(not_an_address);
-  app.add_option("--bytes", options.bytes, "Size of each rank's input (pingpong: of a message), as in 64MiB")
-      ->capture_default_str()
-      ->transform(size)
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
-  app.add_option("--slice-bytes", options.slice_bytes, "Largest size of a message, as in 512KiB")
-      ->capture_default_str()
-      ->transform(size)
-      ->check(CLI::Range(std::uint64_t{4}, std::uint64_t{1} << 30));
-  app.add_option("--steps", options.steps, "Most messages in flight on a connection")
-      ->capture_default_str()
-      ->check(CLI::Range(1U, 32U));
-  app.add_option("--iterations", options.iterations, "Number of iterations, without a barrier between them")
-      ->capture_default_str()
-      ->check(CLI::Range(1U, 100'000'000U));
-  app.add_option("--warm-up-bytes", options.warm_up_bytes,
-                 "Size of the first message on each connection, which is not measured")
-      ->capture_default_str()
-      ->transform(size)
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 30));
-  app.add_option("--seed", options.seed, "Seed of the data")->capture_default_str();
-  app.add_option("--timeout-s", options.timeout_s, "With --spawn: time limit of each phase, in seconds")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--idle", idle, "Without progress: spin, yield, or nap for a millisecond; pingpong always spins")
-      ->capture_default_str()
-      ->check(CLI::IsMember(kIdles));
-  app.add_flag("--plan", options.plan, "Print every message of the schedule, one JSON object per line, and exit");
-  try {
-    app.parse(argc, argv);
-    options.collective = kCollectives.at(collective);
-    options.idle = options.collective == Collective::kPingPong ? Idle::kSpin : kIdles.at(idle);
-    if (options.spawn > 0) options.ranks = options.spawn;
-    if (const std::string what = find_error(options); !what.empty()) throw CLI::ValidationError(what);
-  } catch (const CLI::Success& success) {
-    status = app.exit(success);
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "paralet-nccl-driver: %s\n", error.what());
-    status = 2;
+  Options parsed;
+  const std::vector<Option> options = options_of(parsed);
+  const std::span<char* const> arguments(argv + 1, argv + argc);
+  const auto asks_for_help = [](std::string_view argument) { return argument == "-h" || argument == "--help"; };
+  if (std::ranges::any_of(arguments, asks_for_help)) {
+    print_help(options);
+    status = 0;
     return std::nullopt;
   }
-  return options;
+  std::string error = read(options, arguments);
+  if (parsed.collective == Collective::kPingPong) parsed.idle = Idle::kSpin;
+  if (parsed.spawn > 0) parsed.ranks = parsed.spawn;
+  if (error.empty()) error = find_error(parsed);
+  if (error.empty()) return parsed;
+  std::fprintf(stderr, "paralet-nccl-driver: %s\n", error.c_str());
+  status = 2;
+  return std::nullopt;
 }
 
 const char* name_of(Collective collective) {
-  for (const auto& [name, value] : kCollectives) {
-    if (value == collective) return name.c_str();
-  }
-  return "";
+  return std::ranges::find(kCollectives, collective, &Word<Collective>::second)->first;
 }
 
 }  // namespace paralet::driver

@@ -194,9 +194,19 @@ def test_a_killed_rank_ends_the_whole_run(tmp_path: Path) -> None:
         (["--ranks", 1], "--ranks must be between 2 and 16384"),
         (["--rank", 2], "--rank must be below --ranks, 2"),
         (["--spawn", 3, "--collective", "pingpong"], "--collective pingpong takes exactly two ranks"),
-        (["--collective", "star"], "star not in"),
-        (["--slice-bytes", "1 furlong"], "furlong"),
-        (["--speed", 3], "--speed"),
+        (["--collective", "star"], "--collective must be ring, tree or pingpong, not star"),
+        (["--slice-bytes", "1 furlong"], "--slice-bytes must be a size such as 64MiB, from 4 to"),
+        (["--slice-bytes", "3"], "not 3"),
+        (["--slice-bytes", "2GiB"], "not 2GiB"),
+        (["--bytes", "99999999999TiB"], "--bytes must be"),
+        (["--steps", "33"], "--steps must be a number from 1 to 32, not 33"),
+        (["--seed", "1x"], "--seed must be a number from 0, not 1x"),
+        (["--address", "leaf1"], "--address must be an IP address such as 10.0.0.1 or fd00::1, not leaf1"),
+        (["--timeout-s", "nan"], "--timeout-s must be a number from"),
+        (["--abi", "7"], "--abi must be"),
+        (["--plan=1"], "--plan takes no value"),
+        (["--ranks"], "--ranks takes a number"),
+        (["--speed", 3], "there is no option --speed"),
     ],
 )
 def test_wrong_options_are_refused_with_one_sentence(options: list[object], sentence: str) -> None:
@@ -219,6 +229,18 @@ def test_a_file_that_is_not_a_plugin_is_refused(transport: str, sentence: str) -
         _, errors = rank.communicate(timeout=60)
     assert rank.returncode == 1
     assert sentence in errors
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("4096", 4096), ("4KiB", 4096), ("4kB", 4000), ("4 k", 4000), ("4ki", 4096), ("400 b", 400)]
+)
+def test_a_size_has_any_usual_unit(text: str, size: int) -> None:
+    assert sum(m["count"] for m in plan(f"--slice-bytes={text}", "--bytes", size, "--ranks", 2)) == size / 4 * 2
+    assert plan("--slice-bytes", text, "--bytes", text) == plan("--slice-bytes", size, "--bytes", size)
+
+
+def test_the_last_of_an_option_counts() -> None:
+    assert plan("--ranks", 3, "--ranks=2", "--bytes", 16) == plan("--bytes", 16)
 
 
 def test_help_has_examples() -> None:
