@@ -450,6 +450,7 @@ def test_the_command_writes_report_points_and_spec(tmp_path: Path) -> None:
     page = (folder / "report.html").read_text()
     assert chosen["label"] in page
     assert "Prices of 2026-11-25" in page
+    assert "<td>GPU h100</td><td>33,000</td><td>1,250</td>" in page
     assert "assumption" in page
     assert (folder / "trade_off.png").stat().st_size > 1000
     assert spec.load(folder / "chosen.yaml").ranks == 256
