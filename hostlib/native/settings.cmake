@@ -21,7 +21,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # Most of the time goes into headers and templates, so up to a batch of sources of a target is compiled as one unit.
 # Names in unnamed namespaces must therefore differ within a target. A tree for clang-tidy has this off.
 option(CMAKE_UNITY_BUILD "Compile several sources of a target at once" ON)
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 10)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 20)
 # Sanitized code is run by tests only, so it is compiled quickly.
 if(PARALET_SANITIZE)
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")
@@ -93,6 +93,7 @@ function(paralet_test_program name prefix components)
   list(TRANSFORM components REPLACE "([^/]+)$" "test_\\1.cpp" OUTPUT_VARIABLE sources)
   add_executable(${name} ${sources})
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 10) # more of them have the same names
   paralet_compile_quickly(${name})
   target_link_libraries(${name} PRIVATE paralet_test_main ${ARGN})
   foreach(component source IN ZIP_LISTS components sources)
