@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from testbed.analysis.observations import RunRecord
 
-LONGEST_WAIT_S = 0.003
+LONGEST_WAIT_S = 0.002
 """The longest mean time that threads of a fabric may wait for a processor. docs/testing.md has the measurements."""
 
 

@@ -75,7 +75,7 @@ def test_a_busy_machine_is_told_by_summary_and_report(tmp_path: Path) -> None:
     judged(made, seen, tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert "too busy" not in page
-    busy = [run.model_copy(update={"wait_s": 0.001 + 0.004 * number}) for number, run in enumerate(seen.runs[:2])]
+    busy = [run.model_copy(update={"wait_s": 0.0019 + 0.0002 * number}) for number, run in enumerate(seen.runs[:2])]
     summary = judged(made, Observations(runs=[*busy, *seen.runs[2:]]), tmp_path)
     assert summary["too_busy"] is True
     said = "The machine was too busy in 1 of 4 runs: do not trust their times."
