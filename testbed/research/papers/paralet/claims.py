@@ -6,7 +6,7 @@ from math import ceil, sqrt
 
 from testbed.research.papers.claim import Claim
 from testbed.research.papers.findings import Drawing, Findings
-from testbed.research.papers.paralet import flowlets, theory, tuning
+from testbed.research.papers.paralet import flowlets, host_lanes, theory, tuning
 from testbed.research.papers.paralet.evaluation import (
     CONWEAVE,
     DEGRADED,
@@ -64,6 +64,7 @@ def found(
             *of_theory(),
             *tuning.claims(tuned),
             *flowlets.claims(flowlets.measured()),
+            *host_lanes.claims(host_lanes.measured()),
             *_of_figure_5(figure_5),
             *of_packets(packets),
             *_of_since(since),

@@ -14,15 +14,15 @@ import csv
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 
 from netmodel.printable import printable_lines
 from testbed.research.papers.claim import Claim
+from testbed.research.papers.paralet.real_runs import FABRICS, Times, collected, file_of, read
 
-FILE = files("testbed.research.papers.paralet") / "flowlets.csv"
+FILE = file_of("flowlets.csv")
 CONDITIONS: Mapping[str, str] = {
     "flowlets_even": "all uplinks alike",
     "flowlets_rare_loss": "0.1 % of packets lost",
@@ -39,11 +39,6 @@ SIZES: Mapping[str, str] = {
     "512-KiB": "512 KiB",
 }
 """Policies of the specs, and the size of their flowlets. 512 KiB is a whole message."""
-FABRICS = ("real packets", "model")
-
-Times = Mapping[tuple[str, str, str], Sequence[float]]
-"""Completion times as multiples of the ideal, one for each seed, by fabric, spec and policy."""
-
 _FEW = (
     "Suggested from experience, which counts as a ratio of 1. Real packets, 10 Mbit/s, 8 lanes. S is one packet, as in "
     "the best column, 4 KiB: two measurements of one size."
@@ -53,8 +48,7 @@ _LARGER = '"A larger S may loss flexibility". Real packets, a whole message of 5
 
 def measured() -> Times:
     """The times of `flowlets.csv`."""
-    rows = list(csv.reader(FILE.read_text("utf-8").splitlines()))[1:]
-    return {(fabric, name, policy): [float(time) for time in times] for fabric, name, policy, *times in rows}
+    return read(FILE)
 
 
 def claims(times: Times) -> Iterator[Claim]:
@@ -78,18 +72,6 @@ def table(times: Times) -> str:
     return "\n".join(lines)
 
 
-def collected(folders: Mapping[str, Path]) -> str:
-    """The file that `measured` reads, made of the results in these folders, one for each of `FABRICS`."""
-    lines = ["fabric,spec,policy,completion / ideal by seed"]
-    for fabric, folder in folders.items():
-        for name in CONDITIONS:
-            summary = json.loads((folder / name / "summary.json").read_text("utf-8"))
-            for policy in summary["policies"]:
-                ratios = (f"{seconds / summary['ideal_s']:.3f}" for seconds in policy["completions_s"])
-                lines.append(",".join([fabric, name, policy["name"], *ratios]))
-    return "\n".join(lines) + "\n"
-
-
 def chosen(folder: Path) -> str:
     """How long the flowlets by rule are in these results, on average: the shortest and the longest of a host."""
     lines = []
@@ -106,7 +88,7 @@ def chosen(folder: Path) -> str:
 
 if __name__ == "__main__":
     found = dict(zip(FABRICS, map(Path, sys.argv[1:]), strict=True))
-    Path(str(FILE)).write_text(collected(found), "utf-8")
+    Path(str(FILE)).write_text(collected(found, CONDITIONS), "utf-8")
     print(printable_lines(table(measured())))
     for fabric, folder in found.items():
         print(printable_lines(f"{fabric}, S by the rule:\n{chosen(folder)}"))

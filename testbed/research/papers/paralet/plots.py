@@ -19,6 +19,7 @@ from testbed.research.papers.paralet.evaluation import (
     Case,
     Point,
 )
+from testbed.research.papers.paralet.real_runs import FABRICS, Times
 
 _SHOWN = {ECMP: PALETTE[5], "ParaLet m = 4": PALETTE[4], PARALET: PALETTE[0], SPRAYING: "#333333"}
 _SHOWN |= {LETFLOW: PALETTE[1], CONWEAVE: PALETTE[3], DRILL_SR: PALETTE[2], DRILL: PALETTE[6]}
@@ -127,14 +128,14 @@ def since(points: Sequence[Point]) -> Figure:
     return figure
 
 
-def flowlet_sizes(times: flowlets.Times) -> Figure:
+def flowlet_sizes(times: Times) -> Figure:
     """Completion times by the size of flowlets: real packets with the range over seeds, and the model's means."""
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     names = list(flowlets.CONDITIONS)
     places = range(len(flowlets.SIZES))
     for axes, shown in zip(figure.subplots(1, 2, sharey=True), (names[:3], [names[0], *names[3:]]), strict=True):
         for name, colour in zip(shown, (PALETTE[0], PALETTE[1], PALETTE[5]), strict=True):
-            real, model = ([times[fabric, name, policy] for policy in flowlets.SIZES] for fabric in flowlets.FABRICS)
+            real, model = ([times[fabric, name, policy] for policy in flowlets.SIZES] for fabric in FABRICS)
             axes.plot(places, [np.mean(each) for each in real], "o-", color=colour, label=flowlets.CONDITIONS[name])
             axes.vlines(places, [min(each) for each in real], [max(each) for each in real], color=colour)
             axes.plot(places, [np.mean(each) for each in model], "x--", color=colour)
