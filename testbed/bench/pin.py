@@ -101,15 +101,19 @@ def iperf3(pairs: int, seconds: int) -> Iterator[Measurement]:
     for pair in range(pairs):
         values = {}
         for pinned in _order(pair):
+            with socket.create_server(("127.0.0.2", 0)) as free:
+                port = str(free.getsockname()[1])
             server = subprocess.Popen(
-                ["iperf3", "-s", "-1", "-B", "127.0.0.2", "--forceflush"], stdout=subprocess.PIPE, text=True
+                ["iperf3", "-s", "-1", "-B", "127.0.0.2", "-p", port, "--forceflush"],
+                stdout=subprocess.PIPE,
+                text=True,
             )
             with server:
                 assert server.stdout is not None
                 while "listening" not in (line := server.stdout.readline()):
                     if not line:
-                        raise TestbedError("iperf3 did not start: does another server have its port 5201?")
-                words = ["iperf3", "-c", "127.0.0.2", "-P", str(_STREAMS), "-t", str(seconds), "-J"]
+                        raise TestbedError(f"iperf3 did not start at port {port}")
+                words = ["iperf3", "-c", "127.0.0.2", "-p", port, "-P", str(_STREAMS), "-t", str(seconds), "-J"]
                 said = json.loads(_output(words, ports if pinned else None))
                 server.stdout.read()
             values[pinned] = said["end"]["sum_received"]["bits_per_second"] / 1e9

@@ -80,12 +80,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--journal", type=Path, help="file that gets a line when a run begins, changes links, or ends")
     arguments = parser.parse_args(argv)
 
-    def tell(entry: Entry) -> None:
-        if arguments.journal is not None:
-            with arguments.journal.open("a") as journal:
-                journal.write(line(entry))
-
     def work() -> None:
+        if arguments.journal is None:
+            measure(lambda _: None)
+            return
+        # Open throughout: this tells others which runner writes it (`testbed.live.run_processes`).
+        with arguments.journal.open("a", buffering=1) as journal:
+            measure(lambda entry: print(line(entry), end="", file=journal))
+
+    def measure(tell: Callable[[Entry], None]) -> None:
         experiment = load(arguments.spec, run_code=True)  # `paralet run` has written it
         runs = len(experiment.seeds) * len(experiment.spec.policies)
         with AgentProcesses(all_hosts(experiment)) as agents, Steps(runs) as steps:

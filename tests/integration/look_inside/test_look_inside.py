@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.live.run_processes import RunProcesses
 from tests.docs.markdown import blocks, shows
 
 ROOT = Path(__file__).parents[3]
@@ -162,6 +163,9 @@ def test_a_running_experiment_takes_commands_and_says_what_they_changed(tmp_path
         until_up(name, run)
         assert paralet("link", "--on", name, "leaf1", "spine1", "down").returncode == 0
         assert paralet("exec", "--on", name, "h1", "--", "ping", "-c", "1", "-W", "5", "h2").returncode == 0
+        (inspected,) = json.loads(paralet("inspect", "--on", name, "--json").stdout)["fabrics"]
+        shown = RunProcesses(tmp_path / name / "logs" / "journal.jsonl").take()
+        assert {node["pid"] for node in inspected["nodes"]} <= {*shown}
         _, errors = run.communicate(timeout=TIMEOUT_S)
     assert run.returncode == 0, errors
     assert "paralet: by hand: cut leaf1:2\n" in errors
