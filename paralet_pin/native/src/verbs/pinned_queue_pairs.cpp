@@ -94,7 +94,7 @@ std::optional<Flow> PinnedQueuePairs::flow_of(const ibv_qp& qp, const ibv_qp_att
   };
   if (address.is_global == 0) return refuse("it has no GID: InfiniBand has no source ports");
   flow.remote = pin_address_of(address.grh.dgid);
-  if (!settings_.networks.has(flow.remote)) return std::nullopt;
+  if (!settings_.networks.has(flow.remote) && !flow.remote.is_link_local()) return std::nullopt;
   if (calls_.query_gid == nullptr) return refuse("its libibverbs is older than rdma-core 32");
   ibv_gid_entry own{};
   if (calls_.query_gid(qp.context, address.port_num, address.grh.sgid_index, &own, 0, sizeof own) != 0) {
@@ -102,6 +102,7 @@ std::optional<Flow> PinnedQueuePairs::flow_of(const ibv_qp& qp, const ibv_qp_att
   }
   flow.local = pin_address_of(own.gid);
   if (own.gid_type != IBV_GID_TYPE_ROCE_V2) return refuse("its GID is not of RoCEv2");
+  if (flow.remote.is_link_local()) return refuse("its GID is link-local: give its program the index of another one");
   const std::uint32_t label = address.grh.flow_label;
   // UCX fills in more bits than a label has, in every address over RoCE (uct_ib_iface_fill_ah_attr_from_gid_lid).
   const bool is_chosen = label != 0 && label != given_label && label <= kHighestFlowLabel;

@@ -170,8 +170,11 @@ TEST_CASE("queue pairs that cannot be pinned connect as they are, and the reason
     driver.gid_type = type;
     connects(Program::ready(), "its GID is not of RoCEv2");
   }
-  CHECK(program.ports.asked.empty());
   driver.gid_type = IBV_GID_TYPE_ROCE_V2;
+  attributes = Program::ready();
+  attributes.ah_attr.grh.dgid = {.raw = {0xFE, 0x80}};
+  connects(attributes, "its GID is link-local: give its program the index of another one");
+  CHECK(program.ports.asked.empty());
   program.ports.ports = {49151};
   connects(Program::ready(), "RoCEv2 has no source ports below 49152");
   CHECK(program.ports.held.empty());
