@@ -258,6 +258,13 @@ def test_an_agent_refuses_a_workload_whose_ranks_it_does_not_have(
     assert said in reports.getvalue()
 
 
+@pytest.mark.parametrize("per", ["peer", "host"])
+def test_devices_have_lanes_for_each_peer_or_for_the_host(tmp_path: Path, per: str) -> None:
+    made = on_loopback(experiment(tmp_path, policies=[{"name": "a", "policy": "ecmp", "m": 2, "lanes_per": per}]))
+    commands = prepare_commands(first_of(made), made.spec.policies[0], None)
+    assert {command.device.lanes_per for command in commands.values()} == {per}
+
+
 def test_a_file_that_cannot_be_written_gives_one_error_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
