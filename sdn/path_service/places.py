@@ -102,16 +102,22 @@ class Places:
                 self.beside.subtract(self._taken(place))
         return place
 
-    def copied(self, copies: Mapping[Pair, Pair]) -> "Places":
-        """The same places with these copies of their pairs."""
+    def copied(self) -> "Places":
+        """The same places of the same pairs, to be changed on their own. `replace` gives them copies of the pairs."""
         made = Places(self._fabric)
         made.beside = self.beside.copy()
         for key, place in self._at.items():
             other = made._at[key] = Place(place.ends, place.way)
-            other.members = dict.fromkeys(copies[pair] for pair in place.members)
-            other.holder = None if place.holder is None else copies[place.holder]
-            other.sent = {copies[pair] for pair in place.sent}
+            other.members, other.holder, other.sent = place.members.copy(), place.holder, place.sent.copy()
         return made
+
+    def replace(self, pairs: Mapping[Pair, Pair]) -> Iterator[None]:
+        """Puts other pairs in the places of these, place by place: one for each `next`."""
+        for place in self._at.values():
+            place.members = {pairs[pair]: None for pair in place.members}
+            place.holder = None if place.holder is None else pairs[place.holder]
+            place.sent = {pairs[pair] for pair in place.sent}
+            yield
 
     def _taken(self, place: Place) -> Iterator[tuple[int, int]]:
         taken = links.on_way(self._fabric, *place.ends, place.way)

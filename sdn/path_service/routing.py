@@ -30,7 +30,7 @@ from sdn.planners.pods import IncrementalPods
 
 REROUTES_PER_S = 1000.0
 """Running elephants that arrivals and departures of others may reroute, on average."""
-_COPIED = 1024  # pairs in one step
+_COPIED = 1024  # pairs in one step, and places
 BESIDE = 1 << 48
 """The first number of commodities beside the plan: of connections that share the place of another one, or have none."""
 MAX_REROUTES = 16
@@ -216,20 +216,24 @@ class Routing:
     def copied(self) -> Work["Routing"]:
         """A routing of its own, with copies of the pairs in the same order, to try changes on.
 
-        It is as this one was at the first step. Connections that cannot move are copied in one step.
+        It is as this one was at the first step.
         """
         made = copy(self)
         made._live, made._pins, made._counts = self._live.copied(), self._pins.copied(), Counter()
+        made._places = self._places.copied()
+        were = [(number, pair, pair.way) for number, pair in self.pairs.items()]
+        had, shut = [*self._had.items()], [*self._shut.items()]
         copies: dict[Pair, Pair] = {}
         made.pairs = {}
-        were = [(number, pair, pair.way) for number, pair in self.pairs.items()]
-        for number, pair, way in were:
+        for done, (number, pair, way) in enumerate(were, 1):
             copies[pair] = made.pairs[number] = pair.routed_alike(number, way)
-            if len(copies) % _COPIED == 0 and not self._places:
+            if done % _COPIED == 0:
                 yield
-        made._places = self._places.copied(copies)
-        made._had = {copies[pair]: port for pair, port in self._had.items()}
-        made._shut = {copies[pair]: way for pair, way in self._shut.items()}
+        for done, _ in enumerate(made._places.replace(copies), 1):
+            if done % _COPIED == 0:
+                yield
+        made._had = {copies[pair]: port for pair, port in had}
+        made._shut = {copies[pair]: way for pair, way in shut}
         return made
 
     def adopt(self, plan: AnyPlan, hashed: AnyClos, tables: PortTables) -> list[Pair]:

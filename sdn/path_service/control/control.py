@@ -130,13 +130,14 @@ class Control:
         async with self._lock:
             try:
                 what, edits = await self._asked(request)
-                constraints, _ = self._constraints(applied(self._state, edits))
-                idle = self._idle(edits, constraints)
-                does = await self._server.spare.finish(self._effects(constraints))
+                then = applied(self._state, edits)
             except KeyError as error:
                 raise RefusedError(error.args[0]) from None
             except ConflictError as error:
                 raise RefusedError(f"{self._what(request)} is not possible: {error}") from None
+            constraints, _ = self._constraints(then)
+            idle = self._idle(edits, constraints)
+            does = await self._server.spare.finish(self._effects(constraints))
             if request.dry_run or not edits:
                 return Changed(None, does, idle)
             await self._pay()

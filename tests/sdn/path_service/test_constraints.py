@@ -218,19 +218,32 @@ def test_a_preview_is_right_after_elephants_have_come_and_gone(topology: Topolog
 
 
 @pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
+@pytest.mark.parametrize("fixed", [0, 3])
 def test_events_between_two_steps_of_a_preview_do_not_change_it(
-    topology: Topology, monkeypatch: pytest.MonkeyPatch
+    topology: Topology, fixed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Connections that cannot move are events too, with so many of them before."""
     monkeypatch.setattr(routing, "_COPIED", 7)
     service = PathService(topology, Options())
     hosts, sent = busy(service)
+    last = len(topology.hosts) - 1
+    before = [hosts.connect(host, instance=1, fixed=True) for host in range(fixed)]
+    for conn in before:
+        hosts.announce(conn, 100, last, size=0)
+        hosts.announce(conn, 100, last)
+        hosts.announce(conn, 101, last, size=0)
     wanted = drained(topology, topology.switches[-1].name)
     at_once = finished(service.preview(wanted))
     work = service.preview(wanted)
     next(work)
     for conn, peer in sent[::2]:
         hosts.release(conn, peer)
+    for conn in before[1:]:
+        hosts.release(conn, 100)
+    begun = hosts.connect(0, instance=2, fixed=True)
+    hosts.announce(begun, 200, last)
     change(hosts, drained(topology, topology.switches[-2].name))
+    hosts.announce(begun, 200, last)
     hosts.disconnect(sent[0][0])
     in_steps = finished(work)
     assert in_steps.moves

@@ -17,7 +17,7 @@ import pytest
 import uvloop
 
 from sdn.path_service import admin, admin_server
-from sdn.path_service.admin import AdminError, LinkChange
+from sdn.path_service.admin import AdminError, Drain, LinkChange
 from sdn.path_service.control import control as control_module
 from sdn.path_service.control.book import Draft, Edit, Entry
 from sdn.path_service.control.client import Operator
@@ -173,6 +173,20 @@ def test_a_pin_to_a_path_that_is_drained_says_that_it_has_no_effect_yet(tmp_path
             assert at.path(0, 4) == before
             await at.do("undrain", "leaf1-spine3")
             assert at.path(0, 4)[2].startswith("spine3:")
+
+    run(body)
+
+
+def test_a_fault_of_the_service_is_not_taken_for_a_mistake_of_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise KeyError("a fault")
+
+    async def body() -> None:
+        async with served() as (server, _):
+            control = Control(server, Unstored())
+            monkeypatch.setattr(PathService, "preview", broken)
+            with pytest.raises(KeyError, match="a fault"):
+                await control.wish(Drain(TOKEN, "spine2"), "a test")
 
     run(body)
 
