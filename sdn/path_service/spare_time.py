@@ -6,7 +6,7 @@ Plans for failures have a small share of the time. What an operator waits for ha
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from sdn.path_service.work import Work
@@ -25,31 +25,44 @@ _REST = 4  # times as long as a step of an operator's work hosts have the time a
 class SpareTime:
     """Shares out the time that is left. `prepare_step` does one step ahead of failures, as `PathService.prepare`.
 
-    `now` gives seconds. `note` gets when steps were begun, and how many were done.
+    `now` gives seconds. `note` gets when steps were begun, and how many were done. `clock` gives seconds too, also
+    those of a step, which `now` may count later. `rest` waits for some seconds.
     """
 
     def __init__(
-        self, now: Callable[[], float], prepare_step: Callable[[], bool], note: Callable[[float, int], None]
+        self,
+        now: Callable[[], float],
+        prepare_step: Callable[[], bool],
+        note: Callable[[float, int], None],
+        clock: Callable[[], float] = time.perf_counter,
+        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.heard_s = 0.0
         """When a host has said something last."""
         self._now = now
         self._prepare_step = prepare_step
         self._note = note
+        self._clock = clock
+        self._rest = rest
+        self._turn = asyncio.Lock()  # works of operators are done one by one
+        self._rested_s = 0.0  # by the clock: until then hosts have the time after the last step of such a work
         self._prepared_s = 0.0
         self._spare_s = 0.0  # time that may be spent on failover plans; below 0 after a step that took long
 
     async def finish(self, work: Work[Result]) -> Result:
-        """Does work that an operator waits for."""
-        clock = time.perf_counter
-        while True:
-            begin_s = clock()
-            try:
-                next(work)
-            except StopIteration as ended:
-                result: Result = ended.value
-                return result
-            await asyncio.sleep(_REST * (clock() - begin_s) if self._is_busy() else 0)
+        """Does work that an operator waits for, once all that was asked for before is done."""
+        async with self._turn:
+            while True:
+                await self._rest(max(0.0, self._rested_s - self._clock()))
+                is_busy, begin_s = self._is_busy(), self._clock()  # during the step no host is heard
+                try:
+                    next(work)
+                except StopIteration as ended:
+                    result: Result = ended.value
+                    return result
+                finally:
+                    end_s = self._clock()
+                    self._rested_s = end_s + _REST * (end_s - begin_s) if is_busy else end_s
 
     def prepare(self) -> None:
         """Makes failover plans in a share of the time, a larger one while idle. A long step delays the next ones."""
@@ -68,7 +81,7 @@ class SpareTime:
         """Spends spare time on failover plans, and lets the event loop read what has come meanwhile."""
         begin_s = self._now()
         steps, more, left_s = 0, True, min(self._spare_s, _STEPS_S)
-        clock = time.perf_counter
+        clock = self._clock
         begun_s = clock()
         while more and clock() - begun_s < left_s:
             more = self._prepare_step()

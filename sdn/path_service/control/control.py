@@ -145,12 +145,7 @@ class Control:
 
     async def what_if(self, request: WhatIf) -> Effects:
         """What would happen without some links. Raises RefusedError."""
-        try:
-            gone = {link for name in request.without for link in links_named(self._server.service.topology, name)}
-        except KeyError as error:
-            raise RefusedError(error.args[0]) from None
-        now = self._server.service.constraints
-        return await self._server.spare.finish(self._effects(replace(now, drained=now.drained | gone)))
+        return await self._server.spare.finish(self._without(request.without))
 
     async def links(self, request: LinkChange, who: str) -> dict[str, Any]:
         """Links have gone down, or have come back. Raises RefusedError, and StoreError after hosts were told."""
@@ -289,6 +284,16 @@ class Control:
 
     def _constraints(self, state: State) -> tuple[Constraints, list[str]]:
         return constraints_of(self._server.service.topology, state)
+
+    def _without(self, names: Iterable[str]) -> Work[Effects]:
+        """The effects of the loss of these links at the first step. Raises RefusedError."""
+        service = self._server.service
+        try:
+            gone = {link for name in names for link in links_named(service.topology, name)}
+        except KeyError as error:
+            raise RefusedError(error.args[0]) from None
+        now = service.constraints
+        return (yield from self._effects(replace(now, drained=now.drained | gone)))
 
     def _effects(self, constraints: Constraints) -> Work[Effects]:
         service = self._server.service
