@@ -56,7 +56,10 @@ class Changed(Struct, frozen=True):
     change: Change | None
     effects: Effects
     without_effect: list[str]
-    """What does not hold yet, in sentences: a pin, while all paths with what it asks for are dead or drained."""
+    """The pins that are asked for and have no effect yet, and those that lose it by this change, in sentences.
+
+    A pin has none while all paths with what it asks for are dead or drained.
+    """
 
 
 class Changes(Struct, frozen=True):

@@ -136,7 +136,7 @@ class Control:
             except ConflictError as error:
                 raise RefusedError(f"{self._what(request)} is not possible: {error}") from None
             constraints, _ = self._constraints(then)
-            idle = self._idle(edits, constraints)
+            idle = await self._server.spare.finish(self._idle(request, then, constraints))
             does = await self._server.spare.finish(self._effects(constraints))
             if request.dry_run or not edits:
                 return Changed(None, does, idle)
@@ -248,18 +248,22 @@ class Control:
                     )
                 return f"{what}: {found[0].what}", tuple(edit.inverse for edit in found[0].edits)
 
-    def _idle(self, edits: Iterable[Edit], constraints: Constraints) -> list[str]:
-        """The pins that have no effect under these constraints, in sentences."""
-        idle = []
-        for edit in edits:
-            if edit.kind != "pin" or edit.after is None:
+    def _idle(self, request: WISHES, then: State, constraints: Constraints) -> Work[list[str]]:
+        """The pins that are asked for and have no effect under these constraints, and those that lose it: sentences."""
+        topology, idle = self._server.service.topology, []
+        before, avoided = self._server.service.constraints.avoided, constraints.avoided
+        asked = f"{request.src} {request.dst}" if isinstance(request, Pin) else None
+        for name, entry in named(then, "pin").items():
+            is_asked = name == asked or self._state.get(("pin", name)) != entry
+            if not is_asked and avoided <= before:
                 continue
-            (src, dst), via = edit.name.split(" "), edit.after.via
+            (src, dst), via = name.split(" "), entry.via
             with suppress(KeyError):  # the topology has no such path any more, which `status` says
-                paths = pinned_paths(self._server.service.topology, src, dst, via)
-                if all(path & constraints.avoided for path in paths):
-                    ends = f"from {src} to {dst} with {' and '.join(via)}"
-                    idle.append(f"all paths {ends} are dead or drained: others are taken until one is back")
+                paths = pinned_paths(topology, src, dst, via)
+                if all(path & avoided for path in paths) and (is_asked or not all(path & before for path in paths)):
+                    which = f"all paths with {' and '.join(via)} are dead or drained"
+                    idle.append(f"the pin from {src} to {dst}: {which}, so others are taken until one is back")
+            yield
         return idle
 
     def _ended(self, kind: Any, name: str, why_not: str) -> tuple[Edit, ...]:

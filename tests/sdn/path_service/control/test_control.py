@@ -160,19 +160,22 @@ def test_a_pin_and_its_end(tmp_path: Path) -> None:
     run(body)
 
 
-def test_a_pin_to_a_path_that_is_drained_says_that_it_has_no_effect_yet(tmp_path: Path) -> None:
+def test_pins_to_paths_that_are_drained_are_told(tmp_path: Path) -> None:
+    idle = ["the pin from h1 to h5: all paths with spine3 are dead or drained, so others are taken until one is back"]
+
     async def body() -> None:
         async with running(tmp_path) as at:
             assert (await at.do("pin", "h1", "h5", ["spine3"], dry_run=True)).without_effect == []
             await at.do("drain", "leaf1-spine3")
             before = at.path(0, 4)
-            changed = await at.do("pin", "h1", "h5", ["spine3"])
-            assert changed.without_effect == [
-                "all paths from h1 to h5 with spine3 are dead or drained: others are taken until one is back"
-            ]
+            assert (await at.do("pin", "h1", "h5", ["spine3"])).without_effect == idle
             assert at.path(0, 4) == before
-            await at.do("undrain", "leaf1-spine3")
+            again = await at.do("pin", "h1", "h5", ["spine3"])
+            assert (again.change, again.without_effect) == (None, idle)
+            assert (await at.do("drain", "leaf2-spine2")).without_effect == [], "it had no effect before either"
+            assert (await at.do("undrain", "leaf1-spine3")).without_effect == []
             assert at.path(0, 4)[2].startswith("spine3:")
+            assert (await at.do("drain", "leaf1-spine3")).without_effect == idle
 
     run(body)
 
