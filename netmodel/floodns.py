@@ -7,14 +7,16 @@ and edges `set(node-node,...)`. In github.com/ofircohen205/dcn-simulators nodes 
 `switches_which_are_tors`, spines the other switches. Host k here is server number k.
 """
 
+import re
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from netmodel.builders import leaf_spine
 from netmodel.topology import Topology, TopologyError
 
 _KEYS = ("num_nodes", "switches", "switches_which_are_tors", "servers", "undirected_edges", "link_data_rate_bit_per_ns")
 _MOST = 1_000_000
+_RATE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 Range = tuple[int, int]
 
@@ -61,13 +63,10 @@ def _number(text: str, where: str) -> int:
 
 
 def _rate(text: str, where: str) -> int:
-    """Bits per second of a decimal number of bits per nanosecond."""
-    try:
-        bps = Decimal(text[:40]) * 10**9
-        if len(text) <= 40 and bps.is_finite() and bps == int(bps) and 0 < bps < 10**18:
-            return int(bps)
-    except InvalidOperation:
-        pass
+    """Bits per second of a decimal number of bits per nanosecond, of at most nine digits before and after the point."""
+    bps = int(Decimal(text) * 10**9) if _RATE.fullmatch(text) else 0
+    if bps > 0:
+        return bps
     raise ValueError(f"{where}: {text[:40]!r} is not one rate for all links, such as 100 or 0.1")
 
 
@@ -77,6 +76,12 @@ def _inner(where: str, value: str, *functions: str) -> list[str]:
         raise ValueError(f"{where}: must be {' or '.join(f'{each}(...)' for each in functions)}, not {value[:40]!r}")
     inner = rest.removesuffix(")")
     return inner.split(",") if inner.strip() else []
+
+
+def _node(text: str, where: str, nodes: int) -> int:
+    """The one node of an element of a set, which must not be a range."""
+    number = _number(text.strip(), where)
+    return _range(str(number), where, nodes)[0]
 
 
 def _range(text: str, where: str, nodes: int) -> Range:
@@ -90,7 +95,7 @@ def _range(text: str, where: str, nodes: int) -> Range:
 
 def _nodes(where: str, value: str, nodes: int) -> Sequence[int]:
     if value.startswith("set("):
-        return sorted({_range(node, where, nodes)[0] for node in _inner(where, value, "set")})
+        return sorted({_node(node, where, nodes) for node in _inner(where, value, "set")})
     first, last = _range(":".join(_inner(where, value, "incl_range", "set")), where, nodes)
     if last - first >= _MOST:
         raise ValueError(f"{where}: lists more than {_MOST} nodes")

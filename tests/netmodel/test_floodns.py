@@ -39,6 +39,7 @@ link_data_rate_bit_per_ns=0.1
         ("0.1", "map(0->2: 0.1, 2->0: 0.2)", "t:9: 'map(0->2: 0.1, 2->0: 0.2)' is not one rate for all links"),
         ("set(4,5,6,7)", "set()", "t:7: every ToR needs one edge to each other switch"),
         ("set(4,5,6,7)", "set(4,5,6,8)", "t:6: '8' are not nodes of 0 to 7"),
+        ("set(4,5,6,7)", "set(4:7,5,6,7)", "t:6: '4:7' is not a whole number"),
     ):
         with pytest.raises(ValueError, match=r"^t:") as refusal:
             read_properties(text.replace(old, new, 1), "t")
@@ -67,3 +68,10 @@ def test_a_bad_line_is_one_sentence_with_its_number(old: str, new: str, expected
     with pytest.raises(ValueError, match=r"t\.properties:") as refusal:
         read_properties(SMALL.replace(old, new, 1), "t.properties")
     assert str(refusal.value).startswith(expected)
+
+
+@pytest.mark.parametrize("rate", ["1e999999", "1e999990", "-1", "0", "0.0", "1_0", "1.", "0.0000000001", "٣", ""])
+def test_a_rate_is_decimal_digits_above_0(rate: str) -> None:
+    """Also where the power of ten of a short number would take minutes to compute."""
+    with pytest.raises(ValueError, match=r"t:8: .* is not one rate for all links"):
+        read_properties(SMALL.replace("_ns=100", f"_ns={rate}"), "t")
