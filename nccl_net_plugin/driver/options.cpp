@@ -12,6 +12,7 @@
 #include <limits>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -59,8 +60,8 @@ std::string text_of(Number number) {
 
 template <typename Number>
 Value number(Number& out, Number least, Number most = std::numeric_limits<Number>::max()) {
-  std::string what = "a number from " + text_of(least);
-  if (most != std::numeric_limits<Number>::max()) what += " to " + text_of(most);
+  std::string what = std::is_integral_v<Number> ? "a whole number" : "a number";
+  what += " from " + text_of(least) + " to " + text_of(most);
   return {std::move(what), text_of(out), [&out, least, most](std::string_view text) {
             const auto [end, error] = std::from_chars(text.begin(), text.end(), out);
             return error == std::errc() && end == text.end() && out >= least && out <= most;
@@ -111,10 +112,10 @@ Value word(Kind& out, std::span<const Word<Kind>> words) {
   return value;
 }
 
-Value any_text(std::string& out) {
-  return {"a text", out, [&out](std::string_view text) {
+Value path_or_tcp(std::string& out) {
+  return {"a path or tcp", out, [&out](std::string_view text) {
             out = text;
-            return true;
+            return !text.empty();
           }};
 }
 
@@ -141,11 +142,11 @@ std::vector<Option> options_of(Options& out) {
   return {
       {"--collective", "ring or tree (all-reduce of floats), or pingpong",
        word<Collective>(out.collective, kCollectives)},
-      {"--ranks", "Number of ranks", number(out.ranks, 0U)},
-      {"--rank", "Rank of this process, from 0", number(out.rank, 0U)},
+      {"--ranks", "Number of ranks", number(out.ranks, 2U, kMaxRanks)},
+      {"--rank", "Rank of this process, from 0", number(out.rank, 0U, kMaxRanks - 1)},
       {"--spawn", "Start this number of ranks on 127.0.0.1, 127.0.0.2, .., and print a summary",
        number(out.spawn, 0U, 250U)},
-      {"--transport", "Path of a plugin, or tcp: four plain TCP sockets per connection", any_text(out.transport)},
+      {"--transport", "Path of a plugin, or tcp: four plain TCP sockets per connection", path_or_tcp(out.transport)},
       {"--abi", "Version of the plugin's vtable; 0: the newest it exports", word<int>(out.abi, kAbis)},
       {"--device", "Number of the plugin's device, from 0", number(out.device, 0)},
       {"--address", "This rank's IP address (tcp: IPv4)", ip_address(out.address)},
@@ -157,7 +158,7 @@ std::vector<Option> options_of(Options& out) {
       {"--warm-up-bytes", "Size of the first message on each connection, which is not measured",
        size(out.warm_up_bytes, 1, 1 << 30)},
       {"--seed", "Seed of the data", number(out.seed, std::uint64_t{0})},
-      {"--timeout-s", "With --spawn: time limit of each phase, in seconds", number(out.timeout_s, 1e-3, 1e6)},
+      {"--timeout-s", "With --spawn: time limit of each phase, in seconds", number(out.timeout_s, 1e-3, 86'400.0)},
       {"--idle", "Without progress: spin, yield, or nap for a millisecond; pingpong always spins",
        word<Idle>(out.idle, kIdles)},
       {"--plan", "Print every message of the schedule, one JSON object per line, and exit", flag(out.plan)},
@@ -188,7 +189,8 @@ std::string read(const std::vector<Option>& options, std::span<char* const> argu
     if (equals != std::string_view::npos) {
       text = argument.substr(equals + 1);
     } else if (!value.what.empty()) {
-      if (++i == arguments.size()) return std::string(name) + " takes " + value.what;
+      const bool missing = ++i == arguments.size() || std::string_view(arguments[i]).starts_with("--");
+      if (missing) return std::string(name) + " takes " + value.what;
       text = arguments[i];
     }
     if (value.what.empty() && equals != std::string_view::npos) return std::string(name) + " takes no value";
@@ -200,7 +202,7 @@ std::string read(const std::vector<Option>& options, std::span<char* const> argu
 /// Checks options against each other. One sentence, empty when there is no error.
 std::string find_error(const Options& options) {
   const unsigned ranks = options.ranks;
-  if (ranks < 2 || ranks > kMaxRanks) return "--ranks must be between 2 and " + std::to_string(kMaxRanks);
+  if (ranks < 2) return "--spawn must be 0, or at least 2";
   if (options.rank >= ranks) return "--rank must be below --ranks, " + std::to_string(ranks);
   if (options.collective == Collective::kPingPong) {
     if (ranks != 2) return "--collective pingpong takes exactly two ranks";
