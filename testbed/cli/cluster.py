@@ -140,6 +140,7 @@ def _exact(time_s: float | None) -> str:
 def _print(title: str, found: Mapping[str, "ClusterMetrics"]) -> None:
     from sim.cluster import CAUSES
     from testbed.cli.tables import console, table
+    from testbed.report.scales import digits
 
     times = table(
         f"{title}; seconds",
@@ -169,7 +170,7 @@ def _print(title: str, found: Mapping[str, "ClusterMetrics"]) -> None:
             f"{outcome.instability:.3f}",
             f"{outcome.utilisation:.0%}",
             f"{others:,}",
-            *(f"{counts[row]:,.0f}" for counts in counted.values()),
+            *(digits(counts[row], 1) for counts in counted.values()),
         )
     out = console()
     out.print(times)

@@ -83,7 +83,7 @@ def _times(metrics: Mapping[str, ClusterMetrics]) -> Table:
 
 
 def _causes(metrics: Mapping[str, ClusterMetrics]) -> Table:
-    rows = [[name, *(f"{one.failures.get(cause, 0.0):,.0f}" for cause in CAUSES)] for name, one in metrics.items()]
+    rows = [[name, *(digits(one.failures.get(cause, 0.0), 1) for cause in CAUSES)] for name, one in metrics.items()]
     return Table(["failed placements per seed", *CAUSES], rows)
 
 

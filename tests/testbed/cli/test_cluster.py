@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from netmodel import SpecError, load_yaml
-from sim.cluster import Job, Scenario
+from sim.cluster import Cause, Job, Scenario, simulate
 from testbed.cli import main
 from testbed.spec.cluster import ClusterSpec, load_cluster
 
@@ -79,6 +81,22 @@ def test_what_did_not_happen_has_no_column_and_no_plot(tmp_path: Path) -> None:
     assert heading.rstrip().endswith("not ended")
     assert {path.stem for path in folder.glob("*.png")} == {"completion", "distribution", "busy"}
     assert (folder / "report.html").read_text().count("<img ") == 3
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_a_failure_in_one_of_three_seeds_is_not_shown_as_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing_once(jobs: list[Job], scenario: Scenario) -> Any:
+        failures = Counter[Cause]({"locality": 1} if scenario.seed == 1 else {})
+        return dataclasses.replace(simulate(jobs, scenario), failures=failures, paths_set=0, paths_moved=0)
+
+    monkeypatch.setattr("testbed.simulate.clusters.simulate", failing_once)
+    strategies = [{"name": "ecmp", "placement": "packed", "network": "ecmp"}]
+    done = cluster(write(tmp_path, trace={**SMALL["trace"], "jobs": 4}, strategies=strategies), "--seeds", "3")
+    assert done.exit_code == 0, done.output
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(" ecmp")]
+    assert rows[1][-1] == "0.3"
+    page = (tmp_path / "results" / "small-cluster" / "report.html").read_text()
+    assert page.count(">0.3<") == 1
 
 
 @pytest.mark.usefixtures("no_plots")
