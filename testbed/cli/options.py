@@ -2,7 +2,8 @@
 """Options that several commands share."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeVar
@@ -21,18 +22,55 @@ class FileToWrite(click.Path):
     """The type of an option for a file that the command writes at its end: refused before the work if it cannot be."""
 
     def __init__(self) -> None:
-        super().__init__(path_type=Path, dir_okay=False, writable=True)
+        super().__init__(path_type=Path, dir_okay=False, readable=False, writable=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path. Raises InputError where no file can be made in its folder, BadParameter where it is a folder."""
-        path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        try:
-            if not path.exists():
-                with TemporaryFile(dir=path.parent):
-                    pass
-        except OSError as error:
-            raise InputError(sentence_of(OSError(error.errno, os.strerror(error.errno or 0), str(path)))) from error
-        return path
+        """The path. Raises InputError where `to_write` does, BadParameter where it is a folder."""
+        return to_write(Path(os.fsdecode(super().convert(value, param, ctx))))
+
+
+def to_write(file: Path) -> Path:
+    """A file that the command will write, tried and left as it is. Where it is a link, the file that it names is tried.
+
+    Raises InputError where the file cannot be written, or made in its folder.
+    """
+    with _refused(file):
+        if not _exists(file):
+            _try_folder(file.resolve().parent)
+        elif file.is_file() or file.is_dir():  # no pipe, which may wait for a reader
+            file.open("ab").close()
+    return file
+
+
+def folder_to_write(folder: Path) -> None:
+    """Tries a folder that the command will make if it is missing, and write files into.
+
+    Raises InputError where it cannot.
+    """
+    with _refused(folder):
+        _try_folder(folder if _exists(folder) else folder.resolve().parent)
+
+
+@contextmanager
+def _refused(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(sentence_of(OSError(error.errno, os.strerror(error.errno or 0), str(path)))) from error
+
+
+def _exists(path: Path) -> bool:
+    """Unlike `Path.exists`, raises OSError for links in a circle and for what lies in a file."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _try_folder(folder: Path) -> None:
+    with TemporaryFile(dir=folder):
+        pass
 
 
 def seeds_and_policies(command: _Command) -> _Command:

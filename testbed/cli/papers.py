@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from testbed.cli.extras import require
-from testbed.cli.options import FileToWrite
+from testbed.cli.options import FileToWrite, folder_to_write, to_write
 
 if TYPE_CHECKING:
     from testbed.research.papers import Claim, Paper
@@ -41,6 +41,9 @@ def papers(number: str, quick: bool, page: Path | None, from_csv: bool, as_json:
     if from_csv:
         _rewrite(page, paper, quick or as_json)
         return
+    if page is not None:
+        to_write(page.with_suffix(".csv"))
+        folder_to_write(page.parent / "images")
     findings = paper.find(quick)
     if page is not None:
         from testbed.research.papers.page import write

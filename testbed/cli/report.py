@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from testbed.cli.extras import require
-from testbed.cli.options import FileToWrite
+from testbed.cli.options import FileToWrite, to_write
 from testbed.errors import InputError
 from testbed.result_folder import sole_writer
 
@@ -43,24 +43,20 @@ def report(folders: tuple[Path, ...], out: Path | None, plots: tuple[str, ...], 
     which every policy's run has ended.
     """
     require("models", "paralet report")
-    from testbed import spec
-    from testbed.analysis import results
-    from testbed.cli.outcome import ended_of, evaluate
+    from testbed.cli.outcome import evaluate
 
     for folder in folders:
         _check_begun(folder)
     if plots and len(folders) > 1:
         raise InputError("--plots writes the plots of one result folder: give one FOLDER")
-    if len(folders) == 1:
-        click.get_current_context().with_resource(sole_writer(folders[0], option=None))
-    ended = [ended_of(folder, spec.load(folder / results.SPEC)) for folder in folders]
-    if len(folders) == 1:
-        ((experiment, observations),) = ended
-        outcome = evaluate(experiment, observations, folders[0])
-        outcome.draw(folders[0], plots)
-        outcome.show(as_json)
-    else:
-        _compare(folders, ended, out or Path("comparison.html"), as_json)
+    if len(folders) > 1:
+        _compare(folders, to_write(out or Path("comparison.html")), as_json)
+        return
+    click.get_current_context().with_resource(sole_writer(folders[0], option=None))
+    experiment, observations = _ended(folders[0])
+    outcome = evaluate(experiment, observations, folders[0])
+    outcome.draw(folders[0], plots)
+    outcome.show(as_json)
 
 
 def _check_begun(folder: Path) -> None:
@@ -70,9 +66,15 @@ def _check_begun(folder: Path) -> None:
         raise InputError(f"{folder} is not a result folder of a run: it has no {results.SPEC}")
 
 
-def _compare(
-    folders: Sequence[Path], ended: "Sequence[tuple[Experiment, Observations]]", out: Path, as_json: bool
-) -> None:
+def _ended(folder: Path) -> "tuple[Experiment, Observations]":
+    from testbed import spec
+    from testbed.analysis import results
+    from testbed.cli.outcome import ended_of
+
+    return ended_of(folder, spec.load(folder / results.SPEC))
+
+
+def _compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
     from testbed.analysis import results
     from testbed.analysis.flows import flows_of
     from testbed.analysis.metrics import by_policy
@@ -81,6 +83,7 @@ def _compare(
     from testbed.report.compare import rows_of
     from testbed.report.scales import said
 
+    ended = [_ended(folder) for folder in folders]
     compared = [
         Compared(
             name,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import os
@@ -27,6 +28,8 @@ from testbed.bench import transport
 from testbed.bench.frame import Measurement, result
 from testbed.cli import extras, main
 from testbed.errors import TestbedError
+from testbed.research.papers import PAPERS
+from testbed.research.papers.findings import Findings
 from tests.testbed.experiments import experiment, write_spec
 from tests.testbed.run.fake_fabric import made_up
 
@@ -262,6 +265,40 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path
     assert_refused(paralet(*given, missing), f"{missing} cannot be used: No such file or directory")
     # Nothing is left where nothing was done.
     assert not missing.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "inside", "reason"),
+    [
+        ("page.md", "missing/page.md", "No such file or directory"),  # a link to a file in a folder that is missing
+        ("page.md", "page.md", "Too many levels of symbolic links"),
+        ("page.csv", "missing/page.csv", "No such file or directory"),
+        ("images", None, "Not a directory"),
+    ],
+)
+def test_links_and_files_beside_a_page_are_tried_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, inside: str | None, reason: str
+) -> None:
+    if inside is None:
+        (tmp_path / name).touch()
+    else:
+        (tmp_path / name).symlink_to(tmp_path / inside)
+
+    def computed(quick: bool) -> Findings:
+        pytest.fail("the paper is computed before its files are tried")
+
+    monkeypatch.setitem(PAPERS, "003", dataclasses.replace(PAPERS["003"], find=computed))
+    done = paralet("papers", "003", "--page", tmp_path / "page.md")
+    assert_refused(done, f"{tmp_path / name} cannot be used: {reason}")
+
+
+def test_the_standard_file_of_a_comparison_is_tried_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before results are read: these are damaged."""
+    for name in ("one", "two", "comparison.html"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "spec.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    assert_refused(paralet("report", "one", "two"), "comparison.html cannot be used: Is a directory")
 
 
 def test_a_run_that_cannot_end_in_time_is_refused_before_it_starts(tmp_path: Path, ready_machine: None) -> None:
