@@ -216,11 +216,10 @@ def repair(path: Path) -> Repaired:
 
 
 def _repaired(path: Path) -> Repaired:
-    _has_head(path)
+    is_whole = _fault_of_head(path) is None
     entries: dict[tuple[Kind, str], Entry] = {}
     changes: list[Change] = []
     generation = last = 0
-    is_whole = True
     db = sqlite3.connect(path, isolation_level=None)
     try:
         try:
@@ -313,26 +312,43 @@ def _locked(path: Path) -> int:
     return file
 
 
-def _has_head(path: Path) -> bool:
-    """Whether a store is long enough to say what it is. Raises StoreError for a file that is none of this version."""
+def _fault_of_head(path: Path) -> str | None:
+    """What is wrong with the head of a store; None if nothing is.
+
+    Raises StoreError for a file that is no store, and for a store of another version.
+    """
     with open(path, "rb") as file:
         head = file.read(_HEAD.size)
     if not _MAGIC.startswith(head[: len(_MAGIC)]):
         raise StoreError(f"{path} is not a store of a path service: give another --state file")
     if len(head) < _HEAD.size:
-        return False
+        return "it is too short"
     version, application = _HEAD.unpack(head)
     if application != _APPLICATION:
-        raise StoreError(f"{path} is a database of another program: give another --state file")
+        if not _has_tables(path):
+            raise StoreError(f"{path} is a database of another program: give another --state file")
+        return "its head does not say that it is a store"
     if version != VERSION:
         raise StoreError(f"{path} is of version {version}, and this path service reads version {VERSION}")
+    return None
+
+
+def _has_tables(path: Path) -> bool:
+    """Whether a database, which stays as it is, has the tables of a store."""
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    try:
+        db.execute("SELECT last, kind, name, entry, number, who, what, edits FROM service, entries, changes LIMIT 0")
+    except sqlite3.Error:
+        return False
+    finally:
+        db.close()
     return True
 
 
 def _opened(path: Path) -> sqlite3.Connection:
     """The database of a store whose pages are whole. Raises StoreError for any other file, which stays as it is."""
-    if not _has_head(path):
-        raise StoreError(_damaged(path, "it is too short"))
+    if (fault := _fault_of_head(path)) is not None:
+        raise StoreError(_damaged(path, fault))
     db = None
     try:
         os.chmod(path, 0o600)

@@ -192,6 +192,21 @@ def test_a_database_of_another_program_is_refused(path: Path) -> None:
         Store(path)
 
 
+@pytest.mark.parametrize("lost", [slice(64, 72), slice(60, 72)])
+def test_a_store_whose_head_is_lost_can_be_repaired(path: Path, lost: slice) -> None:
+    filled(path)
+    damaged = bytearray(path.read_bytes())
+    damaged[lost] = bytes(lost.stop - lost.start)
+    path.write_bytes(damaged)
+    with pytest.raises(StoreError, match=r"is damaged \(its head does not .*`paralet path-service repair "):
+        Store(path)
+    saved = repair(path)
+    assert (saved.entries, saved.changes, saved.is_whole) == (2, 2, False)
+    store = Store(path)
+    assert store.entries == ENTRIES
+    store.close()
+
+
 def test_a_store_of_another_version_is_refused_and_stays(path: Path) -> None:
     filled(path)
     with sqlite3.connect(path) as later:
