@@ -11,10 +11,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -40,45 +42,68 @@ def environment(release: str, **more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(BOTH[release]), "PARALET_BACKEND": "soft", **more}
 
 
+@contextmanager
+def killed_late(*processes: subprocess.Popen[str]) -> Iterator[None]:
+    """Kills these processes after a time, so that nothing waits for ever for what they say."""
+
+    def kill() -> None:
+        for process in processes:
+            process.kill()
+
+    timer = threading.Timer(TIMEOUT_S, kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def host(
+    release: str, address: str, role: str, listens: str, token: Path | None, errors: IO[str]
+) -> subprocess.Popen[str]:
+    """A host of this release, which runs talk.py."""
+    more = {}
+    if listens:
+        name = SERVICE[release]
+        more = {"PARALET_POLICY": "controller", name: listens, f"{name}_TOKEN_FILE": str(token)}
+        more |= {"PARALET_ELEPHANT_BYTES": "1MiB", "PARALET_ASSIGN_WAIT": "30s"}
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "tests" / "deploy" / "talk.py"), address, role],
+        cwd=BOTH[release],
+        env=environment(release, **more),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+    )
+
+
 def talk(releases: tuple[str, str], listens: str = "", token: Path | None = None) -> list[dict[str, Any]]:
     """What a host of each of these releases says after they have sent each other messages.
 
     Both are hosts of the path service that listens there, if one does.
     """
-    processes = []
-    for release, address, role in zip(releases, (HERE, THERE), ("listen", "connect"), strict=True):
-        argv = [sys.executable, str(ROOT / "tests" / "deploy" / "talk.py"), address, role]
-        more = {}
-        if listens:
-            name = SERVICE[release]
-            more = {"PARALET_POLICY": "controller", name: listens, f"{name}_TOKEN_FILE": str(token)}
-            more |= {"PARALET_ELEPHANT_BYTES": "1MiB", "PARALET_ASSIGN_WAIT": "30s"}
-        processes.append(
-            subprocess.Popen(
-                argv,
-                cwd=BOTH[release],
-                env=environment(release, **more),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-    listening, connecting = processes
-    try:
-        assert listening.stdout is not None
-        assert connecting.stdin is not None
-        assert connecting.stdout is not None
-        connecting.stdin.write(listening.stdout.readline())
-        connecting.stdin.flush()
-        said = [process.stdout.readline() for process in processes if process.stdout is not None]
-        ended = [process.communicate(timeout=TIMEOUT_S) for process in processes]
-        assert [process.returncode for process in processes] == [0, 0], [error for _, error in ended]
-        return [json.loads(line) for line in said]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    with tempfile.TemporaryFile("w+") as errors:
+        listening = host(releases[0], HERE, "listen", listens, token, errors)
+        connecting = host(releases[1], THERE, "connect", listens, token, errors)
+        processes = [listening, connecting]
+        try:
+            with killed_late(*processes):
+                assert listening.stdout is not None
+                assert connecting.stdin is not None
+                with suppress(BrokenPipeError):  # it has ended, which its return code says
+                    connecting.stdin.write(listening.stdout.readline())
+                    connecting.stdin.flush()
+                said = [process.stdout.readline() for process in processes if process.stdout is not None]
+                for process in processes:
+                    process.communicate()
+            errors.seek(0)
+            assert [process.returncode for process in processes] == [0, 0], errors.read()
+            return [json.loads(line) for line in said]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
 
 
 @contextmanager
@@ -92,7 +117,9 @@ def path_service(release: str, folder: Path) -> Iterator[tuple[str, Path]]:
     with subprocess.Popen(argv, stderr=subprocess.DEVNULL, **run) as process:
         try:
             assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["listen"], token
+            with killed_late(process):
+                said = process.stdout.readline()
+            yield json.loads(said)["listen"], token
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT_S) == 0
