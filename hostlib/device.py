@@ -86,9 +86,8 @@ class Device:
     ``lanes``
         m, the number of lanes, 1 to 1024. Each lane has its source port and, towards each peer, its QP.
     ``lanes_per``
-        What m lanes are for. ``peer``: each peer has m. ``host``: lane i of all peers together has as many flowlets
-        under way as one lane, and peers take turns on it (section 5.3 of the paper). A peer that does not answer then
-        holds up what is sent to others.
+        What m lanes are for. ``peer``: each peer has m. ``host``: all peers share m and take turns (section 5.3 of the
+        paper). A peer that does not answer then holds up the others.
     ``policy``
         How the source ports are chosen. ``ecmp``: at random (m = 1 is plain ECMP, m > 1 is ParaLet). ``pinned``:
         from ``ports``. ``adaptive``: at random, and a lane that times out or whose round trip stays bad moves to

@@ -172,8 +172,8 @@ std::vector<Option> make_options() {
        "m, the number of lanes of a device. All connections to a peer share m QPs, one per lane.",
        PARALET_FIELD(policy.lanes)},
       {"lanes_per", "PARALET_LANES_PER", kChoice, names(kLanesPer), nullptr,
-       "What m lanes are for. peer: each peer has m. host: lane i of all peers together has as many flowlets under way as "
-       "one lane, and peers take turns on it (ParaLet, section 5.3).",
+       "What m lanes are for. peer: each peer has m. host: all peers share m and take turns; a silent peer holds up the "
+       "others (ParaLet, section 5.3).",
        PARALET_FIELD(policy.lanes_per)},
       {"shards", "PARALET_SHARDS", kInteger, IntegerBounds{0, kMaxShards}, nullptr,
        "For backends soft and tcp: cores that move a device's packets, at most as many as lanes. 0: one for each 25 Gbit/s "
