@@ -22,7 +22,6 @@ NOT_COMPARED: Sequence[Verdict] = ("input", "not computed", "not printed")
 
 def write(page: Path, paper: Paper, findings: Findings) -> None:
     """Write the page, a CSV file with the same stem beside it, and the figures into `images/` beside it."""
-    page.parent.mkdir(parents=True, exist_ok=True)
     if findings.drawings:
         _draw(findings, page.parent / "images")
     page.write_text(markdown(paper, findings, f"{page.stem}.csv"))

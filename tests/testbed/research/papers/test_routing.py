@@ -212,7 +212,7 @@ def test_a_series_shares_a_row() -> None:
 
 
 def test_the_command_writes_a_page(tmp_path: Path) -> None:
-    page = tmp_path / "papers" / "rail-only.md"
+    page = tmp_path / "rail-only.md"
     done = CliRunner().invoke(main, ["papers", "003", "--json", "--page", str(page)])
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["paper"] == "003"
