@@ -87,7 +87,8 @@ class Device:
         m, the number of lanes, 1 to 1024. Each lane has its source port and, towards each peer, its QP.
     ``lanes_per``
         What m lanes are for. ``peer``: each peer has m. ``host``: all peers share m and take turns (section 5.3 of the
-        paper). A peer that does not answer then holds up the others.
+        paper). Short messages take no turn. A peer that does not answer, or whose path of a lane is dead, then holds
+        up what is sent to others on that lane. Each device has m: several processes of a host do not share them.
     ``policy``
         How the source ports are chosen. ``ecmp``: at random (m = 1 is plain ECMP, m > 1 is ParaLet). ``pinned``:
         from ``ports``. ``adaptive``: at random, and a lane that times out or whose round trip stays bad moves to

@@ -28,7 +28,8 @@ struct alignas(64) Lane {
   QpIdentity qp;
   std::uint64_t flowlets = 0;
   std::uint32_t moves = 0;
-  unsigned breaks = 0;  ///< times in a row that the NIC ended a QP of the lane before any request succeeded
+  unsigned breaks : 8 = 0;         ///< times in a row that the NIC ended a QP of the lane before any request succeeded
+  unsigned taking_turns : 24 = 0;  ///< of `outstanding`, those that SendingContexts counts for all peers together
   std::uint64_t timeouts_seen = 0;
   std::unique_ptr<QpCounters> former;   ///< sums over the lane's former QPs
   std::uint64_t acknowledged_seen = 0;  ///< packets and flowlets, by Observation

@@ -40,9 +40,9 @@ class LaneChoice {
   template <Measurements M>
   Lane* for_flowlet(std::span<Lane> lanes, std::uint32_t path_mtu, const M& measured, const SendingContexts& contexts) {
     return cheapest(lanes, path_mtu, measured, [&](const Lane& lane, const PathEstimate& path) {
-      const unsigned outstanding = contexts.outstanding(lane, static_cast<std::size_t>(&lane - lanes.data()));
-      const bool alone = outstanding == lane.outstanding;  // what is measured of the lane is true of its context
-      return !lane.leaving() && (outstanding < kDepth || (path.app_limited && alone));
+      const auto index = static_cast<std::size_t>(&lane - lanes.data());
+      return !lane.leaving() &&
+             (contexts.outstanding(lane, index) < kDepth || (path.app_limited && contexts.alone(lane, index)));
     });
   }
   /// The lane for what must not wait: the cheapest of all `lanes`, of which there is at least one.

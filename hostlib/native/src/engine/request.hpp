@@ -65,6 +65,7 @@ struct Request : std::enable_shared_from_this<Request> {
   std::uint32_t next_flowlet = 0;  ///< index of the next flowlet to post
   std::uint32_t posted = 0;        ///< flowlets posted and not finished
   std::uint32_t finished = 0;      ///< flowlets finished
+  bool takes_turns = false;        ///< its flowlets wait for a lane (Sends::pump); false: a short message
   bool is_copy = false;            ///< the engine's own, of a send that is done for its caller (send_copies.hpp)
   /// Payloads of the SENDs that end flowlets: one for the last flowlet, one that all others share.
   std::array<std::array<std::byte, handshake::kFlowletEndBytes>, 2> ends;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many flowlets are under way on a lane, for itself or together with the lanes of all other peers.
+// How much is under way on a lane, for itself or together with the lanes of all other peers.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@ namespace paralet {
 
 /// The *sending contexts* of a device: what LaneChoice keeps from having too many flowlets under way. By default each
 /// lane of each peer is one. With m of the host (ParaLet, section 5.3) lane i of all peers is one, so that the peers
-/// take turns on it (Sends::pump).
+/// take turns on it (Sends::pump). Short messages take no turn (Request::takes_turns), and have no limit: counted
+/// there, those of some peers would keep the flowlets of another waiting for ever.
 class SendingContexts {
  public:
   /// `of_host`: contexts that all peers share; 0: each lane is its own.
@@ -23,27 +24,36 @@ class SendingContexts {
   [[nodiscard]] unsigned outstanding(const Lane& lane, std::size_t index) const {
     return shared_.empty() ? lane.outstanding : shared_[index % shared_.size()];
   }
-  void posted(Lane& lane, std::size_t index, std::uint64_t bytes) {
+  /// Whether these are all of this lane, so that what is measured of the lane is true of its context.
+  [[nodiscard]] bool alone(const Lane& lane, std::size_t index) const {
+    return shared_.empty() || shared_[index % shared_.size()] == lane.taking_turns;
+  }
+  void posted(Lane& lane, std::size_t index, std::uint64_t bytes, bool takes_turns) {
     ++lane.outstanding;
     lane.outstanding_bytes += bytes;
-    if (!shared_.empty()) ++shared_[index % shared_.size()];
+    if (shared_.empty() || !takes_turns) return;
+    ++lane.taking_turns;
+    ++shared_[index % shared_.size()];
   }
-  void finished(Lane& lane, std::size_t index, std::uint64_t bytes) {
+  void finished(Lane& lane, std::size_t index, std::uint64_t bytes, bool takes_turns) {
     --lane.outstanding;
     lane.outstanding_bytes -= bytes;
-    if (!shared_.empty()) --shared_[index % shared_.size()];
+    if (shared_.empty() || !takes_turns) return;
+    --lane.taking_turns;
+    --shared_[index % shared_.size()];
   }
   /// The flowlets of a peer's lanes have ended with the peer.
   void drop(std::span<Lane> lanes) {
     for (std::size_t i = 0; i < lanes.size(); ++i) {
-      if (!shared_.empty()) shared_[i % shared_.size()] -= lanes[i].outstanding;
+      if (!shared_.empty()) shared_[i % shared_.size()] -= lanes[i].taking_turns;
+      lanes[i].taking_turns = 0;
       lanes[i].outstanding = 0;
       lanes[i].outstanding_bytes = 0;
     }
   }
 
  private:
-  std::vector<unsigned> shared_;  ///< flowlets under way, by context; empty where each lane is its own
+  std::vector<unsigned> shared_;  ///< flowlets that take turns, by context; empty where each lane is its own
 };
 
 }  // namespace paralet

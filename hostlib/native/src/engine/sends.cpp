@@ -71,12 +71,13 @@ bool Sends::send_first_eagerly(Connection& connection) {
   std::byte* const message = SendCopies::with_header(*copy, header);
   copy->next_flowlet = copy->posted = 1;
   copy->finished = 0;
+  copy->takes_turns = false;
   copy->flowlets.emplace(copy->length, kMostEagerBytes, peer.path_mtu);
   connection.in_flight.push_back(copy);
   // Messages of several packets are spread over the lanes, as flowlets are.
   Lane& lane = copy->length <= peer.path_mtu ? peer.choice.for_small(peer.lanes, peer.path_mtu, shard_.measured())
                                              : peer.choice.for_urgent(peer.lanes, peer.path_mtu, shard_.measured());
-  contexts_->posted(lane, peer.index_of(lane), bytes);
+  contexts_->posted(lane, peer.index_of(lane), bytes, copy->takes_turns);
   shard_.post(lane, {.kind = WorkKind::kSend, .cookie = cookie_of(*copy), .data = message, .length = bytes});
   request->bytes = request->length;
   results_.count(&MessageCounters::eager_sends);
@@ -166,6 +167,7 @@ void Sends::start_message(std::shared_ptr<Request> request, const handshake::Adv
   }
   const bool mouse = request->length <= context_.options.mice_bytes.value_or(peer.path_mtu);
   request->advertisement = advertisement;
+  request->takes_turns = !mouse;
   request->next_flowlet = request->posted = request->finished = 0;
   request->flowlets.emplace(request->length,
                             mouse ? std::max<std::uint64_t>(1, request->length) : flowlet_size(peer, request->length),
@@ -190,7 +192,7 @@ void Sends::post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) {
   const unsigned lane_index = request.connection->peer->index_of(lane);
   ++request.posted;
   if (request.trace) request.trace->begin(lane_index, lane.qp.qpn, lane.port, length, now());
-  contexts_->posted(lane, lane_index, length);
+  contexts_->posted(lane, lane_index, length, request.takes_turns);
   shard_.post(lane, {.kind = separately ? WorkKind::kWrite : WorkKind::kWriteImm,
                      .cookie = separately ? 0 : cookie,
                      .data = request.data + flowlets.offset(index),
@@ -257,7 +259,7 @@ void Sends::on_sent(Peer& peer, unsigned index, const Completion& completion) {
   std::uint64_t bytes = completion.byte_length;
   if ((completion.cookie & kEnd) != 0) bytes = request.flowlets->length(0);
   if ((completion.cookie & kLastEnd) != 0) bytes = request.flowlets->length(request.flowlets->count - 1);
-  contexts_->finished(lane, index, bytes);
+  contexts_->finished(lane, index, bytes, request.takes_turns);
   ++lane.flowlets;
   if (follows_traffic_) policy_->delivered(peer.name(), bytes, now());
   --request.posted;

@@ -3,12 +3,14 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <set>
 #include <vector>
 
 #include "engine/device_fixture.hpp"
+#include "engine/eager.hpp"
 #include "engine/lane_choice.hpp"
 #include "soft/soft_backend.hpp"
 
@@ -161,6 +163,43 @@ TEST_CASE("a silent peer holds up a host's lanes until it is given up" * of_soft
   }));
   CHECK(lost->state == State::kFailed);
   require_done(sent);
+  require_done(received);
+  CHECK(received->memory == out);
+}
+
+TEST_CASE("short messages to a silent peer hold up none of a host's lanes" * of_soft()) {
+  DeviceOptions of_host = options(kA, 1);
+  of_host.policy.lanes_per = LanesPer::kHost;
+  of_host.retry_time = 600 * kSecond;
+  bool eager = true;
+  std::size_t count = EagerSends::kShortRun + LaneChoice::kDepth;
+  SUBCASE("sent eagerly") {}
+  SUBCASE("written to receives") {
+    of_host.eager_bytes = 0;
+    eager = false;
+    count = LaneChoice::kDepth;
+  }
+  DeviceOptions of_deaf = options(kB, 1);
+  of_deaf.faults.drop = 1;
+  of_deaf.retry_time = 600 * kSecond;
+  Device a(of_host);
+  Device deaf(of_deaf);
+  Device b(options(kB + 1, 1));
+  const Joined to_deaf(a, deaf);
+  const Joined to_b(a, b);
+  const Bytes brief = random_fill(1, 100);
+  std::vector<MessagePtr> unanswered;
+  std::vector<MessagePtr> copied;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!eager) unanswered.push_back(to_deaf.receive(Bytes(brief.size())));
+    copied.push_back(to_deaf.send(brief));
+  }
+  for (const MessagePtr& message : copied) require_done(message);  // its copy is under way
+  CHECK(a.counters().messages.eager_sends == (eager ? count : 0));
+  CHECK(to_deaf.to->copies == count);
+  const Bytes out = random_fill(2, 1'000'000);
+  const auto received = to_b.receive(Bytes(out.size()));
+  require_done(to_b.send(out));
   require_done(received);
   CHECK(received->memory == out);
 }

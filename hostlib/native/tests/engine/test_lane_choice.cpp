@@ -48,13 +48,13 @@ struct LaneScene {
   }
   int urgent() { return static_cast<int>(&choice.for_urgent(lanes, kLaneMtu, measured) - lanes.data()); }
   int small() { return static_cast<int>(&choice.for_small(lanes, kLaneMtu, measured) - lanes.data()); }
-  /// Posts a flowlet on the lane.
-  void post(std::size_t i, std::uint64_t bytes = 4 * kLaneMtu) {
-    contexts().posted(lanes[i], i, bytes);
+  /// Posts a flowlet on the lane, or a message that takes no turn.
+  void post(std::size_t i, std::uint64_t bytes = 4 * kLaneMtu, bool takes_turns = true) {
+    contexts().posted(lanes[i], i, bytes, takes_turns);
     ++lanes[i].unfinished;
   }
-  void finish(std::size_t i, std::uint64_t bytes = 4 * kLaneMtu) {
-    contexts().finished(lanes[i], i, bytes);
+  void finish(std::size_t i, std::uint64_t bytes = 4 * kLaneMtu, bool takes_turns = true) {
+    contexts().finished(lanes[i], i, bytes, takes_turns);
     if (--lanes[i].unfinished == 0) lanes[i].last_estimate = measured.estimate(lanes[i]);
   }
   PathEstimate& path(std::size_t i) { return measured.paths[static_cast<std::uint32_t>(i)]; }
@@ -153,6 +153,59 @@ TEST_CASE("lane choice: a peer that has ended takes nothing of the host's lanes"
   host.drop(ended.lanes);
   CHECK(other.flowlet() == 0);
   other.post(0);
+  CHECK(other.flowlet() == -1);
+}
+
+TEST_CASE("lane choice: short messages of other peers never keep flowlets from the host's lanes") {
+  constexpr std::size_t kLanes = 8;
+  constexpr std::uint64_t kShort = 100;
+  SendingContexts host(kLanes);
+  struct Talker {
+    LaneScene scene;
+    std::deque<std::size_t> under_way{};  ///< the lanes of its short messages, oldest first
+  };
+  std::deque<Talker> talkers;
+  const auto send = [](Talker& talker) {
+    talker.under_way.push_back(static_cast<std::size_t>(talker.scene.urgent()));
+    talker.scene.post(talker.under_way.back(), kShort, false);
+  };
+  const auto finish = [](Talker& talker) {
+    talker.scene.finish(talker.under_way.front(), kShort, false);
+    talker.under_way.pop_front();
+  };
+  for (std::size_t i = 0; i < 3 * kLanes; ++i) {
+    talkers.push_back({.scene = LaneScene(kLanes, &host)});
+    send(talkers.back());
+  }
+  LaneScene other(kLanes, &host);
+  SplitMix64 random(1);
+  for (unsigned step = 0; step < 2000; ++step) {
+    Talker& talker = talkers[random.below(talkers.size())];
+    if (talker.under_way.size() == 1) {
+      send(talker);
+    } else {
+      finish(talker);
+    }
+    const int lane = other.flowlet();
+    REQUIRE(lane >= 0);
+    if (step % 2 == 0) {
+      other.post(static_cast<std::size_t>(lane));
+      other.finish(static_cast<std::size_t>(lane));
+    }
+  }
+  // The ends of short messages, and of peers that have them, give flowlets no more room than there is.
+  for (std::size_t i = 0; i < talkers.size(); ++i) {
+    if (i % 2 == 0) {
+      host.drop(talkers[i].scene.lanes);
+    } else {
+      while (!talkers[i].under_way.empty()) finish(talkers[i]);
+    }
+  }
+  for (std::size_t i = 0; i < kLanes * LaneChoice::kDepth; ++i) {
+    const int lane = other.flowlet();
+    REQUIRE(lane >= 0);
+    other.post(static_cast<std::size_t>(lane));
+  }
   CHECK(other.flowlet() == -1);
 }
 
