@@ -222,6 +222,38 @@ def binds(where: Where) -> object:
     return {"without": without, "before": before, "asks": asks.getsockname()[1]}
 
 
+def inherits(_: Where, descriptor: str) -> object:
+    """The port of a socket that this program was started with."""
+    return socket.socket(fileno=int(descriptor)).getsockname()[1]
+
+
+def shares(where: Where) -> object:
+    """Ports of sockets that are bound without one: as another descriptor or program tells, and then their own."""
+    ports = []
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        for address in ("", "127.0.0.1"):
+            copied, inherited = socket.socket(type=kind), socket.socket(type=kind)
+            for each in (copied, inherited):
+                each.bind((address, 0))
+            with copied.dup() as other:
+                ports.append([other.getsockname()[1], copied.getsockname()[1]])
+            words = [sys.executable, __file__, "inherits", where[0], str(where[1]), str(inherited.fileno())]
+            child = subprocess.run(words, stdout=subprocess.PIPE, check=True, pass_fds=[inherited.fileno()])
+            ports.append([json.loads(child.stdout), inherited.getsockname()[1]])
+    return ports
+
+
+def leaves_out(where: Where) -> object:
+    """Ports of a socket whose program asks for it late: before bind, after bind, and after connect."""
+    own = socket.socket()
+    own.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT of linux/in.h
+    ports = [own.getsockname()[1]]
+    own.bind(("127.0.0.1", 0))
+    ports.append(own.getsockname()[1])
+    own.connect(where)
+    return [*ports, own.getsockname()[1]]
+
+
 def listens(_: Where) -> object:
     """Whether a server that binds its address alone can be reached by the port that it has then."""
     server = socket.socket()
@@ -317,6 +349,9 @@ PROGRAMS: dict[str, Callable[..., object]] = {
         refused_beside_time_wait,
         unread,
         binds,
+        inherits,
+        shares,
+        leaves_out,
         listens,
         checked,
         many,

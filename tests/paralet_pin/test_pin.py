@@ -170,6 +170,17 @@ def test_what_a_program_binds(scene: Scene) -> None:
     assert ports["before"] == ports["asks"] != 0
 
 
+def test_other_descriptors_and_programs_see_the_port_of_a_socket_that_was_bound_without_one(scene: Scene) -> None:
+    ports = scene.said("shares")
+    assert isinstance(ports, list)
+    assert len(ports) == 8
+    assert all(other == own != 0 for other, own in ports), ports
+
+
+def test_a_program_that_asks_the_kernel_for_a_late_port_sees_none_before_it_connects(scene: Scene) -> None:
+    assert scene.said("leaves_out") == [0, 0, scene.planned[0]]
+
+
 def test_a_server_that_binds_its_address_alone(scene: Scene) -> None:
     assert scene.said("listens") is True
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of the C library that programs call through this library (LD_PRELOAD).
 #include <dlfcn.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cstring>
@@ -23,6 +24,7 @@ struct Functions {
   decltype(&::bind) bind = next("bind", &::bind);
   decltype(&::listen) listen = next("listen", &::listen);
   decltype(&::getsockname) getsockname = next("getsockname", &::getsockname);
+  decltype(&::setsockopt) setsockopt = next("setsockopt", &::setsockopt);
   decltype(&::socket) socket = next("socket", &::socket);
   decltype(&::sendto) sendto = next("sendto", &::sendto);
   decltype(&::sendmsg) sendmsg = next("sendmsg", &::sendmsg);
@@ -41,9 +43,12 @@ Sockets* sockets() {
     const AgentLink agent;
     if (!agent.on()) return nullptr;
     const ProgramSettings settings = program_settings();
-    return ::new (room)
-        Sockets(agent, settings.networks,
-                {.connect = real().connect, .bind = real().bind, .getsockname = real().getsockname}, settings.wait);
+    return ::new (room) Sockets(agent, settings.networks,
+                                {.connect = real().connect,
+                                 .bind = real().bind,
+                                 .getsockname = real().getsockname,
+                                 .setsockopt = real().setsockopt},
+                                settings.wait);
   }();
   return made;
 }
@@ -79,6 +84,13 @@ PARALET_EXPORT int listen(int fd, int backlog) noexcept {
 PARALET_EXPORT int getsockname(int fd, sockaddr* name, socklen_t* length) noexcept {
   if (auto* sockets = pin::sockets()) sockets->settle(fd);
   return pin::real().getsockname(fd, name, length);
+}
+
+PARALET_EXPORT int setsockopt(int fd, int level, int name, const void* value, socklen_t length) noexcept {
+  if (level == IPPROTO_IP && name == IP_BIND_ADDRESS_NO_PORT) {
+    if (auto* sockets = pin::sockets()) sockets->leaving_port_out(fd);
+  }
+  return pin::real().setsockopt(fd, level, name, value, length);
 }
 
 PARALET_EXPORT int socket(int domain, int type, int protocol) noexcept {

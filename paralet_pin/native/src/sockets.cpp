@@ -120,7 +120,7 @@ std::uint64_t Sockets::pin(int fd, bool tcp, const sockaddr* to, socklen_t lengt
                   .thread = depth > 1 ? 0 : static_cast<std::uint64_t>(::pthread_self()),
                   .processor = ::sched_getcpu(),
                   .what = name_of(fd)};
-  mark(fd, kPortless | kUnsent, false);
+  mark(fd, kUnsent, false);
   if (name.port() != 0) {
     if (marked(fd, kTold)) return 0;
     mark(fd, kTold, true);
@@ -134,11 +134,12 @@ std::uint64_t Sockets::pin(int fd, bool tcp, const sockaddr* to, socklen_t lengt
     if (!reply || reply->port == 0) return 0;
     // Connections from one port to several peers are usual. The kernel allows them if all say SO_REUSEADDR. Datagrams
     // of one of two such sockets would reach the other, so UDP does without.
-    if (const int on = 1; tcp) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (const int on = 1; tcp) calls_.setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     const sockaddr_in6 planned = with_port(name, reply->port);
     mark(fd, kTold, true);  // bound from here on, by us
     if (calls_.bind(fd, reinterpret_cast<const sockaddr*>(&planned), name.length()) == 0) return reply->id;
     mark(fd, kTold, false);
+    if (errno == EINVAL) break;  // meanwhile another thread has asked for its name: it has a port
     request.kind = RequestKind::kAskAgain;
     request.id = reply->id;
   }
@@ -148,36 +149,40 @@ std::uint64_t Sockets::pin(int fd, bool tcp, const sockaddr* to, socklen_t lengt
 }
 
 int Sockets::bind(int fd, const sockaddr* to, socklen_t length) {
+  bool leaves_out = false;
   {
     const KeptErrno kept;
     const auto local = inet_address(to, length);
-    const int on = 1;
-    if (local && local->port() == 0 && (is_wildcard(local->address()) || networks_.has(local->address())) &&
-        is_tcp_or_udp(fd) && option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT) == 0 &&
-        ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on) == 0) {
-      mark(fd, kPortless, true);
+    const int left_out = local ? option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT) : -1;
+    if (left_out == 1) settle(fd);  // it is bound, so this bind fails
+    leaves_out = left_out == 0 && local->port() == 0 &&
+                 (is_wildcard(local->address()) || networks_.has(local->address())) && is_tcp_or_udp(fd);
+    if (leaves_out) {
+      const int on = 1;
+      mark(fd, kOwnChoice, true);  // another thread that asks for the name now must not bind it
+      leaves_out = calls_.setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on) == 0;
     }
   }
   const int result = calls_.bind(fd, to, length);
-  if (result != 0 && marked(fd, kPortless)) {
+  if (leaves_out) {
     const KeptErrno kept;
     const int off = 0;
-    ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &off, sizeof off);
-    mark(fd, kPortless, false);
+    if (result != 0) calls_.setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &off, sizeof off);
+    mark(fd, kOwnChoice, false);
   }
   return result;
 }
 
-void Sockets::choose_port(int fd) {
+void Sockets::settle(int fd) {
+  if (marked(fd, kOwnChoice)) return;
   const KeptErrno kept;
-  mark(fd, kPortless, false);
   SocketAddress name;
   if (calls_.getsockname(fd, name.get(), name.length_place()) != 0) return;
   const int family = name.get()->sa_family;
   if ((family != AF_INET && family != AF_INET6) || name.port() != 0) return;
-  if (!is_tcp_or_udp(fd) || option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT) != 1) return;
+  if (option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT) != 1 || !is_tcp_or_udp(fd)) return;
   const int off = 0;
-  ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &off, sizeof off);
+  calls_.setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &off, sizeof off);
   calls_.bind(fd, name.get(), name.length());
 }
 

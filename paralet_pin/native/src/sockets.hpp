@@ -20,6 +20,7 @@ struct Calls {
   int (*connect)(int, const sockaddr*, socklen_t) = nullptr;
   int (*bind)(int, const sockaddr*, socklen_t) = nullptr;
   int (*getsockname)(int, sockaddr*, socklen_t*) = nullptr;
+  int (*setsockopt)(int, int, int, const void*, socklen_t) = nullptr;
 };
 
 class Sockets {
@@ -45,17 +46,22 @@ class Sockets {
   /// Binds `fd`. A socket that is bound to an address of a fabric, or to any address, without a port gets its port no
   /// earlier than it has to, so that `connecting` and `sending` can still choose it.
   int bind(int fd, const sockaddr* to, socklen_t length);
-  /// It is about to ask for the name of `fd`, or to listen: a port that `bind` has left out is chosen now.
-  void settle(int fd) {
-    if (marked(fd, kPortless)) choose_port(fd);
+  /// It is about to ask for the name of `fd`, or to listen: a port that `bind` has left out is chosen now, whichever
+  /// descriptor or process it was bound by.
+  void settle(int fd);
+  /// It is about to set IP_BIND_ADDRESS_NO_PORT: whether the port of `fd` is left out is its own choice from here on.
+  /// Other descriptors of the same socket do not know of this: a port is chosen when their name is asked for.
+  void leaving_port_out(int fd) {
+    settle(fd);
+    mark(fd, kOwnChoice, true);
   }
 
  private:
   // Marks of a descriptor. One that the program has closed may leave its mark to the next of the same number: a mark
   // only says where to look closer.
-  static constexpr std::uint8_t kUnsent = 1;    ///< datagrams, of which none was sent
-  static constexpr std::uint8_t kPortless = 2;  ///< `bind` has left the port out
-  static constexpr std::uint8_t kTold = 4;      ///< the agent knows that it is not pinned
+  static constexpr std::uint8_t kUnsent = 1;     ///< datagrams, of which none was sent
+  static constexpr std::uint8_t kOwnChoice = 2;  ///< a port that is left out stays so: not by `bind`, or not yet bound
+  static constexpr std::uint8_t kTold = 4;       ///< the agent knows that it is not pinned
   static constexpr std::size_t kDescriptors = 65536;
 
   [[nodiscard]] bool marked(int fd, std::uint8_t mark) const {
@@ -64,7 +70,6 @@ class Sockets {
   }
   void mark(int fd, std::uint8_t mark, bool on);
   void first_send(int fd, const sockaddr* to, socklen_t length);
-  void choose_port(int fd);
   std::uint64_t pin(int fd, bool tcp, const sockaddr* to, socklen_t length);
 
   AgentLink agent_;

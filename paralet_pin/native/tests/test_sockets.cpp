@@ -47,6 +47,13 @@ std::uint16_t some_port() {
   return next = next >= 65500 ? std::uint16_t{61001} : static_cast<std::uint16_t>(next + 1);
 }
 
+/// Those of a program that asks this agent, by the C library's functions.
+std::unique_ptr<Sockets> sockets_of(const FakeAgent& agent) {
+  return std::make_unique<Sockets>(AgentLink(agent.path()), Networks("127.0.0.0/8,::ffff:127.0.0.0/104"),
+                                   Calls{.bind = &::bind, .getsockname = &::getsockname, .setsockopt = &::setsockopt},
+                                   10 * kSecond);
+}
+
 /// A server, a fake agent that plans these ports one after another, and sockets of a program.
 struct Program {
   explicit Program(std::vector<std::uint16_t> planned, int type = SOCK_STREAM)
@@ -58,8 +65,7 @@ struct Program {
           const std::size_t number = given++;
           return std::optional<Reply>(Reply{.port = ports[number], .id = number + 1, .local = kClient});
         }),
-        sockets(std::make_unique<Sockets>(AgentLink(agent.path()), Networks("127.0.0.0/8,::ffff:127.0.0.0/104"),
-                                          Calls{.bind = &::bind, .getsockname = &::getsockname}, 10 * kSecond)) {
+        sockets(sockets_of(agent)) {
     const SocketAddress at(kServer, 0);
     REQUIRE(::bind(server.get(), at.get(), at.length()) == 0);
     if (type == SOCK_STREAM) REQUIRE(::listen(server.get(), 1024) == 0);
@@ -118,8 +124,10 @@ TEST_CASE("the agent learns that connect was called where it has not connected, 
     errno = EINPROGRESS;
     return -1;
   };
-  Sockets sockets(AgentLink(program.agent.path()), Networks("127.0.0.0/8"),
-                  Calls{.connect = fails_later, .bind = &::bind, .getsockname = &::getsockname}, 10 * kSecond);
+  Sockets sockets(
+      AgentLink(program.agent.path()), Networks("127.0.0.0/8"),
+      Calls{.connect = fails_later, .bind = &::bind, .getsockname = &::getsockname, .setsockopt = &::setsockopt},
+      10 * kSecond);
   const FileDescriptor socket = program.socket();
   const SocketAddress to = program.to();
   CHECK(sockets.connect(socket.get(), to.get(), to.length()) == -1);
@@ -213,6 +221,90 @@ TEST_CASE("a program that binds an address without a port gets the planned one, 
       CHECK(port_of(second.get()) == chosen);
     }
   }
+}
+
+TEST_CASE("a socket that is bound without a port has one for whoever asks, by any descriptor") {
+  for (const int type : {SOCK_STREAM, SOCK_DGRAM}) {
+    for (const IpAddress& address : {kClient, IpAddress(0)}) {
+      CAPTURE(type);
+      CAPTURE(format_address(address));
+      Program program({}, type);
+      const SocketAddress at(address, 0);
+      const FileDescriptor socket = program.socket(type);
+      REQUIRE(program.sockets->bind(socket.get(), at.get(), at.length()) == 0);
+      const FileDescriptor other(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+      program.sockets->settle(other.get());
+      CHECK(port_of(socket.get()) != 0);
+    }
+  }
+}
+
+TEST_CASE("who asks for the name while the agent is asked for the port gets the one that the socket keeps") {
+  Program program({}, SOCK_DGRAM);
+  std::atomic<int> bound{-1};
+  std::atomic<std::uint16_t> seen{0};
+  FakeAgent agent([&](const Request&) {
+    const int fd = bound;
+    program.sockets->settle(fd);
+    if (seen == 0) seen = port_of(fd);
+    return std::optional<Reply>(Reply{.port = some_port(), .id = 1, .local = kClient});
+  });
+  program.sockets = sockets_of(agent);
+  const FileDescriptor socket = program.socket(SOCK_DGRAM);
+  bound = socket.get();
+  const SocketAddress any(IpAddress(0), 0);
+  REQUIRE(program.sockets->bind(socket.get(), any.get(), any.length()) == 0);
+  const SocketAddress to = program.to();
+  program.sockets->sending(socket.get(), to.get(), to.length());
+  CHECK(seen != 0);
+  CHECK(port_of(socket.get()) == seen);
+  const Nanos by = now() + 30 * kSecond;
+  while (agent.requests().size() < 2 && now() < by) std::this_thread::yield();
+  const auto requests = agent.requests();
+  REQUIRE(requests.size() == 2);
+  CHECK(requests[1].kind == RequestKind::kGiveBack);
+}
+
+TEST_CASE("a second bind fails, and the socket keeps its port") {
+  Program program({});
+  const SocketAddress at(kClient, 0);
+  const SocketAddress elsewhere(kClient, some_port());
+  for (const SocketAddress& second : {at, elsewhere}) {
+    const FileDescriptor socket = program.socket();
+    REQUIRE(program.sockets->bind(socket.get(), at.get(), at.length()) == 0);
+    errno = 0;
+    CHECK(program.sockets->bind(socket.get(), second.get(), second.length()) == -1);
+    CHECK(errno == EINVAL);
+    program.sockets->settle(socket.get());
+    CHECK(port_of(socket.get()) != 0);
+    CHECK(port_of(socket.get()) != elsewhere.port());
+  }
+}
+
+TEST_CASE("the port of a program that leaves it out itself is left out until it connects") {
+  const std::uint16_t port = some_port();
+  Program program({port});
+  const int on = 1;
+  const FileDescriptor socket = program.socket();
+  program.sockets->leaving_port_out(socket.get());
+  REQUIRE(::setsockopt(socket.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on) == 0);
+  program.sockets->settle(socket.get());
+  CHECK(port_of(socket.get()) == 0);
+  const SocketAddress at(kClient, 0);
+  REQUIRE(program.sockets->bind(socket.get(), at.get(), at.length()) == 0);
+  program.sockets->settle(socket.get());
+  CHECK(port_of(socket.get()) == 0);
+  REQUIRE(program.connect(socket.get()) == 0);
+  CHECK(port_of(socket.get()) == port);
+}
+
+TEST_CASE("a program that says too late that its port may be left out has got one") {
+  Program program({});
+  const FileDescriptor socket = program.socket();
+  const SocketAddress at(kClient, 0);
+  REQUIRE(program.sockets->bind(socket.get(), at.get(), at.length()) == 0);
+  program.sockets->leaving_port_out(socket.get());
+  CHECK(port_of(socket.get()) != 0);
 }
 
 TEST_CASE("an IPv6 socket that binds any address without a port gets the planned one") {
