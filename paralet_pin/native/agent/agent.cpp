@@ -423,8 +423,8 @@ void Agent::sample(Nanos now) {
   for (auto& [id, flow] : flows_.all()) {
     if (flow.port == 0 || flow.declared != 0) continue;
     if (flow.course.tcp) {
-      flow.timeouts = 0;
       if (!connections) continue;
+      flow.timeouts = 0;
       const auto found = connections->find(connection_of(flow.course, flow.port));
       if (found == connections->end()) {
         sought.add(flow);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program's queue pair, the agent beside it, and a path service that the test plays.
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <linux/netlink.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -241,6 +243,52 @@ TEST_CASE("a connection that did not come at once, but came, ends with its conne
   REQUIRE(::setsockopt(accepted.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0);
   accepted.reset();
   CHECK(eventually([&] { return agent.check()["pinned"].empty(); }));
+}
+
+/// The socket by which the agent of this process asks the kernel for connections.
+int diagnosing_socket() {
+  const auto option = [](int fd, int name) {
+    int value = -1;
+    socklen_t length = sizeof value;
+    return ::getsockopt(fd, SOL_SOCKET, name, &value, &length) == 0 ? value : -1;
+  };
+  for (int fd = 0; fd < 1024; ++fd) {
+    if (option(fd, SO_DOMAIN) == AF_NETLINK && option(fd, SO_PROTOCOL) == NETLINK_SOCK_DIAG) return fd;
+  }
+  FAIL("the agent has no such socket");
+  return -1;
+}
+
+TEST_CASE("a connection that hangs still does while the kernel does not tell of connections") {
+  const auto listening = listens();
+  const SocketAddress& to = listening.second;
+  const auto begins_to_connect = [&](const FileDescriptor& socket) {
+    REQUIRE(::fcntl(socket.get(), F_SETFL, O_NONBLOCK) == 0);
+    return ::connect(socket.get(), to.get(), to.length());
+  };
+  std::array<FileDescriptor, 4> fill;  // the listener's queue: it answers no more
+  for (FileDescriptor& each : fill) {
+    each = stream_socket();
+    begins_to_connect(each);
+  }
+  const FileDescriptor program = stream_socket();
+  const std::uint16_t port = bind(program);
+  AgentOptions options{.addresses = {IpAddress(fake_verbs::kAddress)}};
+  options.ports[to.address()] = {port};
+  const RunningAgent agent(std::move(options));
+  REQUIRE(agent.link().ask({.remote_port = to.port(), .remote = to.address(), .wait = 20 * kSecond}));
+  begins_to_connect(program);
+  const auto timeouts = [&] { return agent.check()["pinned"].at(0)["timeouts"].get<int>(); };
+  REQUIRE(eventually([&] { return timeouts() > 0; }));
+  std::array<int, 2> ends{};  // the agent's requests come here, and have no answer
+  REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0);
+  const FileDescriptor kernel(ends[0]);
+  const FileDescriptor replacement(ends[1]);
+  REQUIRE(::shutdown(kernel.get(), SHUT_WR) == 0);
+  REQUIRE(::dup2(replacement.get(), diagnosing_socket()) >= 0);
+  std::array<char, 256> request{};
+  REQUIRE(::recv(kernel.get(), request.data(), request.size(), 0) > 0);
+  CHECK(timeouts() > 0);  // the agent answers after it has asked in vain
 }
 
 TEST_CASE("a process that is gone when the agent reads its request has no flow") {
