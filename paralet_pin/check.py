@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import struct
@@ -19,6 +20,7 @@ _REQUEST_BYTES = 184
 _TIMEOUT_S = 5.0
 _MOST_BYTES = 1 << 26
 _ENVIRON_BYTES = 1 << 21
+_NS_GET_PARENT = 0xB702  # linux/nsfs.h
 _HANGS = 2  # timeouts in a row; the loss of a last packet costs one
 
 
@@ -77,6 +79,8 @@ class Report(msgspec.Struct, kw_only=True):
     connected: int
     asked: int
     given: int
+    pid_namespace: int = 0
+    """Of the agent, in whose ids all `pid` are: the inode of its /proc/self/ns/pid. 0: that of whoever reads this."""
     pinned: list[Pinned]
     not_pinned: list[NotPinned]
     waiting: list[Waiting] = []
@@ -84,13 +88,36 @@ class Report(msgspec.Struct, kw_only=True):
     """The longest time that a program has waited for a port, or for the answer that there is none."""
 
     def of(self, pids: set[int]) -> Report:
-        """The flows of these processes."""
+        """The flows of these processes, whose ids are those of this process's namespace."""
+        pids = {own for pid in pids if (own := _id_in(self.pid_namespace, pid)) is not None}
         return msgspec.structs.replace(
             self,
             pinned=[flow for flow in self.pinned if flow.pid in pids],
             not_pinned=[flow for flow in self.not_pinned if flow.pid in pids],
             waiting=[flow for flow in self.waiting if flow.pid in pids],
         )
+
+
+def _id_in(namespace: int, pid: int) -> int | None:
+    """The id of a process in its own namespace or one around it (pid_namespaces(7)). None: it cannot be known."""
+    if not namespace:
+        return pid
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        ids = next((line.split()[1:] for line in lines if line.startswith("NSpid:")), [])
+        at = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for number in reversed(ids):
+                if os.fstat(at).st_ino == namespace:
+                    return int(number)
+                parent = fcntl.ioctl(at, _NS_GET_PARENT)
+                os.close(at)
+                at = parent
+        finally:
+            os.close(at)
+    except OSError:  # the process has ended, or no namespace around it is the agent's
+        pass
+    return None
 
 
 def agent_of(pid: int) -> Path:

@@ -33,17 +33,8 @@ def reports(pids: Collection[int] | None = None) -> list[Report]:
             report = ask(socket, owner=owner, timeout_s=_TIMEOUT_S, most_bytes=_MOST_BYTES)
         except CheckError:
             continue
-        found.append(report if pids is None else report.of({each for pid in own for each in _ids(pid)}))
+        found.append(report if pids is None else report.of(own))
     return found
-
-
-def _ids(pid: int) -> list[int]:
-    """The ids of a process, in this namespace and in those below it (proc(5), NSpid): its agent knows it by one."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:  # it has ended
-        return []
-    return [int(word) for line in lines if line.startswith("NSpid:") for word in line.split()[1:]]
 
 
 def _processes() -> Iterator[int]:

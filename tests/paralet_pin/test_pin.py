@@ -190,6 +190,7 @@ def test_check_says_which_connections_have_planned_ports_and_why_others_have_non
     assert isinstance(checked, dict)
     said = checked["said"]
     assert (said["job"], said["asked"], said["given"]) == ("bert", 2, 2)
+    assert said["pid_namespace"] == os.stat("/proc/self/ns/pid").st_ino
     assert [flow["port"] for flow in said["pinned"]] == checked["ports"] == scene.planned[:2]
     assert {(flow["remote"], flow["remote_port"]) for flow in said["pinned"]} == {(SERVER, scene.port)}
     (other,) = said["not_pinned"]

@@ -22,12 +22,13 @@ FLOW = {"protocol": "tcp", "local": "10.0.0.1", "remote": "10.0.0.2", "remote_po
 COUNTERS = {"port": 50001, "planned_port": 50001, "bytes": 7, "timeouts": 0, "elephant": False}
 
 
-def answer(*pids: int) -> bytes:
+def answer(*pids: int, namespace: int = 0) -> bytes:
     """What an agent says of one connection of each process."""
     return json.dumps(
         {
             "format": "paralet-pin-1",
             "job": "bert",
+            "pid_namespace": namespace,
             "path_service": False,
             "clients": 0,
             "connected": 0,
@@ -92,18 +93,34 @@ def test_a_process_is_told_of_by_the_agent_that_its_environment_names(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes namespaces of processes")
-def test_a_process_of_a_container_is_told_of_by_an_agent_in_it(tmp_path: Path) -> None:
-    """The agent knows its program by another number than who looks from outside."""
+@pytest.mark.parametrize("agent_is_inside", [True, False])
+def test_a_process_of_a_container_is_told_of_by_its_id_where_its_agent_is(
+    tmp_path: Path, agent_is_inside: bool
+) -> None:
+    """Whoever looks from outside knows it by another id, and its id inside is that of another process outside."""
     words = ["unshare", "--pid", "--fork", sys.executable, "-c", PROGRAM]
-    agent = Agent(tmp_path / "agent", answer(1))
     environment = {**os.environ, AGENT: str(tmp_path / "agent")}
     with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        (one,) = survey.reports([int(process.stdout.readline())])
-        assert [flow.pid for flow in one.pinned] == [1]
+        pid = int(process.stdout.readline())
+        namespace = os.stat(f"/proc/{pid if agent_is_inside else 'self'}/ns/pid").st_ino
+        agent = Agent(tmp_path / "agent", answer(1, pid, namespace=namespace))
+        (one,) = survey.reports([pid])
+        assert [flow.pid for flow in one.pinned] == [1 if agent_is_inside else pid]
         process.stdin.close()
     agent.close()
+
+
+def test_an_agent_that_is_in_no_namespace_around_a_process_says_nothing_of_it(
+    program: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    agent = Agent(tmp_path / "agent", answer(program.pid, namespace=1))
+    try:
+        (one,) = survey.reports([program.pid])
+        assert one.pinned == []
+    finally:
+        agent.close()
 
 
 def test_an_agent_of_another_user_is_not_asked(program: subprocess.Popen[bytes], tmp_path: Path) -> None:

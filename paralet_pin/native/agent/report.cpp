@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report.hpp"
 
+#include <sys/stat.h>
+
 #include <nlohmann/json.hpp>
 
 #include "base/clock.hpp"
@@ -15,6 +17,12 @@ nlohmann::json of_course(const Course& course) {
           {"local", format_address(course.local)},
           {"remote", format_address(course.remote)},
           {"remote_port", course.remote_port}};
+}
+
+/// The number of the namespace whose ids of processes the agent uses; 0 when it cannot be known.
+ino_t pid_namespace() {
+  struct stat own {};
+  return ::stat("/proc/self/ns/pid", &own) == 0 ? own.st_ino : 0;
 }
 
 }  // namespace
@@ -45,6 +53,7 @@ std::string report_of(const AgentState& state, const Flows& flows, Nanos now) {
   }
   return nlohmann::json{{"format", "paralet-pin-1"},
                         {"job", printable(state.job)},
+                        {"pid_namespace", pid_namespace()},
                         {"path_service", state.asks_service},
                         {"clients", state.clients},
                         {"connected", state.connected},
