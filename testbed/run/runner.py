@@ -86,7 +86,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             return
         # Open throughout: this tells others which runner writes it (`testbed.live.run_processes`).
         with arguments.journal.open("a", buffering=1) as journal:
-            measure(lambda entry: print(line(entry), end="", file=journal))
+
+            def tell(entry: Entry) -> None:
+                journal.write(line(entry))
+
+            measure(tell)
 
     def measure(tell: Callable[[Entry], None]) -> None:
         experiment = load(arguments.spec, run_code=True)  # `paralet run` has written it

@@ -23,6 +23,8 @@ from tests.docs.markdown import PAGES, ROOT, SHELL, Block, Command, anchors, blo
 # Commands that only look, and runs on a model, are run here. The others need root, minutes or a network; only their
 # words are checked.
 HARMLESS = {"export", "plan", "plugin", "predict", "sweep", "--help", "--version"}
+# Options for files, which are tried as soon as they are read.
+WRITTEN = {"--out", "--output", "--page", "--picture", "--write", "--write-routers", "--write-topology"}
 PARALET = Path(sys.executable).with_name("paralet")
 
 
@@ -73,9 +75,9 @@ def test_command_works_as_shown(command: Command, tmp_path: Path) -> None:
                 assert not word.startswith("experiments/") or (ROOT / word).is_file()
             if ">" in arguments:
                 arguments = arguments[: arguments.index(">")]
-            if "--output" in arguments:  # not into the checkout
-                place = arguments.index("--output") + 1
-                arguments[place] = str(tmp_path / arguments[place])
+            for place, option in enumerate(arguments):  # not into the checkout
+                if option in WRITTEN:
+                    arguments[place + 1] = str(tmp_path / Path(arguments[place + 1]).name)
             modelled = arguments[0] == "run" and re.search(" experiments/.* --fabric fluid", command.text)
             if arguments[0] in ("plan", "sweep") or modelled:  # results of earlier ones must not be used
                 arguments += ["--results", str(tmp_path)]

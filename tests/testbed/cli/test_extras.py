@@ -172,7 +172,7 @@ def test_the_base_looks_into_fabrics(installs: Path) -> None:
         assert done.stderr.startswith("paralet: no fabric of this user is up: "), done.stderr
 
 
-def test_the_base_watches_devices(installs: Path) -> None:
+def test_the_base_watches_devices(installs: Path, tmp_path: Path) -> None:
     base, pid = install(installs), os.getpid()
     with hostlib.Device("127.0.0.1", lanes=2) as sender, hostlib.Device("127.0.0.2", lanes=2) as receiver:
         sender.connect(receiver.listen().handle)
@@ -181,7 +181,7 @@ def test_the_base_watches_devices(installs: Path) -> None:
         assert "paralet_device_tx_bytes_total" in paralet(base, "stat", pid, "--prometheus").stdout
         assert "Nothing is stuck" in paralet(base, "stat", pid, "--why").stdout
         assert json.loads(paralet(base, "top", pid, "--json", "--count", 1).stdout)["events"] == []
-        refused = paralet(base, "top", pid, "--picture", "a.svg")
+        refused = paralet(base, "top", pid, "--picture", tmp_path / "a.svg")
     assert refused.stderr == "paralet: the screen of paralet top needs textual: run pip install 'paralet[top]'\n"
     assert refused.returncode == 2
 

@@ -70,7 +70,10 @@ def test_json_has_every_port_of_every_pair(tmp_path: Path) -> None:
         (["10.0.0.1", "--ttl", "0"], "neither top nor all"),
     ],
 )
-def test_a_request_that_contradicts_itself_is_refused(arguments: list[str], sentence: str) -> None:
+def test_a_request_that_contradicts_itself_is_refused(
+    arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # files to write are tried first
     done = probe(*arguments)
     assert done.exit_code == 2
     assert sentence in done.output

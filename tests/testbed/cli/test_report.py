@@ -89,7 +89,8 @@ def test_results_of_different_fabrics_are_compared_without_a_replay(tmp_path: Pa
     assert "There is no replay" in page.read_text()
 
 
-def test_mistakes_are_told_in_a_sentence(tmp_path: Path) -> None:
+def test_mistakes_are_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the page of a comparison is tried first
     folder = ran(tmp_path / "one")
     (tmp_path / "empty").mkdir()
     for arguments, sentence in [

@@ -206,7 +206,10 @@ def test_a_number_says_when_it_would_deviate() -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--page", "it.md", "--quick"], ["--page", "it.md", "--json"]])
-def test_a_page_from_a_csv_file_needs_a_page_and_nothing_else(arguments: list[str]) -> None:
+def test_a_page_from_a_csv_file_needs_a_page_and_nothing_else(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the page is tried first
     done = CliRunner().invoke(main, ["papers", "003", "--from-csv", *arguments])
     assert done.exit_code == 2
     assert "--from-csv goes with --page, and with neither --quick nor --json" in done.output
