@@ -202,7 +202,10 @@ void Agent::serve(FileDescriptor program, const Request& request) {
       if (flow != nullptr) flows_.end(request.id);
       return;
     case RequestKind::kTried:
-      if (flow != nullptr) flow->tried = flow->may_retry = true;
+      if (flow == nullptr) return;
+      flow->tried = true;
+      // Its program says so after `connect`, when the kernel may have been asked already.
+      flow->may_retry = !flow->came;
       return;
     case RequestKind::kSent:
       if (flow != nullptr) flows_.sent(request.id, request.bytes, t);
@@ -432,7 +435,8 @@ void Agent::sample(Nanos now) {
       }
       counts.emplace_back(id, found->second.sent_bytes);
       flow.timeouts = found->second.timeouts;
-      flow.may_retry = flow.may_retry && !found->second.connected;
+      flow.came = flow.came || found->second.connected;
+      flow.may_retry = flow.may_retry && !flow.came;
     } else {
       if (!std::exchange(asked_datagrams, true)) datagrams = kernel_.datagram_ports();
       if (!datagrams) continue;

@@ -77,7 +77,7 @@ bool Flows::next_slot(std::uint64_t id, Nanos now) {
   flow->slot = *slot;
   flow->port = flow->planned_port = 0;
   flow->begun = flow->active_at = now;
-  flow->tried = flow->may_retry = false;
+  flow->tried = flow->came = flow->may_retry = false;
   announce(*flow, first_announced(*flow));
   return true;
 }

@@ -49,7 +49,8 @@ struct KnownFlow {
   std::optional<std::uint64_t> announced;  ///< bytes of the open elephant; none is open without
   unsigned timeouts = 0;                   ///< of its TCP, in a row: nobody answers
   bool tried = false;                      ///< its program has called connect for it, or will not do so any more
-  bool may_retry = false;                  ///< connect did not connect it at once, and it was not seen connected since
+  bool came = false;                       ///< it was seen connected
+  bool may_retry = false;                  ///< connect did not connect it at once, and it was not seen connected
   Nanos begun = 0;                         ///< when it got its port, or while it waits for one, when it asked
   Nanos active_at = 0;                     ///< when bytes moved last
 };
