@@ -129,17 +129,22 @@ TEST_CASE("long messages to several peers are served round robin") {
   }
 }
 
+/// Options of a peer that hears nothing, and gives nobody up.
+DeviceOptions of_deaf() {
+  DeviceOptions out = options(kB, 1);
+  out.faults.drop = 1;
+  out.retry_time = 600 * kSecond;
+  return out;
+}
+
 TEST_CASE("a silent peer holds up a host's lanes until it is given up" * of_soft()) {
   constexpr std::size_t kFlowletBytes = 64 * 1024;
   DeviceOptions of_host = options(kA, 1);
   of_host.policy.lanes_per = LanesPer::kHost;
   of_host.flowlet_bytes = kFlowletBytes;
   of_host.retry_time = 300 * kMillisecond;
-  DeviceOptions of_deaf = options(kB, 1);
-  of_deaf.faults.drop = 1;
-  of_deaf.retry_time = 600 * kSecond;
   Device a(of_host);
-  Device deaf(of_deaf);
+  Device deaf(of_deaf());
   Device b(options(kB + 1, 1));
   const Joined to_deaf(a, deaf);
   const Joined to_b(a, b);
@@ -179,11 +184,8 @@ TEST_CASE("short messages to a silent peer hold up none of a host's lanes" * of_
     eager = false;
     count = LaneChoice::kDepth;
   }
-  DeviceOptions of_deaf = options(kB, 1);
-  of_deaf.faults.drop = 1;
-  of_deaf.retry_time = 600 * kSecond;
   Device a(of_host);
-  Device deaf(of_deaf);
+  Device deaf(of_deaf());
   Device b(options(kB + 1, 1));
   const Joined to_deaf(a, deaf);
   const Joined to_b(a, b);
