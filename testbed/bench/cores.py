@@ -34,14 +34,16 @@ LIMIT_S = 450.0
 """Seconds after which the benchmark ends, whatever it has measured."""
 
 REPETITIONS = 3
-SOCKETS = ("Socket:4x1", "Socket:2x8", "Socket")
-"""NCCL's Socket transport as at Google, as at Amazon, and by default."""
+SOCKETS = ("Socket:4x1", "Socket:2x8", "Socket:4x2", "Socket")
+"""NCCL's Socket transport as at Google, as at Amazon, as many users set it, and by default."""
 
 NCCL_SIZES = "8,64K,1M,4M,64M"
 CORES = (1, 2, 4, 8)
 """Cores of a rank, and of a side of one pair."""
+SHARDS = (1, 2, 4)
+"""Shards of a device (docs/notes/sharding.md), on a core each at least."""
 
-_PEERS = (flows.STREAM, flows.SOCKET[0])
+_PEERS = (flows.STREAM, flows.SOCKET[0], flows.SOCKET[3])
 _LEAST_S = 30.0
 """A step does not begin when less time than this is left."""
 
@@ -75,15 +77,16 @@ def measure() -> Result:
 def plan(cores: int, program: Path, ours: Sequence[str], *, nccl: bool) -> tuple[list[Step], list[str]]:
     """The steps on a machine with this many cores, and a sentence for everything that it does not allow. Pure."""
     steps = [Step("pairs", partial(_flows, program, pair_cases(cores), ours))]
-    left_out = ["1, 2 and 4 shards of a device: this benchmark knows no option for them"]
+    left_out = []
     if cores < 4:
         left_out.append(f"several pairs, and several cores for a side or a rank: they need 4 cores, there are {cores}")
+        left_out.append("several shards of a device: they need 4 cores")
     for ranks in (2, 4):
         for each in CORES:
             if not nccl or ranks * each > cores:
                 continue
             name = f"{ranks} ranks, {_cores(each)} each"
-            steps.append(Step(name, partial(_nccl, name, ranks, each, ours)))
+            steps.append(Step(name, partial(_nccl, name, ranks, each, with_shards(ours, each))))
     if not nccl:
         left_out.append("NCCL, which is not installed: `make nccl` installs it")
     elif cores < 4:
@@ -94,13 +97,23 @@ def plan(cores: int, program: Path, ours: Sequence[str], *, nccl: bool) -> tuple
 
 
 def pair_cases(cores: int) -> list[Case]:
-    """One pair with more and more cores per side, then more and more pairs with one, as far as the cores go. Pure."""
+    """One pair with more and more cores per side, with more and more shards on the most cores of these, then more and
+    more pairs with a core per side, as far as the cores go. Pure."""
     widths = [each for each in CORES if 2 * each <= max(2, cores)]
+    shards = [each for each in SHARDS if 1 < each <= widths[-1]]
     pairs = [1 << power for power in range(1, 7) if 2 << power <= cores]
+    wide = f"1 MiB, 1 pair, {_cores(widths[-1])} a side"
     return [
         *(Case(f"1 MiB, 1 pair, {_cores(each)} a side", ("--cores", str(each))) for each in widths),
+        *(Case(f"{wide}, {each} shards", ("--cores", str(widths[-1]), "--shards", str(each))) for each in shards),
         *(Case(f"1 MiB, {count} pairs, 1 core a side", ("--pairs", str(count)), count) for count in pairs),
     ]
+
+
+def with_shards(ours: Sequence[str], cores: int) -> list[str]:
+    """The back ends, and each with more and more shards as far as a rank's cores go, as `paralet nccl` names them."""
+    more = [each for each in SHARDS if 1 < each <= cores]
+    return [name for back_end in ours for name in (back_end, *(f"{back_end}:{each}" for each in more))]
 
 
 def carry_out(

@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None, program: str = "python3 -m testbed.n
     options = _parser(program).parse_args(argv)
     try:
         if options.bundle:
-            _write_bundle(options.bundle, _plugin(options.plugin))
+            _write_bundle(options.bundle, bundle.find_plugin(options.plugin))
         else:
             _run(options)
     except InputError as error:
@@ -140,7 +140,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         type=_listed(str),
         default=(PLUGIN_TRANSPORT, "Socket"),
         help=f"some of {', '.join(TRANSPORTS)}, Socket:TxS (T threads with S sockets each) and back ends of the "
-        "plugin, such as soft; each is compared with the last (default: paralet,Socket)",
+        "plugin, such as soft, or soft:2 with two shards; each is compared with the last (default: paralet,Socket)",
     )
     parser.add_argument(
         "--cores-per-rank",
@@ -184,7 +184,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> None:
-    plugin = _plugin(options.plugin) if any(environment.named(each).ours for each in options.transports) else None
+    plugin = (
+        bundle.find_plugin(options.plugin) if any(environment.named(each).ours for each in options.transports) else None
+    )
     _check_transports(options.transports, plugin)
     kind = devices.choose(options.device)
     _check(options, kind)
@@ -245,26 +247,10 @@ def _check_transports(transports: Sequence[str], plugin: Path | None) -> None:
     """Raises InputError for a name that is no transport and no back end of the plugin."""
     known = back_ends.beside(plugin) if plugin else []
     for name in transports:
-        if name not in TRANSPORTS and environment.named(name).ours and name not in known:
+        taken = environment.named(name)
+        if name not in TRANSPORTS and taken.ours and taken.variables["PARALET_BACKEND"] not in known:
             names = ", ".join([*TRANSPORTS, "Socket:TxS", *known])
             raise InputError(f"--transports: {name!r} is none of {names}")
-
-
-def _plugin(given: Path | None) -> Path:
-    """The plugin to use: the one named, the one that came with this folder, the one that the checkout has built."""
-    if given is not None:
-        if not given.is_file():
-            raise InputError(f"--plugin: there is no file {given}")
-        return given.resolve()
-    carried = bundle.carried_plugin()
-    if carried is not None:
-        return carried
-    try:
-        import nccl_net_plugin
-
-        return nccl_net_plugin.path()
-    except (ImportError, FileNotFoundError) as error:
-        raise InputError(f"{error}; or name the plugin with --plugin") from error
 
 
 def _write_bundle(archive: Path, plugin: Path) -> None:

@@ -24,6 +24,9 @@ NAME = "paralet-nccl"
 LIBRARIES = "lib"
 """The folder of the archive, beside `testbed`, that holds the plugin."""
 
+TRAINING = "experiments/torch/nccl_ddp.py"
+"""The program that `testbed.nccl.ddp` runs, in a checkout and in the archive."""
+
 _ON_EVERY_LINUX = (
     "ld-linux",
     "libc.",
@@ -52,6 +55,8 @@ def write(archive: Path, plugin: Path) -> list[str]:
     alone = [package / name for name in names]
     for source in (*alone, *sorted((package / "nccl").glob("*.py"))):
         files[f"testbed/{source.relative_to(package)}"] = source.read_bytes()
+    if (program := package.parent / TRAINING).is_file():
+        files[TRAINING] = program.read_bytes()
     files["netmodel/__init__.py"] = b""  # of netmodel, the archive has this one module
     files["netmodel/printable.py"] = Path(inspect.getfile(printable)).read_bytes()
     files["README.txt"] = _readme(needs).encode()
@@ -65,6 +70,26 @@ def write(archive: Path, plugin: Path) -> list[str]:
     except OSError as error:
         raise InputError(f"cannot write {archive}: {error.strerror}") from error
     return sorted(files)
+
+
+def find_plugin(given: Path | None) -> Path:
+    """The plugin to use: the one named, the one that came with this folder, the one that the checkout has built.
+
+    Raises InputError.
+    """
+    if given is not None:
+        if not given.is_file():
+            raise InputError(f"--plugin: there is no file {given}")
+        return given.resolve()
+    carried = carried_plugin()
+    if carried is not None:
+        return carried
+    try:
+        import nccl_net_plugin
+
+        return nccl_net_plugin.path()
+    except (ImportError, FileNotFoundError) as error:
+        raise InputError(f"{error}; or name the plugin with --plugin") from error
 
 
 def carried_plugin() -> Path | None:
@@ -104,7 +129,9 @@ def _readme(needs: list[str]) -> str:
     return (
         "The real NCCL over the paralet plugin, beside NCCL's own Socket transport.\n\n"
         "    python3 -m testbed.nccl\n\n"
-        "in this folder runs it; `python3 -m testbed.nccl --help` says what else it can do.\n"
+        "in this folder runs it; `python3 -m testbed.nccl --help` says what else it can do. With torch,\n\n"
+        "    python3 -m testbed.nccl.ddp\n\n"
+        "trains with DDP over both.\n"
         "Needs: an NVIDIA GPU and its driver; Python 3.11 or later; libnccl.so.2 (2.21 or later) and libcudart, from\n"
         "wheels of NVIDIA, from torch, or from the system.\n"
         f"The plugin was built against, and needs: {', '.join(needs) or 'nothing in particular'}\n"

@@ -13,6 +13,7 @@ TRANSPORTS = (PLUGIN_TRANSPORT, "Socket", "IB")
 """The plugin, and what is in NCCL itself."""
 
 _SOCKET_SETTING = re.compile(r"Socket:(?P<threads>\d{1,2})x(?P<each>\d{1,2})")
+_SHARDED = re.compile(r"(?P<back_end>[a-z]+):(?P<shards>\d{1,2})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class Transport:
 
 
 def named(transport: str) -> Transport:
-    """The transport of this name: one of `TRANSPORTS`, `Socket:TxS` for T threads with S sockets each, or a back end of
-    the plugin.
+    """The transport of this name: one of `TRANSPORTS`, `Socket:TxS` for T threads with S sockets each, a back end of
+    the plugin, or a back end with K shards, as `tcp:2`.
 
     The plugin alone (`paralet`) has the back end that the caller has set, or its default.
     """
@@ -38,6 +39,8 @@ def named(transport: str) -> Transport:
         return Transport(transport)
     if match := _SOCKET_SETTING.fullmatch(transport):
         return Transport("Socket", {"NCCL_SOCKET_NTHREADS": match["threads"], "NCCL_NSOCKS_PERTHREAD": match["each"]})
+    if match := _SHARDED.fullmatch(transport):
+        return Transport(PLUGIN_TRANSPORT, {"PARALET_BACKEND": match["back_end"], "PARALET_SHARDS": match["shards"]})
     return Transport(PLUGIN_TRANSPORT, {"PARALET_BACKEND": transport})
 
 

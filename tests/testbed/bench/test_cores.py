@@ -35,9 +35,18 @@ def test_sixteen_cores_are_used_by_pairs_and_by_ranks() -> None:
     assert "2 ranks, 8 cores each" in names
     assert "4 ranks, 4 cores each" in names
     assert "4 ranks, 8 cores each" not in names
-    assert [case.pairs for case in cores.pair_cases(16)] == [1, 1, 1, 1, 2, 4, 8]
+    assert [case.pairs for case in cores.pair_cases(16)] == [1, 1, 1, 1, 1, 1, 2, 4, 8]
     assert [case.options for case in cores.pair_cases(16)][3] == ("--cores", "8")
-    assert left_out.count(";") == 0  # only the shards
+    assert [case.options for case in cores.pair_cases(16)][5] == ("--cores", "8", "--shards", "4")
+    assert left_out == ""
+
+
+@pytest.mark.parametrize(
+    ("count", "transports"),
+    [(1, ["soft", "tcp"]), (2, ["soft", "soft:2", "tcp", "tcp:2"]), (8, ["soft", "soft:2", "soft:4"])],
+)
+def test_a_rank_has_no_more_shards_than_cores(count: int, transports: list[str]) -> None:
+    assert cores.with_shards(["soft", "tcp"], count)[: len(transports)] == transports
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 24, 64])

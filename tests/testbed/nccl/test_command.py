@@ -256,6 +256,7 @@ def environ(pid: int) -> bytes:
         (["--ranks", "1"], "argument --ranks: '1' is not a number from 2 to 1024"),
         (["--sizes", "8,8"], "argument --sizes: '8,8' names something twice"),
         (["--transports", "pigeon"], "--transports: 'pigeon' is none of paralet, Socket, IB, Socket:TxS, "),
+        (["--transports", "pigeon:2"], "--transports: 'pigeon:2' is none of paralet, Socket, IB, "),
         (["--transports", "Socket:4"], "--transports: 'Socket:4' is none of paralet, Socket, IB, "),
         (["--cores-per-rank", "1000"], "--cores-per-rank 1000: 2 ranks need 2000 cores; "),
         (["--collectives", "gather"], "argument --collectives: 'gather' is none of all_reduce, "),

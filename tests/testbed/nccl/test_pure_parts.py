@@ -128,6 +128,12 @@ def test_ranks_have_separate_host_ids_and_keep_the_callers_settings(tmp_path: Pa
     }
 
 
+def test_a_transport_may_be_a_back_end_with_shards(tmp_path: Path) -> None:
+    plugin = tmp_path / "libnccl-net-paralet.so"
+    sharded = environment.of_rank({"PARALET_SHARDS": "1"}, "tcp:4", 0, plugin, "lo", Path("log"))
+    assert (sharded["NCCL_NET"], sharded["PARALET_BACKEND"], sharded["PARALET_SHARDS"]) == ("paralet", "tcp", "4")
+
+
 def test_a_transport_may_be_a_back_end_or_a_setting_of_sockets(tmp_path: Path) -> None:
     inherited = {"PARALET_BACKEND": "verbs", "NCCL_SOCKET_NTHREADS": "1"}
     plugin = tmp_path / "libnccl-net-paralet.so"
