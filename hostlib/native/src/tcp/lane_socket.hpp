@@ -46,9 +46,11 @@ void reset(FileDescriptor& socket);
 /// The kernel drops all that arrives from now on and acknowledges none of it.
 void deafen(int socket);
 
-/// From now on what is read is acknowledged at once. A connection that has sent something is expected to answer again,
-/// and its kernel holds acknowledgements back for 40 ms, to send them with the answer (inet_csk_in_pingpong_mode and
-/// TCP_DELACK_MIN in the kernel's include/net). The other end would wait for them.
+/// What has been read is acknowledged now, and what follows at once. The kernel holds acknowledgements back for 40 ms
+/// (TCP_DELACK_MIN in its include/net/tcp.h), and the other end would wait for them:
+/// - on a connection that has sent something, to send them with the next answer (inet_csk_in_pingpong_mode);
+/// - behind the second of two segments of one length, which it takes for the longest that the sender makes, and of which
+///   it expects another (tcp_measure_rcv_mss, net/ipv4/tcp_input.c).
 void acknowledge_at_once(int socket);
 
 /// Bytes handed over that the other end has not acknowledged.

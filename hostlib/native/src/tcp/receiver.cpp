@@ -12,6 +12,12 @@
 #include "tcp/lane_socket.hpp"
 
 namespace paralet::tcp {
+namespace {
+
+// Of shorter messages the sender has copies, so nobody waits for their acknowledgement.
+constexpr std::size_t kCopiedBytes = 2048;
+
+}  // namespace
 
 Receiver::~Receiver() {
   drop(current_);
@@ -57,6 +63,7 @@ bool Receiver::receive(Scratch& scratch, std::size_t most) {
   } else if (reader_.take_ping() && answers_ && current_) {
     say({.kind = Notice::Kind::kAnswer, .frames = reader_.frames()});
   }
+  if (!ready_ && std::exchange(awaited_, false) && current_) acknowledge_at_once(current_->socket.get());
   if (!stalled() && !ready_) turn_over();
   return ready_ && !stalled();
 }
@@ -84,6 +91,7 @@ bool Receiver::read_some(Scratch& scratch, std::size_t& left) {
   left -= std::min(left, got);
   const std::size_t placed = std::min(got, target.size());
   if (placed > 0) reader_.placed(placed);
+  awaited_ = awaited_ || got > kCopiedBytes;
   const std::span<const std::byte> rest(scratch.staging.data(), got - placed);
   const std::size_t taken = rest.empty() ? 0 : reader_.take(rest);
   if (taken < rest.size() && !reader_.refused()) {

@@ -80,6 +80,7 @@ class Receiver {
   std::vector<std::byte> carry_;   ///< received, and not taken for want of a receive buffer
   bool answers_ = false;           ///< to pings
   bool ready_ = false;             ///< the socket may have more
+  bool awaited_ = false;           ///< the peer may wait for the acknowledgement of what was read
   bool ended_ = false;             ///< its other end has ended the connection
   bool stopping_ = false;
   bool stopped_ = false;

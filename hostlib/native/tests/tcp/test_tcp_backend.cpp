@@ -456,6 +456,28 @@ TEST_CASE("a receiver that has answered goes on to acknowledge at once") {
   CHECK(after_ping < kAtOnce);
 }
 
+// Linux takes the length of two segments in a row for the largest that the sender makes, waits for more after the second
+// (tcp_measure_rcv_mss, net/ipv4/tcp_input.c), and acknowledges the first 16 of a connection at once in any case.
+TEST_CASE("payloads are acknowledged at once when two in a row have one length") {
+  constexpr std::size_t kPayloads = 60;
+  const Bytes data = random_fill(1, 40 * 1024);
+  std::array<Nanos, kPayloads> least{};
+  least.fill(kNever);
+  for (int i = 0; i < 5; ++i) {  // the least of several, since a busy machine may delay some
+    TcpPair pair;
+    pair.connect();
+    for (std::size_t payload = 0; payload < kPayloads; ++payload) {
+      const auto length = static_cast<std::uint32_t>(data.size() - payload / 20 * 8192);
+      const Nanos start = now();
+      pair.a.backend.post(pair.qa.qpn,
+                          {.kind = WorkKind::kWrite, .data = data.data(), .length = length, .rkey = pair.b.rkey});
+      REQUIRE(pair.eventually([&] { return pair.a.count(Completion::Kind::kSent) > payload; }));
+      least[payload] = std::min(least[payload], now() - start);
+    }
+  }
+  CHECK(std::ranges::count_if(least, [](Nanos time) { return time >= kAtOnce; }) == 0);
+}
+
 TEST_CASE("pings arrive though connections are cut") {
   TcpPair pair({.cut = 0.5, .seed = 4});
   pair.connect();
