@@ -240,8 +240,9 @@ def parts_of(
     context: Group | None = None,
     overlap: bool = False,
     fp8: bool = False,
+    overlap_inputs: bool = True,
 ) -> Parts:
-    """The times of one microbatch on a GPU. `context` shares each sequence, and `overlap` is that of `times_of`."""
+    """The times of one microbatch on a GPU. `context` shares each sequence; both overlaps are those of `times_of`."""
     size = microbatch, tensor.members, sequence
     among = context.members if context else 1
     block, model = layer(model, *size, expert.members, flash, among, fp8), shared_sequence(model, among)
@@ -254,9 +255,12 @@ def parts_of(
             context=context,
             recomputation=recomputation,
             overlap=overlap,
+            overlap_inputs=overlap_inputs,
         ),
-        times_of(embedding(model, *size), gpu, tensor=tensor, expert=expert, overlap=overlap),
-        times_of(output(model, *size), gpu, tensor=tensor, expert=expert, overlap=overlap),
+        *(
+            times_of(end, gpu, tensor=tensor, expert=expert, overlap=overlap, overlap_inputs=overlap_inputs)
+            for end in (embedding(model, *size), output(model, *size))
+        ),
     )
 
 
@@ -344,6 +348,7 @@ def stage_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Stage:
         cluster.group(strategy.context, strategy.tensor),
         strategy.overlap_tensor,
         strategy.fp8,
+        strategy.overlap_inputs,
     )
     transfer_s, transfer_bytes = transfer_of(model, strategy, cluster)
     exchanges = exchanges_of(strategy, sizes.shared, sizes.owned, cluster)

@@ -176,11 +176,13 @@ def times_of(
     context: Group | None = None,
     recomputation: str = "none",
     overlap: bool = False,
+    overlap_inputs: bool = True,
 ) -> Times:
     """The time of these operators, one after the other, for a microbatch. `context` shares each sequence.
 
     With `overlap`, a product hides what the tensor group sends before or behind it, but for what takes longer and what
-    the product loses (`Accelerator.exposed_s`).
+    the product loses (`Accelerator.exposed_s`). Without `overlap_inputs` it does not hide `Operator.behind_input` and
+    `behind_weight` either.
     """
     total = Times()
     for operator in operators:
@@ -195,7 +197,9 @@ def times_of(
             sent_forward = gpu.exposed_s(sent_forward, forward)
             sent_backward = gpu.exposed_s(sent_backward, input_gradient)
         for sent, time in ((operator.behind_input, input_gradient), (operator.behind_weight, weight_gradient)):
-            sent_backward += gpu.exposed_s(tensor.seconds(sent), time) if sent else 0.0
+            if sent:
+                alone = tensor.seconds(sent)
+                sent_backward += gpu.exposed_s(alone, time) if overlap_inputs else alone
         shared_forward, shared_backward = (
             sum(context.seconds(sent) for sent in collectives) if context is not None else 0.0
             for collectives in (operator.context_forward, operator.context_backward)

@@ -119,6 +119,7 @@ def _experts_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> tup
         expert=group,
         recomputation=strategy.recomputation,
         overlap=strategy.overlap_tensor,
+        overlap_inputs=strategy.overlap_inputs,
     )
     forward_s = inner.forward_s + inner.tensor_forward_s
     backward_s = inner.backward_s + inner.recompute_s + inner.tensor_backward_s

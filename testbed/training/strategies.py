@@ -48,6 +48,9 @@ class Strategy:
     flash: bool = False
     """Whether attention's core is one kernel that keeps no scores, FlashAttention. Selective recomputation then has
     nothing to compute again."""
+    overlap_inputs: bool = True
+    """Whether tensor groups sum, or without a sum gather, behind matrix products of the backward pass. Megatron-LM does
+    since September 2021 (commit 16c90445e7)."""
     overlap_tensor: bool = False
     """Whether matrix products overlap with the collectives of tensor groups that feed them and that sum their results,
     piece by piece (Z. Jiang et al., "MegaScale", NSDI 2024, section 3.2). Otherwise only gradients do."""

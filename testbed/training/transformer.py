@@ -37,6 +37,13 @@ class Transformer:
     """Heads of keys and values, which groups of heads share (grouped-query attention); by default `heads`."""
     gated: bool = False
     """Whether the MLP has a third matrix, the gate of SwiGLU."""
+    parallel: bool = False
+    """Whether attention and MLP of a layer begin with the same norm and are summed once (Z. Jiang et al., "MegaScale",
+    NSDI 2024, section 3.1), so that a tensor group gathers and sums once for both. Not with experts."""
+
+    def __post_init__(self) -> None:
+        if self.parallel and self.experts:
+            raise ValueError(f"{self.name}: a layer with experts has no parallel block; take one or the other")
 
     @property
     def inner(self) -> int:
@@ -110,29 +117,24 @@ def layer(
         saved=dropped * local * hidden,
     )
     spread = HALF * tokens * hidden
-    attention = [
-        norm,
-        _columns(
-            matrix("query, key, value", tokens, hidden, heads_width, saved=kept, fp8=fp8), spread, tensor, sequence
-        ),
+    first = matrix("query, key, value", tokens, hidden, heads_width, saved=kept, fp8=fp8)
+    last = matrix("projection", tokens, width, hidden, saved=(HALF + fp8 * EIGHTH) * tokens * width, fp8=fp8)
+    core = [
         elementwise("bias of query, key, value", 2 * bias * tokens * heads_width, bias * tokens * heads_width),
         elementwise("gradients of query, key, value", 0, 2 * HALF * tokens * heads_width),
         *_core(model, microbatch, heads, flash, keys),
-        _rows(
-            matrix("projection", tokens, width, hidden, saved=(HALF + fp8 * EIGHTH) * tokens * width, fp8=fp8),
-            spread,
-            tensor,
-            sequence,
-        ),
-        residual,
-        norm,
     ]
+    if model.parallel:
+        # The MLP gathers and sums for both, and keeps the input of both.
+        added = elementwise("sum of attention and MLP", 3 * spread, 3 * spread)
+        return [norm, first, *core, last, *_mlp(model, tokens, 0.0, tensor, sequence, fp8), added, residual]
     mlp = (
         _experts(model, tokens, tensor, sequence, expert, fp8)
         if model.experts
         else _mlp(model, tokens, kept, tensor, sequence, fp8)
     )
-    return [*attention, *mlp, residual]
+    first, last = _columns(first, spread, tensor, sequence), _rows(last, spread, tensor, sequence)
+    return [norm, first, *core, last, residual, norm, *mlp, residual]
 
 
 def shared_sequence(model: Transformer, context: int) -> Transformer:

@@ -20,7 +20,7 @@ from testbed.training.closed_form import (
 from testbed.training.clusters import DGX_A100, DGX_H100
 from testbed.training.communication import exchanges, hidden_s, sent_over_fabric
 from testbed.training.hardware import A100, H100, Accelerator, Collective, Product, Work, sent_bytes
-from testbed.training.operators import times_of
+from testbed.training.operators import Operator, times_of
 from testbed.training.schedule import work_of
 from testbed.training.strategies import Recomputation, Strategy
 from testbed.training.transformer import (
@@ -219,6 +219,56 @@ def test_products_hide_collectives_of_tensor_groups_but_for_what_takes_longer() 
         times_of(ends, A100, tensor=tensor, expert=expert, overlap=overlap) for overlap in (False, True)
     )
     assert plain == overlapped
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_sums_of_input_gradients_take_their_whole_time_with_nothing_to_hide_them(sequence: bool) -> None:
+    """As in Megatron-LM until September 2021. Forward nothing changes."""
+    tensor = DGX_A100.group(8)
+    block = layer(GPT_175B, 1, 8, sequence)
+    behind, alone = (
+        times_of(block, A100, tensor=tensor, expert=DGX_A100.group(1), overlap_inputs=overlap)
+        for overlap in (True, False)
+    )
+    collectives = [sent for operator in block for sent in (*operator.sent_backward, operator.behind_input)]
+    collectives += [operator.behind_weight for operator in block]
+    whole_s = sum(tensor.seconds(sent) for sent in collectives if sent is not None)
+    assert alone.tensor_backward_s == pytest.approx(whole_s)
+    assert behind == replace(alone, tensor_backward_s=behind.tensor_backward_s)
+    assert behind.tensor_backward_s < 0.7 * whole_s
+    run = Strategy(tensor=8, sequence=sequence)
+    whole, hidden = (
+        estimate(GPT_175B, replace(run, overlap_inputs=overlap), DGX_A100).tensor_s for overlap in (False, True)
+    )
+    assert whole - hidden > GPT_175B.layers * 0.999 * (alone.tensor_s - behind.tensor_s)
+
+
+def test_a_parallel_block_has_one_norm_one_residual_and_half_of_the_collectives() -> None:
+    """MegaScale, section 3.1, Equation 2. Attention and MLP multiply as much as one after the other."""
+    both = replace(GPT_175B, parallel=True)
+    serial, parallel = (layer(model, 1, 8, True) for model in (GPT_175B, both))
+
+    def count(block: list[Operator], name: str) -> int:
+        return sum(operator.name == name for operator in block)
+
+    for name in ("norm", "dropout and residual"):
+        assert (count(serial, name), count(parallel, name)) == (2, 1)
+
+    def sent(block: list[Operator]) -> list[Collective]:
+        found = [one for operator in block for one in (*operator.sent_forward, *operator.sent_backward)]
+        behind = [one for operator in block for one in (operator.behind_input, operator.behind_weight)]
+        return found + [one for one in behind if one is not None]
+
+    assert len(sent(serial)) == 2 * len(sent(parallel))
+    assert sum(one.bytes for one in sent(serial)) == 2 * sum(one.bytes for one in sent(parallel))
+    assert sum(operator.flops for operator in serial) == sum(operator.flops for operator in parallel)
+    tokens = GPT_175B.sequence * GPT_175B.hidden
+    kept = [sum(operator.saved_bytes for operator in block) for block in (serial, parallel)]
+    assert kept[0] - kept[1] == (2 + 1 + 2) * tokens / 8  # a norm's input, a mask, and the input of two linear layers
+    run = Strategy(8, sequence=True)
+    assert estimate(both, run, DGX_A100).iteration_s < estimate(GPT_175B, run, DGX_A100).iteration_s
+    with pytest.raises(ValueError, match="175B: a layer with experts has no parallel block"):
+        replace(both, experts=8)
 
 
 def test_a_model_with_gates_has_no_dropout() -> None:
