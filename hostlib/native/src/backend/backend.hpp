@@ -106,8 +106,10 @@ struct QpStatistics {
 struct PathEstimate {
   Nanos smoothed_rtt = 0;      ///< 0 without a recent sample
   Nanos fresh_until = kNever;  ///< until when the sample counts as recent, if nothing is sent meanwhile
-  double window = 1;           ///< packets
+  float window = 1;            ///< packets
   bool app_limited = false;    ///< everything posted has been sent and the window has room; false where unknown
+  Nanos ready_at = 0;          ///< when a packet that is posted now may leave, where the window is below one packet;
+                               ///< kNever: an acknowledgement comes first
 };
 
 /// Discarded packets, by reason.

@@ -87,7 +87,8 @@ void Front::rest(Nanos t) {
 
 Nanos Front::next_deadline(Nanos t) const {
   if (parts_.advertisements.waiting()) return t;
-  return std::min({shard_.backend().deadline(t), context_.next_housekeeping, parts_.policy->deadline()});
+  return std::min(
+      {shard_.backend().deadline(t), parts_.sends.deadline(), context_.next_housekeeping, parts_.policy->deadline()});
 }
 
 // -- completions ---------------------------------------------------------------------------------------------------

@@ -36,20 +36,28 @@ class LaneChoice {
   static constexpr Nanos kAssumedRtt = 1 * kMillisecond;
 
   /// The lane for the next flowlet: the cheapest that is neither about to change its port nor full. nullptr where all
-  /// are; flowlets wait then. A lane is full when its sending context is.
+  /// are; flowlets wait then. A lane is full when its sending context is, and, while its window is below one packet,
+  /// until it may send: a flowlet that waited for that would miss the lanes that are ready earlier.
   template <Measurements M>
   Lane* for_flowlet(std::span<Lane> lanes, std::uint32_t path_mtu, const M& measured, const SendingContexts& contexts) {
-    return cheapest(lanes, path_mtu, measured, [&](const Lane& lane, const PathEstimate& path) {
+    ready_at_ = kNever;
+    return cheapest(lanes, path_mtu, measured, [&](const Lane& lane, const PathEstimate& path, Nanos t) {
       const auto index = static_cast<std::size_t>(&lane - lanes.data());
-      return !lane.leaving() &&
-             (contexts.outstanding(lane, index) < kDepth || (path.app_limited && contexts.alone(lane, index)));
+      const bool room = !lane.leaving() && (contexts.outstanding(lane, index) < kDepth ||
+                                            (path.app_limited && contexts.alone(lane, index)));
+      // No acknowledgement comes where nothing is under way: the estimate is from before the last one.
+      const bool ready = path.ready_at <= t || (lane.unfinished == 0 && path.ready_at == kNever);
+      if (room && !ready) ready_at_ = std::min(ready_at_, path.ready_at);
+      return room && ready;
     });
   }
+  /// After for_flowlet found none: when a lane becomes ready although nothing arrives, kNever: none does.
+  [[nodiscard]] Nanos ready_at() const { return ready_at_; }
   /// The lane for what must not wait: the cheapest of all `lanes`, of which there is at least one.
   template <Measurements M>
   Lane& for_urgent(std::span<Lane> lanes, std::uint32_t path_mtu, const M& measured) {
     return *cheapest(lanes, path_mtu, measured,
-                     [](const Lane& /*lane*/, const PathEstimate& /*path*/) { return true; });
+                     [](const Lane& /*lane*/, const PathEstimate& /*path*/, Nanos /*t*/) { return true; });
   }
   /// The lane for a small message. Consecutive ones share a lane while its round trip is good, so that one ACK covers
   /// several.
@@ -83,7 +91,7 @@ class LaneChoice {
       // QP.
       PathEstimate path = lane.unfinished > 0 ? measured.estimate(lane) : lane.last_estimate;
       if (lane.unfinished == 0 && t >= path.fresh_until) path.smoothed_rtt = 0;
-      if (!allowed(lane, path)) continue;
+      if (!allowed(lane, path, t)) continue;
       const double packets = static_cast<double>(lane.outstanding_bytes) / path_mtu + 1.0;
       const double delay = static_cast<double>(path.smoothed_rtt) * std::max(1.0, packets / path.window);
       const std::pair cost(static_cast<Nanos>(delay) + (lane.shunned ? kLastChoice : 0), lane.outstanding_bytes);
@@ -96,6 +104,7 @@ class LaneChoice {
     return best;
   }
 
+  Nanos ready_at_ = kNever;
   std::uint32_t next_ = 0;  ///< the lane at which the search starts
   std::uint32_t small_left_ = 0;
   Lane* small_ = nullptr;

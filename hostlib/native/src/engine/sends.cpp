@@ -214,6 +214,7 @@ void Sends::post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) {
 
 bool Sends::pump(Nanos t) {
   bool any = false;
+  lane_ready_at_ = kNever;
   if (follows_traffic_) policy_->begin_round();
   // Ends when a whole round over the peers posted nothing.
   for (std::size_t passed = 0; passed < peers_.all.size(); ++pumped_) {
@@ -224,7 +225,10 @@ bool Sends::pump(Nanos t) {
     if (follows_traffic_ && !policy_->may_send(peer.name(), t)) continue;
     if (!shard_.backend().wants_work(t)) return any;  // this peer is the next
     Lane* lane = peer.choice.for_flowlet(peer.lanes, peer.path_mtu, shard_.measured(), *contexts_);
-    if (lane == nullptr) continue;
+    if (lane == nullptr) {
+      lane_ready_at_ = std::min(lane_ready_at_, peer.choice.ready_at());
+      continue;
+    }
     Request& request = *peer.sending.front();
     if (follows_traffic_) policy_->sent(peer.name(), request.flowlets->length(request.next_flowlet), peer.path_mtu);
     post_flowlet(*lane, request, peer.path_mtu);

@@ -52,6 +52,8 @@ class Sends {
   void on_credit(Peer& peer, const handshake::EagerCredit& credit) PARALET_REQUIRES(progress_lock);
   /// Lanes pull waiting flowlets: the oldest message of a peer first, round robin over peers. True when any was posted.
   bool pump(Nanos now) PARALET_REQUIRES(progress_lock);
+  /// When a lane becomes ready for a flowlet that the last `pump` left waiting, although nothing arrives.
+  [[nodiscard]] Nanos deadline() const PARALET_REQUIRES(progress_lock) { return lane_ready_at_; }
   /// Work on a lane has ended: a flowlet, a batch of advertisements, or a ping.
   void on_sent(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock);
   /// Fails the connection's sends without a receive, and posts nothing more of the others. Copies, whose senders were
@@ -84,6 +86,7 @@ class Sends {
   PeerEvents& events_;
   const bool follows_traffic_;
   std::size_t pumped_ PARALET_GUARDED_BY(progress_lock) = 0;  ///< index of the next peer in pump's round robin
+  Nanos lane_ready_at_ PARALET_GUARDED_BY(progress_lock) = kNever;
 };
 
 }  // namespace paralet

@@ -256,7 +256,10 @@ void ThreadedBackend::post_receive(const ReceiveBuffer& buffer) {
 PathEstimate ThreadedBackend::estimate(std::uint32_t qpn) const {
   const Qp& qp = qps_.at(qpn);
   Estimate out = qp.estimate.read();
-  if (out.taken != qp.posted) out.path.app_limited = false;  // more work is on its way to the shard
+  if (out.taken != qp.posted) {  // more work is on its way to the shard
+    out.path.app_limited = false;
+    if (out.path.window < 1) out.path.ready_at = kNever;
+  }
   return out.path;
 }
 

@@ -160,8 +160,9 @@ std::optional<OutgoingPacket> Requester::next_packet(Nanos now) {
   state_.flight.highest_sent = std::max(state_.flight.highest_sent, state_.flight.next);
   if (timer_ == kNever && resumes_) {
     resumes_ = false;
-    if (now - state_.flight.last_progress > state_.round_trip.timeout(state_.shared.device.min_timeout))
-      state_.control->resume();
+    // A packet that waited for its turn is no sign of a sender without work.
+    const Nanos idle_since = std::max(state_.flight.last_progress, pace_until_);
+    if (now - idle_since > state_.round_trip.timeout(state_.shared.device.min_timeout)) state_.control->resume();
   }
   if (state_.control->window() < 1.0) {
     // Windows count full packets, and a receive advertisement is a small part of one.

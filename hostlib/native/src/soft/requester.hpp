@@ -89,6 +89,12 @@ class Requester {
     return !failed_ && state_.flight.next == state_.flight.posted && state_.flight.board.lost() == 0 &&
            static_cast<double>(state_.flight.in_network()) < state_.control->window();
   }
+  /// When a packet that is posted now may leave, while the window is below one packet, and kNever before the packet in
+  /// flight is acknowledged; else 0.
+  [[nodiscard]] Nanos ready_at() const {
+    if (state_.control->window() >= 1.0) return 0;
+    return idle() ? pace_until_ : kNever;
+  }
   [[nodiscard]] bool idle() const { return work_.empty(); }
   [[nodiscard]] bool all_acknowledged() const { return state_.flight.all_acknowledged(); }
   [[nodiscard]] std::uint64_t acknowledged_packets() const { return state_.flight.unacked; }

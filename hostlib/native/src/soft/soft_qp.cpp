@@ -29,8 +29,9 @@ PathEstimate estimate_of(const SoftQp& qp, Nanos now) {
   const bool unknown = requester.all_acknowledged() && now - round_trip.sampled_at() > kFresh;
   return {.smoothed_rtt = unknown ? 0 : std::max(round_trip.smoothed(), requester.silence(now)),
           .fresh_until = round_trip.sampled_at() + kFresh,
-          .window = requester.control().window(),
-          .app_limited = requester.app_limited()};
+          .window = static_cast<float>(requester.control().window()),
+          .app_limited = requester.app_limited(),
+          .ready_at = requester.ready_at()};
 }
 
 QpStatistics statistics_of(const SoftQp& qp) {

@@ -386,7 +386,7 @@ PathEstimate Sender::estimate(Nanos now) const {
   const bool unknown = queue_.empty() && now - sampled_at_ > kFresh;
   return {.smoothed_rtt = unknown ? 0 : std::max(state_.smoothed_rtt, silence(now)),
           .fresh_until = sampled_at_ + kFresh,
-          .window = std::max(1.0, state_.window_bytes / std::max(1U, remote_.path_mtu)),
+          .window = static_cast<float>(std::max(1.0, state_.window_bytes / std::max(1U, remote_.path_mtu))),
           .app_limited = current_ && writable_ && queue_.all_handed_over()};
 }
 

@@ -326,7 +326,7 @@ PathEstimate SendQueue::estimate() const {
                             : static_cast<double>(kSendDepth);
   return {.smoothed_rtt = unknown ? 0 : std::max(latency_, overdue()),
           .fresh_until = progressed_at_ + kFresh,
-          .window = std::clamp(window, 1.0, static_cast<double>(kSendDepth)),
+          .window = static_cast<float>(std::clamp(window, 1.0, static_cast<double>(kSendDepth))),
           .app_limited = false};
 }
 

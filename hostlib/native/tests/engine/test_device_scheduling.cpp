@@ -129,6 +129,55 @@ TEST_CASE("long messages to several peers are served round robin") {
   }
 }
 
+/// `soft`, but after each flowlet its lane sends no packet for a while, as where its window is below one packet.
+class PacedBackend final : public SoftBackend {
+ public:
+  struct Log {
+    unsigned flowlets = 0;
+    unsigned early = 0;  ///< flowlets that were posted before a packet could leave
+  };
+  PacedBackend(const SoftOptions& options, Log& log) : SoftBackend(options), log_(log) {}
+  void post(std::uint32_t qpn, const WorkRequest& request) override {
+    if (request.kind == WorkKind::kWrite || request.kind == WorkKind::kWriteImm) {
+      ++log_.flowlets;
+      if (now() < ready_at_) ++log_.early;
+      ready_at_ = now() + 20 * kMillisecond;
+    }
+    SoftBackend::post(qpn, request);
+  }
+  [[nodiscard]] PathEstimate estimate(std::uint32_t qpn) const override {
+    PathEstimate out = SoftBackend::estimate(qpn);
+    out.window = 0.25F;
+    out.ready_at = ready_at_;
+    return out;
+  }
+
+ private:
+  Log& log_;
+  Nanos ready_at_ = 0;
+};
+
+TEST_CASE("a flowlet waits until a packet of its lane may leave, and is then posted though nothing arrives") {
+  constexpr unsigned kFlowlets = 8;
+  DeviceOptions of_a = options(kA, 1);
+  of_a.flowlet_bytes = 20'000;
+  SoftOptions soft;
+  soft.address = kA;
+  PacedBackend::Log log;
+  Device a(of_a, std::make_unique<PacedBackend>(soft, log));
+  Device b(options(kB, 1));
+  const Joined joined(a, b);
+  const unsigned before = log.flowlets;
+  const Bytes out = random_fill(1, kFlowlets * 20'000);
+  const auto received = joined.receive(Bytes(out.size()));
+  const auto sent = joined.send(out);
+  require_done(received);
+  require_done(sent);
+  CHECK(received->memory == out);
+  CHECK(log.flowlets - before == kFlowlets);
+  CHECK(log.early == 0);
+}
+
 /// Options of a peer that hears nothing, and gives nobody up.
 DeviceOptions of_deaf() {
   DeviceOptions out = options(kB, 1);

@@ -104,6 +104,35 @@ TEST_CASE("lane choice: a full lane that has sent everything takes more") {
   CHECK(scene.flowlet() == 1);
 }
 
+TEST_CASE("lane choice: flowlets wait for the first lane whose next packet may leave, and hold no other") {
+  SendingContexts host(3);
+  LaneScene scene(3, &host);
+  LaneScene other(3, &host);
+  for (const std::size_t i : {0U, 1U, 2U}) {
+    scene.lanes[i].last_estimate = {.smoothed_rtt = kLaneRtt, .window = 0.25F, .app_limited = true};
+  }
+  scene.post(0);
+  scene.path(0) = {.smoothed_rtt = kLaneRtt, .window = 0.25F, .ready_at = kNever};  // until its acknowledgement
+  scene.lanes[1].last_estimate.ready_at = kChoiceTime + 7;
+  scene.lanes[2].last_estimate.ready_at = kChoiceTime + 3;
+  CHECK(scene.flowlet() == -1);
+  CHECK(scene.choice.ready_at() == kChoiceTime + 3);
+  for (const std::size_t i : {1U, 1U, 2U, 2U}) {  // of the host's lanes, the flowlets that wait hold nothing
+    REQUIRE(other.flowlet() >= 0);
+    other.post(i);
+  }
+  for (const std::size_t i : {1U, 1U, 2U, 2U}) other.finish(i);
+  scene.measured.time = kChoiceTime + 3;
+  CHECK(scene.flowlet() == 2);
+  scene.lanes[2].moving_to = 50000;
+  CHECK(scene.flowlet() == -1);
+  CHECK(scene.choice.ready_at() == kChoiceTime + 7);
+  scene.lanes[0].last_estimate.ready_at = kNever;  // from before the last acknowledgement
+  scene.finish(0);
+  scene.lanes[0].last_estimate.ready_at = kNever;
+  CHECK(scene.flowlet() == 0);
+}
+
 TEST_CASE("lane choice: lanes of a host take kDepth flowlets of all peers together") {
   SendingContexts host(2);
   std::array<LaneScene, 3> peers = {LaneScene(2, &host), LaneScene(2, &host), LaneScene(2, &host)};
@@ -375,8 +404,9 @@ LaneScene random_lanes(SplitMix64& random) {
     Lane& lane = scene.lanes[i];
     PathEstimate path{.smoothed_rtt = static_cast<Nanos>(random.below(4)) * kLaneRtt,
                       .fresh_until = kChoiceTime - 1 + static_cast<Nanos>(random.below(3)),
-                      .window = 1.0 + static_cast<double>(random.below(8)),
-                      .app_limited = random.below(8) == 0};
+                      .window = 1.0F + static_cast<float>(random.below(8)),
+                      .app_limited = random.below(8) == 0,
+                      .ready_at = random.below(8) == 0 ? kChoiceTime + static_cast<Nanos>(random.below(2)) : 0};
     lane.last_estimate = path;
     scene.path(i) = path;
     for (std::uint64_t n = random.below(4); n > 0; --n) scene.post(i, random.below(9) * kLaneMtu);
@@ -399,10 +429,9 @@ std::pair<double, std::uint64_t> lane_cost(const LaneScene& scene, const Lane& l
 }
 
 bool takes_flowlets(const LaneScene& scene, const Lane& lane) {
-  const bool app_limited =
-      lane.unfinished == 0 ? lane.last_estimate.app_limited : scene.measured.paths.at(lane.qp.qpn).app_limited;
-  return !lane.moving_to && !lane.changing_to && !lane.shunned &&
-         (lane.outstanding < LaneChoice::kDepth || app_limited);
+  const PathEstimate path = lane.unfinished == 0 ? lane.last_estimate : scene.measured.paths.at(lane.qp.qpn);
+  return !lane.moving_to && !lane.changing_to && !lane.shunned && path.ready_at <= kChoiceTime &&
+         (lane.outstanding < LaneChoice::kDepth || path.app_limited);
 }
 
 TEST_CASE("lane choice: random lanes: the cheapest that takes flowlets, none only where none does") {

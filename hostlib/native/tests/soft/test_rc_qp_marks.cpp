@@ -123,6 +123,37 @@ TEST_CASE("a lane that was idle for longer than a timeout starts anew, however s
   }
 }
 
+TEST_CASE("below one packet, a lane says when its next packet may leave, and waiting for that is no sign of idleness") {
+  for (const bool selective : {false, true}) {
+    CAPTURE(selective);
+    Transfer transfer(counting(selective));
+    transfer.link.marked = [](std::size_t) { return true; };
+    transfer.link.run();
+    Requester& requester = transfer.link.requester();
+    const Bytes data = test::random_fill(2, 256);
+    Target target(transfer.link, data.size());
+    Nanos now = transfer.link.now();
+    unsigned waited = 0;  // for longer than a timeout
+    for (std::uint32_t i = 0; i < 100; ++i) {
+      REQUIRE(requester.control().window() < 1);  // not the initial one
+      REQUIRE(requester.idle());
+      const Nanos ready_at = requester.ready_at();
+      if (ready_at - now > requester.round_trip().timeout(transfer.link.min_timeout())) ++waited;
+      requester.post(write(data, target, i));
+      CHECK(requester.ready_at() == kNever);  // a packet waits
+      CHECK_FALSE(requester.can_send(ready_at - 1));
+      now = std::max(now, ready_at);
+      REQUIRE(requester.next_packet(now));
+      CHECK(requester.ready_at() == kNever);  // an acknowledgement comes first
+      wire::Header ack = wire::ack_header(kRequesterQpn, kTransferPackets + i, 0x1F, 0);
+      wire::append_word(ack, kTransferPackets + 1 + i);  // this one was marked, too
+      const Parsed parsed(serialize(ack));
+      requester.on_acknowledge(parsed.packet, now += 2 * kOneWay, kNever);
+    }
+    CHECK(waited > 0);
+  }
+}
+
 TEST_CASE("a wrong count is limited to the acknowledged packets, and the next count corrects it") {
   for (const bool selective : {false, true}) {
     CAPTURE(selective);
