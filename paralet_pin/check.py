@@ -45,6 +45,8 @@ class Pinned(Course, kw_only=True):
     port: int
     planned_port: int
     """Of the plan as it is now. A socket keeps the port that it has."""
+    path: list[str] = []
+    """The ports by which its packets leave hosts and switches, as the path service told last. Empty: it did not."""
     bytes: int
     timeouts: int
     """Retransmissions of TCP in a row to which nobody has answered in time."""

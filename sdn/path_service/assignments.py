@@ -144,6 +144,8 @@ class Assignments:
         pair.sent = ports
         client = pair.client
         client.generation += 1
-        if self._promises and pair.commodity is not None and not client.fixed:
+        if self._promises and pair.commodity is not None and not (client.fixed or client.wants_paths):
             pair.promise(_encode(ports), _encode(rate_bps))
-        return Assign(pair.at[0], ports, client.generation, rate_bps, number, pair.at[1], cut)
+        paths = self._pinning.known_paths(pair) if client.wants_paths and ports and pair.commodity is not None else []
+        told = [[str(port) for port in path] for path in paths]
+        return Assign(pair.at[0], ports, client.generation, rate_bps, number, pair.at[1], cut, told)

@@ -5,7 +5,7 @@ One JSON object a line, appended for ever. `at` is the time of the wall clock as
 the service has started, by a clock that never goes back. Hosts' lines are logged unchanged, except that hello goes
 without its token:
 
-    {"at": "2026-11-27T04:36:00.000001Z", "t": 0, "log": 3, "options": {..}, "topology": {..}, "hash": "ovs"}
+    {"at": "2026-11-27T04:36:00.000001Z", "t": 0, "log": 4, "options": {..}, "topology": {..}, "hash": "ovs"}
     {"at": .., "t": 1.5, "conn": 7, "from": "10.0.0.1:40912", "hello": {"device": .., "instance": .., "lanes": ..}}
     {"at": .., "t": 1.6, "conn": 7, "lines": [..]}         the lines of the host
     {"at": .., "t": 1.7, "conn": 7, "gone": true}
@@ -41,8 +41,8 @@ from sdn.path_service.messages import Hello
 from sdn.path_service.pinning import Sends
 from sdn.path_service.service import Options, PathService
 
-VERSION = 3
-HELLO = ("version", "device", "instance", "lanes", "udp_port", "protocol", "fixed")
+VERSION = 4
+HELLO = ("version", "device", "instance", "lanes", "udp_port", "protocol", "fixed", "paths")
 """The fields of hello that are logged."""
 
 

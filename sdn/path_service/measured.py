@@ -467,6 +467,11 @@ class Measured:
             return []
         return self._fabric.whole(key.src, key.dst, self._pinning.paths(key))[: pair.client.lanes]
 
+    def known_paths(self, pair: Pair) -> list[Path]:
+        if pair in self._search:
+            return self._search.known_paths(pair)
+        return self._planned.known_paths(pair) if self._is_planned(pair) and self.ports(pair) else self.paths(pair)
+
     def loads(self) -> Floats:
         loads = self._planned.loads()
         for key in self._users:

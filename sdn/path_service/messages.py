@@ -52,6 +52,8 @@ class Hello(Struct, tag="hello", tag_field="type", frozen=True, gc=False):
     """Of the device's lanes and of their peers': RoCEv2, or TCP. Switches hash it too."""
     fixed: bool = False
     """Its elephants cannot change their ports. Their sizes are what they have sent so far, 0 at first."""
+    paths: bool = False
+    """It wants to know the paths of the ports that it is assigned: `Assign.paths`."""
     generation: Count | None = None
     """The highest of the services that have welcomed this device object, 0 without one. None: it does not look."""
     voted: Count = 0
@@ -212,6 +214,9 @@ class Assign(Struct, tag="assign", tag_field="type", frozen=True, gc=False, omit
     peer_port: int = ROCE_PORT
     cut: bool = False
     """The previous path is dead: packets in flight on it are lost."""
+    paths: list[list[str]] = []
+    """For a host that wants them, the path of each port, or one for all, as the ports by which packets leave hosts and
+    switches. Empty where nobody knows."""
 
 
 class Pong(Struct, tag="pong", tag_field="type", frozen=True, gc=False):

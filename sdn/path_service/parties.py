@@ -50,6 +50,7 @@ class Client:
         "open",
         "pairs",
         "protocol",
+        "wants_paths",
     )
 
     def __init__(self, conn: int, hello: Hello, endpoint: Endpoint) -> None:
@@ -62,6 +63,8 @@ class Client:
         self.lanes = hello.lanes
         self.fixed = hello.fixed
         """Its elephants cannot change their ports."""
+        self.wants_paths = hello.paths
+        """It is told the paths of the ports that it is assigned."""
         self.most_pairs = min(MOST_PAIRS, MOST_PORTS // hello.lanes)
         self.most_open = min(MOST_OPEN, MOST_PORTS // hello.lanes)
         self.open: _renewals.Elephants[Pair] = _renewals.Elephants()

@@ -132,6 +132,10 @@ class Pinning(Protocol):
         """The path of each port of `ports`, or one for all; none without one."""
         ...
 
+    def known_paths(self, pair: Pair) -> list[Path]:
+        """As `paths`, but where packets go: a connection that cannot move may count elsewhere. None where not known."""
+        ...
+
     def loads(self) -> Floats:
         """[0 up, 1 down; link]: the commodities on every link, as `sdn.planners.links` numbers them."""
         ...

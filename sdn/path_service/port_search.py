@@ -135,6 +135,12 @@ class PortSearch:
             pair.ports = ports
         return pair.ports
 
+    def known_paths(self, pair: Pair) -> list[Path]:
+        """The path of a connection's port; none where no host has probed the port."""
+        connection = self._connections[pair]
+        links = self._pinning.known(connection.key).get(connection.port)
+        return [] if links is None else [(path[0], *links, path[-1]) for path in self._planned.paths(pair)]
+
     def learned(self, now_s: float, keys: Iterable[PairKey]) -> None:
         """Ports of these pairs may be known now."""
         for key in keys:

@@ -129,6 +129,10 @@ class Predicted:
     def paths(self, pair: Pair) -> list[Path]:
         return self._paths(pair, pair.way)
 
+    def known_paths(self, pair: Pair) -> list[Path]:
+        way = self._routing.taken(pair)
+        return [] if way is None else self._paths(pair, way)
+
     def _paths(self, pair: Pair, way: Way) -> list[Path]:
         path = self._cables.path_by(pair.client.nic, pair.peer.nic, *way)
         return [] if path is None else [path]

@@ -99,6 +99,12 @@ class Routing:
             pair.ports_way, pair.ports_table = way, self.tables
         return pair.ports
 
+    def taken(self, pair: Pair) -> Way | None:
+        """The way that the ports of a pair take, wherever it counts; None where nobody knows."""
+        if (had := self._had.get(pair)) is None:
+            return pair.way
+        return self.tables.way(pair.client.nic, pair.peer.nic, had, *pair.peer.at[1:])
+
     def arrive(self, now_s: float, pair: Pair) -> list[Pair]:
         """Adds the commodity of a pair. Returns the other pairs that were rerouted."""
         if pair.client.fixed:

@@ -107,12 +107,19 @@ def _lines(report: check.Report) -> list[str]:
         moved = "" if flow.planned_port == flow.port else f", the plan now has port {flow.planned_port}"
         idle = "" if flow.elephant else ", idle"
         hangs = f", hangs: no answer to {flow.timeouts} retransmissions" if flow.hangs else ""
-        lines.append(f"{_name(flow)} from port {flow.port}: planned, {flow.bytes} bytes{idle}{hangs}{moved}")
+        planned = f"planned{_by(flow)}, {flow.bytes} bytes"
+        lines.append(f"{_name(flow)} from port {flow.port}: {planned}{idle}{hangs}{moved}")
     lines += [f"{_name(flow)}: waits for its port, {flow.waited_s:.1f} s so far" for flow in report.waiting]
     lines += [f"{_name(flow)}: not planned, {flow.why}" for flow in report.not_pinned]
     if len(lines) == 1:
         lines.append("no connection of this process asked for a port")
     return lines
+
+
+def _by(flow: check.Pinned) -> str:
+    """The path of a flow. One that the plan has left may be another by now, if links have died since."""
+    began = "" if flow.planned_port == flow.port else ", began"
+    return f"{began} by {' '.join(flow.path)}" if flow.path else ""
 
 
 def _name(flow: check.Course) -> str:

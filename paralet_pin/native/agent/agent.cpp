@@ -220,7 +220,10 @@ void Agent::serve(FileDescriptor program, const Request& request) {
                          .why = std::string(view(request.why))});
       return;
     case RequestKind::kMoves: {
-      if (flow != nullptr) flow->port = static_cast<std::uint16_t>(request.moved_to);
+      if (flow != nullptr) {
+        flow->port = static_cast<std::uint16_t>(request.moved_to);
+        note_path(*flow);
+      }
       Process* asking = process(who.pid);
       Reply moved;
       if (asking != nullptr && !asking->moves.empty()) {
@@ -352,6 +355,12 @@ void Agent::wait_for_answer(FileDescriptor program, std::uint64_t flow, Nanos wa
   if (service_ || !settled(waiting, false, now)) waiting_.push_back(std::move(waiting));
 }
 
+void Agent::note_path(KnownFlow& flow) const {
+  if (!service_ || service_->port(flow) != flow.port) return;
+  path_client::Path path = service_->path(flow);
+  if (!path.empty()) flow.path = std::move(path);  // a service that has taken over may not know it
+}
+
 void Agent::settle(Nanos now) {
   if (waiting_.empty()) return;
   const bool service_away = service_ && service_->away(now);
@@ -367,6 +376,7 @@ bool Agent::settled(const Waiting& waiting, bool service_away, Nanos now) {
   longest_wait_ = std::max(longest_wait_, now - waiting.since);
   if (port && *port != 0 && flow != nullptr) {
     flow->port = flow->planned_port = *port;
+    note_path(*flow);
     flow->begun = now;  // its program connects from now on
     if (!reply(waiting.program, flow, false)) {
       flows_.end(waiting.flow);
@@ -393,6 +403,7 @@ void Agent::follow_plan() {
   for (const auto& [course, slot] : service_->take()) {
     KnownFlow* flow = flows_.find(course, slot);
     if (flow == nullptr || flow->port == 0 || !flow->announced) continue;
+    note_path(*flow);
     const auto port = service_->port(*flow);
     if (!port || *port == 0 || *port == flow->planned_port) continue;
     flow->planned_port = *port;

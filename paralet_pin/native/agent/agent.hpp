@@ -78,6 +78,8 @@ class Agent {
   /// Whether a flow has its answer: a port, or none. Takes it to the next slot when the port is in use.
   [[nodiscard]] std::optional<std::uint16_t> answer(std::uint64_t id, Nanos now);
   [[nodiscard]] bool free(const KnownFlow& flow, std::uint16_t port);
+  /// The path service may have told the path of the port that a flow has.
+  void note_path(KnownFlow& flow) const;
   void settle(Nanos now);
   /// Whether the program has its reply: as soon as there is one, or nothing can come any more.
   bool settled(const Waiting& waiting, bool service_away, Nanos now);

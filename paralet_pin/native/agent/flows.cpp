@@ -76,6 +76,7 @@ bool Flows::next_slot(std::uint64_t id, Nanos now) {
   }
   flow->slot = *slot;
   flow->port = flow->planned_port = 0;
+  flow->path.clear();
   flow->begun = flow->active_at = now;
   flow->tried = flow->came = flow->may_retry = false;
   announce(*flow, first_announced(*flow));

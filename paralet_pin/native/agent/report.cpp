@@ -40,6 +40,7 @@ std::string report_of(const AgentState& state, const Flows& flows, Nanos now) {
     }
     entry.update({{"port", flow.port},
                   {"planned_port", flow.planned_port},
+                  {"path", flow.path},
                   {"bytes", flow.bytes},
                   {"timeouts", flow.timeouts},
                   {"elephant", flow.announced.value_or(0) >= Flows::kElephant}});

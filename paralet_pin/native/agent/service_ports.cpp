@@ -27,7 +27,8 @@ ServicePorts::Client& ServicePorts::client(const Key& key) {
                                              .instance = instance,
                                              .lanes = slot + 1,
                                              .tcp = tcp,
-                                             .fixed = tcp},  // queue pairs of some NICs can move
+                                             .fixed = tcp,  // queue pairs of some NICs can move
+                                             .paths = true},
                           client.mailbox, wake_);
   }
   return client;
@@ -82,13 +83,23 @@ std::vector<std::pair<Course, Slot>> ServicePorts::take() {
   return changed;
 }
 
-std::optional<std::uint16_t> ServicePorts::port(const KnownFlow& flow) const {
+const path_client::PeerPaths* ServicePorts::answer(const KnownFlow& flow) const {
   const auto found = clients_.find(key(flow));
-  if (found == clients_.end() || found->second.now == nullptr) return std::nullopt;
+  if (found == clients_.end() || found->second.now == nullptr) return nullptr;
   const auto paths = found->second.now->peers.find(peer_of(flow));
-  if (paths == found->second.now->peers.end() || paths->second.answers != flow.id) return std::nullopt;
-  const auto& ports = paths->second.ports;
-  return flow.slot < ports.size() ? ports[flow.slot] : std::uint16_t{0};
+  return paths != found->second.now->peers.end() && paths->second.answers == flow.id ? &paths->second : nullptr;
+}
+
+std::optional<std::uint16_t> ServicePorts::port(const KnownFlow& flow) const {
+  const path_client::PeerPaths* const answered = answer(flow);
+  if (answered == nullptr) return std::nullopt;
+  return flow.slot < answered->ports.size() ? answered->ports[flow.slot] : std::uint16_t{0};
+}
+
+path_client::Path ServicePorts::path(const KnownFlow& flow) const {
+  const path_client::PeerPaths* const answered = answer(flow);
+  if (answered == nullptr || answered->paths.empty()) return {};
+  return answered->paths[std::min<std::size_t>(flow.slot, answered->paths.size() - 1)];
 }
 
 bool ServicePorts::away(Nanos now) const {

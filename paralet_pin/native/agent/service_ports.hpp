@@ -40,6 +40,8 @@ class ServicePorts {
 
   /// What the service says of a flow that was announced: nothing yet, no port (0), or a port.
   [[nodiscard]] std::optional<std::uint16_t> port(const KnownFlow& flow) const;
+  /// The path of that port; empty where the service does not say.
+  [[nodiscard]] path_client::Path path(const KnownFlow& flow) const;
   /// Whether no client is connected, and one of them has tried in vain for `kPatience`.
   [[nodiscard]] bool away(Nanos now) const;
   [[nodiscard]] std::size_t clients() const { return clients_.size(); }
@@ -54,6 +56,8 @@ class ServicePorts {
   };
   using Key = std::tuple<bool, IpAddress, Slot>;
 
+  /// The answer to a flow that was announced; nullptr: none yet.
+  [[nodiscard]] const path_client::PeerPaths* answer(const KnownFlow& flow) const;
   [[nodiscard]] static Key key(const KnownFlow& flow) { return {flow.course.tcp, flow.course.local, flow.slot}; }
   Client& client(const Key& key);
 

@@ -43,8 +43,9 @@ def address(topology: Topology, host: int) -> str:
     return str(topology.hosts[host].nics[0].address)
 
 
-def hello(topology: Topology, host: int, instance: int = 0, lanes: int = LANES, fixed: bool = False) -> Hello:
-    return Hello(1, TOKEN, address(topology, host), f"{instance:016x}", lanes, fixed=fixed)
+def hello(topology: Topology, host: int, instance: int = 0, lanes: int = LANES, **said: bool) -> Hello:
+    """`said` is `fixed` or `paths`."""
+    return Hello(1, TOKEN, address(topology, host), f"{instance:016x}", lanes, **said)
 
 
 class Hosts:
@@ -64,10 +65,10 @@ class Hosts:
         self.dead: set[Link] = set()
         self._followed: dict[tuple[object, ...], set[tuple[object, ...]]] = {}
 
-    def connect(self, host: int, instance: int = 0, lanes: int = LANES, fixed: bool = False) -> int:
+    def connect(self, host: int, instance: int = 0, lanes: int = LANES, **said: bool) -> int:
         self.connections += 1
         conn = self.connections
-        sends, replaced = self.service.connect(self.now_s, conn, hello(self.topology, host, instance, lanes, fixed))
+        sends, replaced = self.service.connect(self.now_s, conn, hello(self.topology, host, instance, lanes, **said))
         if replaced is not None:
             self._forget(replaced)
         self.device[conn], self.generation[conn] = address(self.topology, host), 0

@@ -179,7 +179,7 @@ def test_a_log_that_is_wrong_is_refused(tmp_path: Path) -> None:
     whole = path.read_text().splitlines()
     for text, sentence in (
         ("{}", "missing required field `at`"),
-        (whole[0].replace('"log":3', '"log":2'), "not a log of version 3"),
+        (whole[0].replace('"log":4', '"log":3'), "not a log of version 4"),
         (whole[2], "begins in the middle: give the parts before this one too"),
         (f'{whole[0]}\n{{"at":"","t":1,"sent":3,"sum":7}}', "the service decided otherwise"),
     ):

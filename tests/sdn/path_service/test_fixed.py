@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from netmodel import Topology
+from netmodel import Flow, OvsHash, PortRef, Topology, path_of
+from sdn.path_service.messages import Announce, Release
 from sdn.path_service.service import Options, PathService
 from tests.sdn.path_service.sample import Hosts, fabric, three_tiers
 
@@ -67,6 +68,35 @@ def test_a_dead_link_moves_those_on_it_and_no_others(topology: Topology) -> None
     on_it = {ends for ends, path in before.items() if {str(link.a), str(link.b)} & set(path)}
     after = ways(service)
     assert {ends for ends, path in before.items() if after[ends] != path} == on_it != set()
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
+def test_hosts_that_ask_for_it_are_told_the_path_of_their_ports(topology: Topology, fixed: bool) -> None:
+    service = PathService(topology)
+    hosts = Hosts(service)
+    told, other = hosts.connect(0, fixed=fixed, paths=True), hosts.connect(0, instance=1, fixed=fixed)
+    far = len(topology.hosts) - 1
+    answer = hosts.announce(told, 1, far)
+    (flow,) = service.flows(10)
+    assert answer.paths == [flow["path"]]
+    assert not hosts.announce(other, 1, far).paths
+    hosts.link([topology.link_at(PortRef.parse(flow["path"][1]))], up=False)
+    (moved,) = hosts.answered[told, 1].paths
+    assert moved == next(flow["path"] for flow in service.flows(10) if flow["ids"] == [1]) != flow["path"]
+    assert not hosts.announce(told, 2, "10.9.9.9").paths
+
+
+@pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
+def test_a_host_is_told_where_the_port_leads_that_it_has_already(topology: Topology) -> None:
+    hosts = Hosts(PathService(topology))
+    told = hosts.connect(0, lanes=1, fixed=True, paths=True)
+    peer = topology.hosts[-1].nics[0].address
+    for number, port in enumerate(range(50_000, 50_032)):
+        said = Announce(number, str(peer), 500, port=port)
+        hosts.hear(hosts.service.handle(hosts.now_s, told, [said, Release(number)]))
+        path = path_of(topology, Flow(topology.hosts[0].nics[0].address, peer, port), OvsHash())
+        assert hosts.answered[told, number].paths == [[*map(str, path)]]
 
 
 def test_plans_move_again_when_all_that_cannot_have_ended() -> None:

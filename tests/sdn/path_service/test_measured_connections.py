@@ -35,6 +35,8 @@ class Connection:
     slot: int
     port: int = 0
     waited_s: float | None = None
+    is_told: bool = False
+    """Whether its host was told its path."""
 
     @property
     def conn(self) -> int:
@@ -72,7 +74,7 @@ class Programs(Probers):
         if made.conn not in self._clients:
             self._clients.add(made.conn)
             own = address(self.topology, host)
-            hello = Hello(2, TOKEN, own, f"{made.slot:016x}", made.slot + 1, 1, "tcp", fixed=True)
+            hello = Hello(2, TOKEN, own, f"{made.slot:016x}", made.slot + 1, 1, "tcp", fixed=True, paths=True)
             self.hear(self.service.connect(self.now_s, made.conn, hello)[0])
             if made.slot == 0:
                 self.say(made.conn, CanProbe(100.0, until=self.searches))
@@ -107,6 +109,9 @@ class Programs(Probers):
                 if connection.waited_s is None:
                     connection.waited_s = 0.0
                     connection.port = message.ports[connection.slot] if message.ports else 0
+                    taken = [[*map(str, self.taken(connection))]] if connection.port else []
+                    assert message.paths in ([], taken)
+                    connection.is_told = bool(message.paths)
                 else:
                     assert not message.ports or message.ports[connection.slot] == connection.port, "it cannot move"
         moving = [each for each in sends if each[0] >= FREE or not isinstance(each[1], Assign)]
@@ -229,6 +234,8 @@ def test_a_connection_counts_where_its_port_leads_also_after_a_pause() -> None:
     programs.sent(setup, 500)
     programs.deaf = True  # no port can be found for the next one along the planned path
     (known,) = [each for each in programs.connected([(0, 4, 3000)]) if each.port]
+    assert setup.is_told
+    assert known.is_told
     for count in (SENT, 2 * SENT, 1, 3 * SENT):
         programs.sent(known, count)
         programs.run(1.0)
@@ -334,7 +341,9 @@ def test_a_connection_that_tells_its_port_keeps_it_and_counts_where_it_leads() -
     programs.deaf = True  # no port can be found for the next one along the planned path
     (known,) = [each for each in programs.connected([(0, 4, 3000)]) if each.port]
     programs.deaf = False
-    hello = Hello(2, TOKEN, address(TWO_TIERS, 0), f"{known.slot:016x}", known.slot + 1, 1, "tcp", fixed=True)
+    hello = Hello(
+        2, TOKEN, address(TWO_TIERS, 0), f"{known.slot:016x}", known.slot + 1, 1, "tcp", fixed=True, paths=True
+    )
     programs.service.disconnect(programs.now_s, known.conn)
     programs.run(0.1)
     programs.hear(programs.service.connect(programs.now_s, known.conn, hello)[0])
@@ -345,10 +354,11 @@ def test_a_connection_that_tells_its_port_keeps_it_and_counts_where_it_leads() -
         [known.port] * (known.slot + 1)
     ]
     other = Programs(TWO_TIERS)  # which knows no ports
-    other.begin(0, 4, 3000)
+    moved = other.begin(0, 4, 3000)
     other.say(0, Announce(1, peer, SENT, peer_port=3000, port=known.port))
     other.run(LATEST_S)
     assert [flow["ports"] for flow in other.service.flows(9)] == [[known.port]]
+    assert not moved.is_told
 
 
 @pytest.mark.parametrize("offers_first", [True, False], ids=["now", "earlier"])

@@ -20,6 +20,7 @@ from sdn.path_service.links import links_named
 from sdn.path_service.messages import (
     MAX_HOST_LINE,
     Announce,
+    Assign,
     Measured,
     MeasuredFlow,
     Ping,
@@ -171,13 +172,19 @@ def test_a_pair_that_waits_for_its_ports_is_left_to_python(monkeypatch: pytest.M
     assert host.renewed == 1, "Python has looked them up"
 
 
-def test_elephants_that_cannot_move_and_forecasts_are_left_to_python() -> None:
+@pytest.mark.parametrize("said", ["fixed", "paths"])
+def test_elephants_that_cannot_move_and_hosts_that_are_told_paths_are_left_to_python(said: str) -> None:
     peer = address(TOPOLOGY, 5)
     service = a_service(Options())
-    fixed = Native(service, 0)
-    fixed.say(0.0, [Announce(1, peer, 1)])
-    fixed.say(0.0, [Release(1), Announce(2, peer, 1)])
-    assert not fixed.renewed
+    service.connect(0.0, HOSTS, hello(TOPOLOGY, 0, instance=1, **{said: True}))
+    host = Native(service, HOSTS)
+    host.say(0.0, [Announce(1, peer, 1)])
+    answer = host.say(0.0, [Release(1), Announce(2, peer, 1)])
+    assert not host.renewed
+    assert [bool(message.paths) for _, message in answer if isinstance(message, Assign)] == [said == "paths"]
+
+
+def test_forecasts_are_left_to_python() -> None:
     assert a_service(Options(forecast=True)).elephants_of(1) is None
 
 

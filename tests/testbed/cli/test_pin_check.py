@@ -30,6 +30,18 @@ def test_connections_that_wait_are_told_and_the_longest_wait(monkeypatch: pytest
     assert rest[1] == "7 socket 5, tcp to 10.0.0.2:5: waits for its port, 1.3 s so far"
 
 
+def test_the_path_of_a_connection_is_told_and_whether_the_plan_has_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    on = msgspec.structs.replace(FLOW, path=["h1:1", "leaf1:3"])
+    left = msgspec.structs.replace(on, planned_port=60000)
+    _, *said = lines(report(on, left, FLOW), monkeypatch)
+    begin = "7 socket 3, tcp to 10.0.0.2:5 from port 50001: planned"
+    assert said == [
+        f"{begin} by h1:1 leaf1:3, 1000 bytes",
+        f"{begin}, began by h1:1 leaf1:3, 1000 bytes, the plan now has port 60000",
+        f"{begin}, 1000 bytes",
+    ]
+
+
 def test_waits_of_milliseconds_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     first, *_ = lines(msgspec.structs.replace(report(FLOW), longest_wait_s=0.004), monkeypatch)
     assert "waited" not in first

@@ -58,6 +58,7 @@ struct PeerPaths {
   std::vector<std::uint16_t> ports;  ///< of lane 0, 1, .., repeated where there are more lanes; empty: ECMP
   double rate_bps = 0;               ///< bits per second, 0: no limit
   std::uint64_t answers = 0;         ///< id of the elephant whose announcement this answers, 0: none
+  std::vector<Path> paths;           ///< as in `Assign`
   // Serial numbers of assignments, over all peers and all connections.
   std::uint64_t serial = 0;       ///< of the last one for the ports; one that changes only the rate does not count
   std::uint64_t rate_serial = 0;  ///< of the last one, at least `serial`

@@ -19,6 +19,8 @@ constexpr double kLongestPeriod = 3600;
 constexpr double kLeastRate = 1e-3;  // packets per second
 constexpr double kMostRate = 1e6;
 constexpr std::size_t kMaxServiceName = 64;
+constexpr std::size_t kMaxPath = 32;  // ports
+constexpr std::size_t kMaxPortName = 256;
 
 std::string line(const json& message) { return message.dump(-1, ' ', false, json::error_handler_t::replace) + '\n'; }
 
@@ -77,6 +79,22 @@ std::variant<PeerName, InvalidMessage> peer_of(const json& object, const std::st
   return PeerName(*ip, static_cast<std::uint16_t>(*port));
 }
 
+/// Paths of up to `most` ports; nothing where the value is none.
+std::optional<std::vector<Path>> paths_of(const json& value, std::size_t most) {
+  std::vector<Path> out;
+  if (value.is_null()) return out;
+  if (!value.is_array() || value.size() > most) return std::nullopt;
+  for (const json& names : value) {
+    if (!names.is_array() || names.size() > kMaxPath) return std::nullopt;
+    Path& path = out.emplace_back();
+    for (const json& name : names) {
+      path.push_back(quoted(name, kMaxPortName));
+      if (path.back().empty()) return std::nullopt;
+    }
+  }
+  return out;
+}
+
 Answer decode_assign(const json& message) {
   Assign out;
   const auto peer = peer_of(message, "an assignment");
@@ -107,6 +125,9 @@ Answer decode_assign(const json& message) {
   const json& cut = member(message, "cut");
   if (!cut.is_null() && !cut.is_boolean()) return wrong("an assignment whose cut is neither true nor false");
   out.cut = cut.is_boolean() && cut.get<bool>();
+  auto paths = paths_of(member(message, "paths"), std::max(out.ports.size(), std::size_t{1}));
+  if (!paths) return wrong("an assignment whose paths are not lists of names, one for each port or for all");
+  out.paths = std::move(*paths);
   return out;
 }
 
@@ -274,6 +295,7 @@ std::string encode(const Hello& hello) {
   if (hello.device.port != wire::kRocePort) out["udp_port"] = hello.device.port;
   if (hello.tcp) out["protocol"] = "tcp";
   if (hello.fixed) out["fixed"] = true;
+  if (hello.paths) out["paths"] = true;
   if (hello.voted != 0) out["voted"] = hello.voted;
   return line(out);
 }

@@ -33,6 +33,7 @@ struct Hello {
   unsigned lanes = 0;
   bool tcp = false;    ///< lanes are TCP connections, whose protocol number switches hash
   bool fixed = false;  ///< its elephants cannot change their ports
+  bool paths = false;  ///< it wants `Assign::paths`
   unsigned version = kVersion;
   std::uint64_t generation = 0;  ///< highest of the services that have welcomed this host
   std::uint64_t voted = 0;       ///< the highest generation in which it has voted, 0: none
@@ -128,6 +129,9 @@ std::string encode(const Moved& moved);
 
 // -- from the service ---------------------------------------------------------------------------------------------
 
+/// The ports by which packets leave switches, as the service names them.
+using Path = std::vector<std::string>;
+
 struct Welcome {
   unsigned version = kOldestVersion;
   std::uint64_t generation = 0;  ///< of the service: higher than of all before it; 0: it does not say
@@ -142,7 +146,8 @@ struct Assign {
   std::optional<std::uint64_t> id;   ///< of the elephant, nothing for an assignment without one
   double rate_bps = 0;               ///< 0: no limit
   std::uint64_t generation = 0;
-  bool cut = false;  ///< the old path is dead: all packets in flight are lost
+  bool cut = false;         ///< the old path is dead: all packets in flight are lost
+  std::vector<Path> paths;  ///< of each port, or one for all; empty: it does not say
 };
 struct Refusal {
   std::string code;

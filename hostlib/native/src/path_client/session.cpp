@@ -184,7 +184,7 @@ void Session::assign(const Assign& a) {
     Elephant& elephant = open_.at(*a.id);
     if (std::exchange(elephant.answered, true)) ++counters_.pushes;
     if (!a.ports.empty() && !std::exchange(elephant.assigned, true)) ++counters_.assigned;
-    set(elephant.announce.peer, {.ports = a.ports, .rate_bps = a.rate_bps, .answers = *a.id}, a.cut);
+    set(elephant.announce.peer, {.ports = a.ports, .rate_bps = a.rate_bps, .answers = *a.id, .paths = a.paths}, a.cut);
     return;
   }
   ++counters_.pushes;

@@ -50,6 +50,7 @@ TEST_CASE("messages of a host match docs/path-service.md") {
   CHECK(object(encode(Hello{.device = 0x0A000001, .lanes = 8, .version = kOldestVersion}))["version"] == 1);
   CHECK(object(encode(Hello{.device = 0x0A000001, .lanes = 8, .tcp = true}))["protocol"] == "tcp");
   CHECK(object(encode(Hello{.device = 0x0A000001, .lanes = 8, .fixed = true}))["fixed"] == true);
+  CHECK(object(encode(Hello{.device = 0x0A000001, .lanes = 8, .paths = true}))["paths"] == true);
   CHECK(object(encode(Announce{.id = 17, .peer = kWirePeer, .bytes = 104857600, .repeat = kSecond / 2}, "bert")) ==
         json::parse(R"({"type":"announce","id":17,"peer":"10.0.1.2","bytes":104857600,"job":"bert","repeat_s":0.5})"));
   CHECK(object(encode(Announce{.id = 1, .peer = kWirePeer, .bytes = 2}, "")) ==
@@ -107,6 +108,9 @@ TEST_CASE("messages of the service are decoded") {
   CHECK(assign.id == 17);
   CHECK(assign.rate_bps == 1e9);
   CHECK(assign.generation == 5);
+  CHECK(assign.paths.empty());
+  CHECK(as<Assign>(assign_with("paths", R"([["leaf1:5","spine2:1"],[]])")).paths ==
+        std::vector<Path>{{"leaf1:5", "spine2:1"}, {}});
   const auto reverse = as<Assign>(R"({"type":"assign","peer":"10.0.1.2","ports":[],"rate_bps":null,"generation":6})");
   CHECK(reverse.ports.empty());
   CHECK(!reverse.id);
@@ -121,12 +125,13 @@ TEST_CASE("messages of the service are decoded") {
 
 TEST_CASE("an assignment with an invalid member is invalid, and names its peer") {
   for (const auto& wrong : std::vector<std::pair<const char*, std::string>>{
-           {"ports", ""},          {"ports", "null"},     {"ports", "[49151]"}, {"ports", "[65536]"},
-           {"ports", "[-1]"},      {"ports", "[5e4]"},    {"ports", "[\"x\"]"}, {"ports", "{}"},
-           {"ports", "[[50000]]"}, {"id", "-1"},          {"id", "\"17\""},     {"id", "1.5"},
-           {"cut", "1"},           {"cut", "\"yes\""},    {"rate_bps", "0"},    {"rate_bps", "-1"},
-           {"rate_bps", "\"1\""},  {"rate_bps", "[]"},    {"generation", ""},   {"generation", "-1"},
-           {"generation", "1.5"},  {"generation", "null"}}) {
+           {"ports", ""},          {"ports", "null"},      {"ports", "[49151]"},   {"ports", "[65536]"},
+           {"ports", "[-1]"},      {"ports", "[5e4]"},     {"ports", "[\"x\"]"},   {"ports", "{}"},
+           {"ports", "[[50000]]"}, {"id", "-1"},           {"id", "\"17\""},       {"id", "1.5"},
+           {"cut", "1"},           {"cut", "\"yes\""},     {"rate_bps", "0"},      {"rate_bps", "-1"},
+           {"rate_bps", "\"1\""},  {"rate_bps", "[]"},     {"generation", ""},     {"generation", "-1"},
+           {"generation", "1.5"},  {"generation", "null"}, {"paths", "1"},         {"paths", "[1]"},
+           {"paths", "[[1]]"},     {"paths", "[[\"\"]]"},  {"paths", "[[],[],[]]"}}) {
     CAPTURE(wrong.first);
     CAPTURE(wrong.second);
     const InvalidMessage found = invalid(assign_with(wrong.first, wrong.second));

@@ -323,7 +323,8 @@ TEST_CASE("a queue pair gets the path service's port as an elephant, follows the
   CHECK(announced["peer"] == "127.0.0.2");
   CHECK(announced["bytes"] >= 1 << 20);
   const auto plan = [&](std::uint16_t port) {
-    service.assign({IpAddress(kPeer), 4791}, {port}, {{"id", announced["id"]}});
+    const auto by = nlohmann::json::array({nlohmann::json::array({"leaf1:5", "to " + std::to_string(port)})});
+    service.assign({IpAddress(kPeer), 4791}, {port}, {{"id", announced["id"]}, {"paths", by}});
   };
   plan(50001);
   program.join();
@@ -334,6 +335,7 @@ TEST_CASE("a queue pair gets the path service's port as an elephant, follows the
   CHECK(flow["protocol"] == "udp");
   CHECK(flow["remote_port"] == 4791);
   CHECK(flow["port"] == 50001);
+  CHECK(flow["path"] == nlohmann::json{"leaf1:5", "to 50001"});
   CHECK(flow["elephant"] == true);
 
   plan(60000);
@@ -341,12 +343,15 @@ TEST_CASE("a queue pair gets the path service's port as an elephant, follows the
   flow = agent.check()["pinned"].at(0);
   CHECK(flow["port"] == 60000);
   CHECK(flow["planned_port"] == 60000);
+  CHECK(flow["path"] == nlohmann::json{"leaf1:5", "to 60000"});
 
   fake_verbs::nic().sport_error = EIO;
   plan(61000);
   CHECK(eventually([&] { return agent.check()["pinned"].at(0)["planned_port"] == 61000; }));
   CHECK(eventually([&] { return calls_of("sport 17 61000") == 1; }));
-  CHECK(agent.check()["pinned"].at(0)["port"] == 60000);
+  flow = agent.check()["pinned"].at(0);
+  CHECK(flow["port"] == 60000);
+  CHECK(flow["path"] == nlohmann::json{"leaf1:5", "to 60000"});
 
   const std::uint32_t own_choice = 0x123;
   ibv_qp* other = device.create();

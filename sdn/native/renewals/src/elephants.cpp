@@ -30,7 +30,7 @@ void Pair::write_counted(std::string& out, std::uint64_t generation, std::int64_
   (out += ',') += promise->rate_bps;
   append(out += ',', static_cast<std::uint64_t>(id));
   append(out += ',', peer_port);
-  out += ",false]";
+  out += ",false,[]]";
 }
 
 const Elephants::Open* Elephants::find(std::int64_t id) const {
