@@ -90,7 +90,7 @@ def by_policy(experiment: Experiment, runs: Sequence[RunFlows]) -> list[PolicyRe
     return [
         PolicyResult(
             policy.name,
-            policy.kind.service,
+            policy.needs_service,
             policy.m,
             tuple(run_flows for run_flows in runs if run_flows.run.policy == policy.name),
         )

@@ -58,6 +58,8 @@ class PolicyKind:
     """Keys of a policy in a spec that are for this one only."""
     device: Literal["ecmp", "adaptive", "controller"] = "ecmp"
     """The path policy of devices without planned ports."""
+    plans: bool = False
+    """It has `paths` that are planned before a run."""
     service: bool = False
     """The path service plans its paths while a run goes on."""
     steers: bool = False

@@ -24,7 +24,7 @@ _QUEUES = _EMULATED | {"fluid"}
 OURS = MappingProxyType(
     {
         "ecmp": PolicyKind(chooses=False),
-        "pinned": Pinned(),
+        "pinned": Pinned(plans=True),
         # hostlib/native/src/paths/adaptive: three bad flowlets in succession, of four round trips each (4 BDP / m at
         # 1 / m of the line rate), compared with the peer's best lane; four recycled ports.
         "adaptive": PolicyKind(

@@ -101,4 +101,4 @@ def _app(openflow: OpenFlowSettings | None) -> Path | None:
 
 def _has_service(experiment: Experiment) -> bool:
     """Whether hosts have to reach a path service."""
-    return any(policy.kind.service for policy in experiment.spec.policies)
+    return any(policy.needs_service for policy in experiment.spec.policies)

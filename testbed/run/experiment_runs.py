@@ -146,6 +146,8 @@ class Runner:
             service = run.enter_context(self._services(policy, f"{policy.name}-{seed}"))
             if service is not None and ready.routes is not None:
                 service.follow(ready.routes.groups)
+            if service is not None:
+                service.keep_to(instance.paths_to_keep(policy))
             agents.send(prepare_commands(instance, policy, service, ready.routes))
             prepared = agents.receive(messages.Prepared, limits.start_s)
             agents.send(connect_commands(experiment, prepared))

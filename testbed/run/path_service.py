@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 from emul.management import MANAGEMENT_ADDRESS
 from emul.sandbox import SCRATCH_DIR
 from netmodel import Link
+from netmodel import Path as LinkPath
 from netmodel.printable import printable
-from sdn.path_service.admin import AdminError, LinkChange, NextHopsRead, Request, Status, admin_socket, ask
+from sdn.path_service.admin import AdminError, LinkChange, NextHopsRead, Pin, Request, Status, admin_socket, ask
 from sdn.path_service.next_hops import NextHops, listed
 from sdn.path_service.token import TokenError, read_token
 from testbed.errors import TestbedError
@@ -55,6 +56,7 @@ class PathServiceProcess:
         self._lock = threading.Lock()  # one thread starts and kills it, another one reports links
         self._dead: frozenset[Link] = frozenset()
         self._groups: NextHops | None = None
+        self._kept: Mapping[tuple[str, str], LinkPath] = {}
         self.reported_s: float | None = None
         """When it had last sent hosts new paths after a link change, in seconds of the monotonic clock."""
 
@@ -86,6 +88,7 @@ class PathServiceProcess:
             self._await_answer(self._process)
             self._tell(self._dead, up=False)
             self._tell_groups()
+            self._tell_kept()
 
     def kill(self) -> None:
         """Kill it without notice to hosts."""
@@ -120,6 +123,21 @@ class PathServiceProcess:
             self._groups = groups
             if self._process is not None:
                 self._tell_groups()
+
+    def keep_to(self, paths: Mapping[tuple[str, str], LinkPath]) -> None:
+        """Have it keep to these paths between two addresses, also when it is started again. Raises TestbedError."""
+        with self._lock:
+            self._kept = paths
+            if self._process is not None:
+                self._tell_kept()
+
+    def _tell_kept(self) -> None:
+        for (src, dst), path in self._kept.items():
+            between = tuple(str(port) for port in path[1:-1])
+            try:
+                ask(self._admin, Pin(read_token(self.token_file), src, dst, between))
+            except AdminError as error:
+                raise TestbedError(f"the path service cannot keep to a path from {src} to {dst}: {error}") from error
 
     def _tell_groups(self) -> None:
         if self._groups is not None:
@@ -183,7 +201,7 @@ class PathServices:
     @contextmanager
     def serving(self, policy: Policy, name: str) -> Iterator[PathServiceProcess | None]:
         """Runs the path service for `policy` inside the context."""
-        if not policy.kind.service:
+        if not policy.needs_service:
             yield None
             return
         argv = [*_PROGRAM, "--topology", str(self._log_dir / "topology.yaml")]

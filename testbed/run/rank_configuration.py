@@ -129,5 +129,7 @@ def connect_commands(experiment: Experiment, prepared: Mapping[int, messages.Pre
 
 
 def _port_policy(policy: Policy, ports: RankPorts) -> messages.PortPolicy:
-    """The device's path policy: `pinned` where paths are planned, else that of the policy."""
+    """The device's path policy: `pinned` where its ports are planned, else that of the policy."""
+    if policy.needs_service:
+        return "controller"
     return "pinned" if ports.table else policy.kind.device

@@ -278,7 +278,7 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
 def _check_lanes_on_fused(experiment: Experiment, policy: Policy, found: Findings, index: int) -> None:
     """Checks that a policy leaves the paths of lanes to ports, and that each NIC has a lane."""
     first = Instance(experiment, experiment.seeds[0])
-    if policy.kind.service or policy.kind.steers or policy.planned(first.placed, first.planned()):
+    if policy.needs_service or policy.kind.steers or policy.planned(first.placed, first.planned()):
         said = f"policy {policy.policy} plans for one NIC; take ecmp or adaptive, or leave out fused_nics"
         found.add(Conflict(said, "policies", index, "policy"))
     elif policy.m < len(first.fused):
@@ -305,7 +305,7 @@ def _check_paths(experiment: Experiment, policy: Policy, found: Findings, index:
 
 def _check_planner(experiment: Experiment, policy: Policy) -> None:
     """Raises ValueError, which says why, where the planner of `policy`, if any, does not serve the topology."""
-    if policy.kind.service:
+    if policy.needs_service:
         PLANNERS[policy.planner_name].cabling(experiment.topology)
     for seed in experiment.seeds:
         instance = Instance(experiment, seed)
@@ -316,7 +316,7 @@ def _check_fabric(spec: Spec, found: Findings) -> None:
     """Checks that the fabric has the features that the spec uses."""
     if found.fit("workload", "fabric") and spec.fabric in spec.workload.LACKING:
         found.add(Conflict(f"workload {spec.workload.kind} runs on fabric mininet", "workload", "kind"))
-    if found.fit("policies") and not any(policy.kind.service for policy in spec.policies):
+    if found.fit("policies") and not any(policy.needs_service for policy in spec.policies):
         for index, event in enumerate(spec.events):
             if event.path_service:
                 said = "no policy of the spec uses the path service; add a policy controller"

@@ -53,7 +53,7 @@ def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
             said = f"cables of topology {topology.name} end in optical switches: take rule vclos, which sets circuits"
             found.add(Conflict(said, "placement"))
         for index, policy in enumerate(spec.policies):
-            if policy.kind.service:
+            if policy.needs_service:
                 said = "the path service does not look through circuits; take another policy"
                 found.add(Conflict(said, "policies", index, "policy"))
 

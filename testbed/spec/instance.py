@@ -205,7 +205,7 @@ class Instance:
         return next((shares for shares in answers if shares is not None), (1.0,))
 
     def ports(self, policy: Policy, routes: Forwarding | None = None) -> tuple[RankPorts, ...]:
-        """The source ports of every rank's device under `policy`.
+        """The source ports of every rank's device under `policy`; none are planned where the path service gives them.
 
         `routes` are those of the fabric's switches, where they are not `unsteered`. Raises InputError when too few
         ports take a path that is planned.
@@ -216,13 +216,18 @@ class Instance:
             self.hosts,
             policy.m,
             self.seed,
-            paths=partial(policy.planned, self.placed, list(self.planned())),
+            paths=None if policy.needs_service else partial(policy.planned, self.placed, list(self.planned())),
             ecmp_hash=experiment.ecmp_hash,
             nic=experiment.nic,
             routes=self.unsteered if routes is None else routes,
             protocol=policy.protocol,
             segments=experiment.spec.pinning == "srv6",
         )
+
+    def paths_to_keep(self, policy: Policy) -> dict[tuple[str, str], Path]:
+        """The paths that were planned before a run and that a path service has to keep to: by source, destination."""
+        paths = policy.planned(self.placed, self.planned()) if policy.needs_service else {}
+        return {(self.address(src), self.address(dst)): path for (src, dst), path in paths.items()}
 
     def by_segments(self, policy: Policy) -> dict[tuple[str, str, int], Path]:
         """The paths that packets take by their segments: by source, destination and source port."""

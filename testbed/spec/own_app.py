@@ -40,6 +40,6 @@ def check_app_serves(experiment: Experiment, found: Findings) -> None:
         found.add(Conflict(said, "jobs"))
     first = Instance(experiment, experiment.seeds[0])
     for index, policy in enumerate(experiment.spec.policies):
-        if policy.kind.service or policy.kind.steers or policy.planned(first.placed, first.planned()):
+        if policy.needs_service or policy.kind.steers or policy.planned(first.placed, first.planned()):
             said = f"policy {policy.policy} plans paths by the rules of our own app; take ecmp or adaptive"
             found.add(Conflict(said, "policies", index, "policy"))

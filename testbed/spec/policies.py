@@ -66,7 +66,8 @@ class Policy(Section):
 
     With `transport: tcp` lanes are TCP connections, not RoCEv2. With `transport: socket` workload `nccl` uses NCCL's
     own TCP sockets instead of the plugin, workload `torch` uses Gloo, and `command` gets none of the plugin's
-    variables; with policy `controller` each connection gets a planned port (`paralet pin`). `m` is the number of lanes.
+    variables; with policies `pinned` and `controller` each connection gets a planned port (`paralet pin`). `m` is the
+    number of lanes.
     `flowlet_bytes` and `mice_bytes` override the engine's own choice. `congestion_control` names the law of the
     engine's windows, and `window_packets` is for its law `fixed_window`. `planner`, `elephant_bytes`, `assign_wait_s`
     and `rates` are for policy `controller`. `uplinks` is for `source_routing`: the spine port of each host port, by
@@ -120,6 +121,11 @@ class Policy(Section):
         return self.kind.steering(placed, {name: getattr(self, name) for name in self.kind.options})
 
     @property
+    def needs_service(self) -> bool:
+        """Whether a path service runs with it. For programs' sockets only that finds ports which take planned paths."""
+        return self.kind.service or (self.transport == "socket" and self.kind.plans)
+
+    @property
     def planner_name(self) -> str:
         """The planner of policy `controller`."""
         return self.planner or DEFAULT_PLANNER
@@ -127,16 +133,16 @@ class Policy(Section):
     @model_validator(mode="after")
     def _keys_that_fit(self) -> "Policy":
         found = []
+        options = self.kind.options | (policy_kind("controller").options if self.needs_service else frozenset())
         for name, owner in option_owners().items():
-            if name not in self.kind.options and getattr(self, name) is not None:
+            if name not in options and getattr(self, name) is not None:
                 found.append(Conflict(f"is for policy {owner} only; leave it out", name))
         if self.window_packets is not None and self.congestion_control != "fixed_window":
             found.append(Conflict("is for congestion_control fixed_window only; leave it out", "window_packets"))
         lanes = self.m != 1 or self.lanes_per == "host"
-        if self.transport == "socket" and (lanes or (self.kind.chooses and not self.kind.service)):
-            found.append(
-                Conflict("socket has no lanes: take policy ecmp or controller, leave out m and lanes_per", "transport")
-            )
+        if self.transport == "socket" and (lanes or (self.kind.chooses and not self.needs_service)):
+            said = "socket has no lanes: take policy ecmp, pinned or controller, leave out m and lanes_per"
+            found.append(Conflict(said, "transport"))
         if self.paced and self.kind.division != "pulled":
             found.append(
                 Conflict(f"is for lanes that pull flowlets, which policy {self.policy} does not have", "paced")

@@ -251,7 +251,7 @@ class Spec(Section):
         """Whether hosts measure for a path service which paths their ports take."""
         if self.pinning is not None:
             return self.pinning == "measured"
-        return self.fabric_kind.routers and any(policy.kind.service for policy in self.policies)
+        return self.fabric_kind.routers and any(policy.needs_service for policy in self.policies)
 
     @property
     def switches_pin(self) -> Pinning:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +32,9 @@ MPI_PORTS = range(1024, 32768)
 """At which ranks listen. Open MPI's daemons have ports that the kernel chooses."""
 
 
-def flows_of(tmp_path: Path, workload: dict[str, Any], hosts_per_leaf: int = 1) -> list[SeenFlow]:
+def flows_of(
+    tmp_path: Path, workload: dict[str, Any], hosts_per_leaf: int = 1, policy: str = "controller"
+) -> list[SeenFlow]:
     """The connections of a run, from the side that connects, that routers have forwarded.
 
     All go as planned, and there are no others.
@@ -48,7 +52,7 @@ def flows_of(tmp_path: Path, workload: dict[str, Any], hosts_per_leaf: int = 1) 
         "fabric": "routed",
         "pinning": "hash",
         "workload": workload,
-        "policies": [{"name": "pin", "policy": "controller", "transport": "socket", "assign_wait_s": 60}],
+        "policies": [{"name": "pin", "policy": policy, "transport": "socket", "assign_wait_s": 60}],
         "timeouts": {"connect_s": 120},  # a busy machine takes long to import torch
         "seeds": 1,
     }
@@ -92,6 +96,23 @@ def test_iperf3_with_eight_connections(tmp_path: Path) -> None:
     flows = flows_of(tmp_path, workload)
     assert {seen.dst_port for seen in flows} == {5201}
     assert uplinks(flows) == [2, 2, 2, 3]
+
+
+def test_paths_that_were_planned_before_a_run(tmp_path: Path) -> None:
+    """All connections of a pair take its path. The hosts are told it."""
+    program = f"PYTHONPATH={ROOT} {sys.executable} {Path(__file__).with_name('told_paths.py')}"
+    senders = [f"{program} connect $ADDRESS_{peer} 3" for peer in (2, 3)]
+    takers = [{"run": f"{program} take $ADDRESS_{rank} 3", "ready": "ready"} for rank in (2, 3)]
+    workload = {"kind": "command", "bytes": "30 KB", "pairs": [[0, 2], [1, 3]], "commands": [*senders, *takers]}
+    flows = flows_of(tmp_path, workload, hosts_per_leaf=2, policy="pinned")
+    assert uplinks(flows) == [3, 3]
+    logs = tmp_path / "results" / "pinned-programs" / "logs"
+    for host in ("h1", "h2"):
+        (line,) = re.findall(r"^\{.*\}$", (logs / f"agent-{host}.log").read_text(), re.MULTILINE)
+        told = {int(port): path for port, path in json.loads(line).items()}
+        own = {seen.src_port: seen.ports for seen in flows if seen.src == {"h1": "10.0.0.1", "h2": "10.0.0.2"}[host]}
+        assert own.keys() == told.keys()
+        assert all({*own[port]} < {*told[port]} for port in own)
 
 
 @pytest.mark.skipif(shutil.which("mpicc") is None, reason="mpicc is missing: apt install libopenmpi-dev openmpi-bin")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from netmodel import Link, PortRef, Topology, dump_topology, forwarding, leaf_spine
+from netmodel import Link, PortRef, Topology, dump_topology, equal_cost_paths, forwarding, leaf_spine
 from testbed.errors import TestbedError
 from testbed.run.path_service import PathServiceProcess, no_services
 from testbed.spec import Policy
@@ -67,8 +67,9 @@ def test_hosts_get_ports_and_dead_links_are_reported_once(service: PathServicePr
     assert service.status()["dead_links"] == ["leaf2:3 spine2:2"]
 
 
-def test_a_restarted_path_service_knows_the_dead_links(service: PathServiceProcess) -> None:
+def test_a_restarted_path_service_knows_the_dead_links_and_the_paths_to_keep_to(service: PathServiceProcess) -> None:
     service.dead_links([link("leaf1", 2)])
+    service.keep_to({("10.0.0.1", "10.0.1.1"): equal_cost_paths(TOPOLOGY, "h1", "h2")[1]})
     service.kill()
     service.kill()
     assert service.status() == {}
@@ -76,6 +77,10 @@ def test_a_restarted_path_service_knows_the_dead_links(service: PathServiceProce
     service.start()
     service.start()
     assert service.status()["dead_links"] == ["leaf1:2 spine1:1", "leaf1:3 spine2:1"]
+    (pin,) = service.status()["control"]["pins"]
+    assert (pin["src"], pin["dst"], pin["via"]) == ("10.0.0.1", "10.0.1.1", ["leaf1:3", "spine2:2"])
+    with pytest.raises(TestbedError, match="the path service cannot keep to a path from h1 to h9: "):
+        service.keep_to({("h1", "h9"): equal_cost_paths(TOPOLOGY, "h1", "h2")[1]})
     assert connect(service)["type"] == "welcome"
 
 

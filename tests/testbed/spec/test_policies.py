@@ -12,6 +12,9 @@ import pytest
 from netmodel import SpecError
 from testbed import spec
 from testbed.cli.schema import schema_of
+from testbed.run.rank_configuration import prepare_commands
+from tests.docs.markdown import ROOT
+from tests.testbed.experiments import experiment, first_of
 
 SPEC = """\
 name: several
@@ -77,3 +80,29 @@ def test_the_schema_knows_lists_of_m() -> None:
     check = jsonschema.Draft202012Validator({"$ref": "#/$defs/Policy", "$defs": schema["$defs"]})
     assert all(check.is_valid(policy | {"m": m}) for m in (1, 256, [1], [4, 8]))
     assert not any(check.is_valid(policy | {"m": m}) for m in (0, 257, [], [0], ["4"], "4"))
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        {"kind": "nccl", "bytes": 800},
+        {"kind": "torch", "bytes": 800, "script": str(ROOT / "experiments" / "torch" / "transformer.py")},
+        {"kind": "command", "bytes": 800, "pairs": [[0, 1], [2, 3]], "commands": ["true"] * 4},
+    ],
+    ids=lambda workload: workload["kind"],
+)
+def test_sockets_of_programs_keep_to_paths_that_were_planned_before(tmp_path: Path, workload: dict[str, Any]) -> None:
+    policies = [{"name": "a", "policy": "pinned", "transport": "socket", "assign_wait_s": 2}]
+    found = first_of(experiment(tmp_path, workload=workload, policies=policies, fabric="mininet"))
+    (policy,) = found.experiment.spec.policies
+    kept = found.paths_to_keep(policy)
+    assert len({path[1] for (src, _), path in kept.items() if src.startswith("10.0.0.")}) == 2
+    for command in prepare_commands(found, policy, None).values():
+        assert (command.device.policy, command.device.ports) == ("controller", None)
+
+
+def test_lanes_of_planned_policies_wait_for_no_path_service(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="assign_wait_s: is for policy controller only"):
+        experiment(tmp_path, policies=[{"name": "a", "policy": "pinned", "assign_wait_s": 2}])
+    found = first_of(experiment(tmp_path))
+    assert not found.paths_to_keep(found.experiment.spec.policies[1])

@@ -209,9 +209,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {
             "workload": {"kind": "nccl", "bytes": 800},
-            "policies": [{"name": "a", "policy": "pinned", "transport": "socket"}],
+            "policies": [{"name": "a", "policy": "adaptive", "transport": "socket"}],
         },
-        r"policies\[0\].transport: socket has no lanes: take policy ecmp or controller, leave out m and lanes_per",
+        r"policies\[0\].transport: socket has no lanes: take policy ecmp, pinned or controller, leave out m and",
     ),
     (
         {"workload": {"kind": "nccl", "bytes": 404, "collective": "reduce_scatter"}},
