@@ -76,6 +76,10 @@ prometheus: ## Fetch Debian's Prometheus into build/prometheus, for the tests of
 etcd: ## Fetch Debian's etcd into build/etcd-server, for the tests of path services that share one
 	@scripts/setup-programs.sh etcd-server etcd
 
+.PHONY: slurm
+slurm: ## Fetch Debian's Slurm into build/slurm, for the test of its jobs under `paralet pin`
+	@scripts/setup-slurm.sh
+
 .PHONY: docs-pictures
 docs-pictures: setup ## Draw the pictures of paralet top and of the replay in docs/images (root; chromium)
 	@$(PY) -m tests.docs.pictures $(ARGS)

@@ -33,6 +33,13 @@ def _networks(_context: click.Context, _option: click.Parameter, value: str | No
 )
 @click.option("--json", "as_json", is_flag=True, help="With --check: print JSON instead of text.")
 @click.option(
+    "--variables",
+    "beginning",
+    metavar="PID",
+    type=click.IntRange(1),
+    help="Start the agent of a process that begins, and print its variables, as a task prolog of Slurm does.",
+)
+@click.option(
     "--networks",
     metavar="LIST",
     callback=_networks,
@@ -46,25 +53,46 @@ def _networks(_context: click.Context, _option: click.Parameter, value: str | No
     help="Seconds that a connection waits for its port at most. Default: 0.2.",
 )
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
-def pin(pid: int | None, as_json: bool, networks: str | None, wait_s: float | None, program: tuple[str, ...]) -> None:
+def pin(
+    pid: int | None,
+    as_json: bool,
+    beginning: int | None,
+    networks: str | None,
+    wait_s: float | None,
+    program: tuple[str, ...],
+) -> None:
     """Run PROGRAM with planned source ports for its connections, or show which connections have them.
 
     The ports come from the path service that PARALET_PATH_SERVICE names, or from PARALET_PORTS. docs/pin.md says more.
     """
     words = program[1:] if program[:1] == ("--",) else program
+    if not words and pid is None and beginning is None:
+        raise click.UsageError("Missing argument 'PROGRAM...'.")
+    if sum((bool(words), pid is not None, beginning is not None)) > 1:
+        raise click.UsageError("--check and --variables take no PROGRAM, and not each other.")
     if pid is not None:
-        if words:
-            raise click.UsageError("--check takes no PROGRAM.")
         _check(pid, as_json)
         return
-    if not words:
-        raise click.UsageError("Missing argument 'PROGRAM...'.")
     environment = dict(os.environ)
     if networks is not None:
         environment[launch.NETWORKS] = networks
     if wait_s is not None:
         environment[launch.WAIT_US] = str(round(wait_s * 1e6))
-    _run(words, environment)
+    if beginning is None:
+        _run(words, environment)
+    variables = _with_agent(environment, beginning)
+    for name in sorted(name for name, value in variables.items() if os.environ.get(name) != value):
+        click.echo(f"export {name}={printable(variables[name])}")
+
+
+def _with_agent(environment: dict[str, str], pid: int) -> dict[str, str]:
+    """Starts the agent of a process. Returns the variables with which its program is started."""
+    try:
+        return launch.variables(environment, launch.start_agent(environment, pid))
+    except launch.LaunchError as error:
+        raise (InputError if error.usage else TestbedError)(str(error)) from error
+    except OSError as error:
+        raise TestbedError(sentence_of(error)) from error
 
 
 def _run(words: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
@@ -73,13 +101,7 @@ def _run(words: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
         raise InputError(f"there is no program {words[0]}")
     if why := programs.unreachable(file):
         raise InputError(f"{file} {why}: start it without paralet pin")
-    try:
-        socket = launch.start_agent(environment, os.getpid())
-        variables = launch.variables(environment, socket)
-    except launch.LaunchError as error:
-        raise (InputError if error.usage else TestbedError)(str(error)) from error
-    except OSError as error:
-        raise TestbedError(sentence_of(error)) from error
+    variables = _with_agent(environment, os.getpid())
     sys.stdout.flush()
     try:
         os.execve(file, words, variables)  # the agent waits for this process

@@ -152,6 +152,19 @@ def test_without_a_path_service_a_pinned_job_does_not_start(planned: dict[str, s
     assert "PARALET_PATH_SERVICE: set it to the address of the path service" in done.stderr
 
 
+def test_a_task_prolog_gives_planned_ports_to_tasks_that_ask_for_them(planned: dict[str, str]) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as task:
+        environment = {**planned, **SERVICE, "SLURM_TASK_PID": str(task.pid)}
+        assert run("pin-task-prolog.sh", environment).stdout == ""
+        done = run("pin-task-prolog.sh", {**environment, "PARALET_PIN": "1"})
+        exported = [line.removeprefix("export ").split("=", 1) for line in done.stdout.splitlines()]
+        assert [name for name, _ in exported] == ["LD_PRELOAD", "PARALET_PIN_AGENT"], done.stderr
+        said = subprocess.run(
+            [sys.executable, "-c", CONNECTS], env={**planned, **dict(exported)}, capture_output=True, text=True
+        )
+    assert (said.stdout, said.stderr) == (given(planned), "")
+
+
 def test_a_pod_has_the_agent_beside_its_program(planned: dict[str, str]) -> None:
     pod = next(templates(OBJECTS["pin-pytorchjob-0"]))["spec"]
     (beside,), (container,) = pod["initContainers"], pod["containers"]
