@@ -28,6 +28,7 @@ pytestmark = pytest.mark.skipif(LACK is not None, reason=LACK.what if LACK else 
 LEAVES, SPINES = 2, 4
 MPI = Path(__file__).with_name("mpi")
 UCX_PORT = 13337
+TORCHRUN_PORT = 29400
 MPI_PORTS = range(1024, 32768)
 """At which ranks listen. Open MPI's daemons have ports that the kernel chooses."""
 
@@ -156,19 +157,20 @@ def test_ucx_over_tcp(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed: run 'make torch'")
 @pytest.mark.long
-def test_data_parallel_training_over_gloo(tmp_path: Path) -> None:
-    """Gloo connects each rank to each other one."""
-    workload = {
-        "kind": "torch",
-        "script": str(ROOT / "experiments" / "torch" / "transformer.py"),
-        "arguments": ["--layers", "2", "--width", "64", "--batch", "2"],
-        "steps": 2,
-        "bytes": 424576,
-    }
+def test_data_parallel_training_by_torchrun(tmp_path: Path) -> None:
+    """DDP over Gloo, which connects each rank to each other one. torchrun's own connections are planned, too."""
+    training = f"{ROOT}/experiments/torch/transformer.py --backend gloo --steps 2 --layers 2 --width 64 --batch 2"
+    start = f"PYTHONPATH={ROOT} {Path(__file__).with_name('torchrun.sh')} {sys.executable}"
+    commands = [f"{start} $ADDRESS_{rank} $ADDRESS_0 4 {training}" for rank in range(4)]
+    pairs = [[rank, (rank + 1) % 4] for rank in range(4)]
+    workload = {"kind": "command", "bytes": 424576, "pairs": pairs, "commands": commands}
     flows = flows_of(tmp_path, workload, hosts_per_leaf=2)
     hosts = ["10.0.0.1", "10.0.0.2", "10.0.1.1", "10.0.1.2"]
-    met = {frozenset((seen.src, seen.dst)) for seen in flows}
+    met = {frozenset((seen.src, seen.dst)) for seen in flows if seen.dst_port != TORCHRUN_PORT}
     assert met == {frozenset((one, other)) for one in hosts[:2] for other in hosts[2:]}
+    assert TORCHRUN_PORT in {seen.dst_port for seen in flows}
+    reports = (tmp_path / "results" / "pinned-programs" / "logs" / "agent-h4.log").read_text()
+    assert len(re.findall(r'^\{"step": \d, "loss": ', reports, re.MULTILINE)) == 2
 
 
 @pytest.mark.long
