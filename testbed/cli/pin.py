@@ -4,13 +4,15 @@
 import json
 import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import click
 import msgspec
 
 from netmodel.printable import printable
-from paralet_pin import check, launch, programs
+from netmodel.probing.observations import ProbeFileError, load
+from paralet_pin import check, launch, probed_paths, programs
 from testbed.cli.running_fabric import TAKES_WORDS
 from testbed.errors import InputError, TestbedError, sentence_of
 
@@ -32,6 +34,13 @@ def _networks(_context: click.Context, _option: click.Parameter, value: str | No
     "--check", "pid", metavar="PID", type=click.IntRange(1), help="Show the connections of a process instead."
 )
 @click.option("--json", "as_json", is_flag=True, help="With --check: print JSON instead of text.")
+@click.option(
+    "--probed",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    multiple=True,
+    help="With --check: a file of `paralet probe --write`, for paths that no path service tells. May be repeated.",
+)
 @click.option(
     "--variables",
     "beginning",
@@ -56,6 +65,7 @@ def _networks(_context: click.Context, _option: click.Parameter, value: str | No
 def pin(
     pid: int | None,
     as_json: bool,
+    probed: tuple[Path, ...],
     beginning: int | None,
     networks: str | None,
     wait_s: float | None,
@@ -71,7 +81,7 @@ def pin(
     if sum((bool(words), pid is not None, beginning is not None)) > 1:
         raise click.UsageError("--check and --variables take no PROGRAM, and not each other.")
     if pid is not None:
-        _check(pid, as_json)
+        _check(pid, as_json, probed)
         return
     environment = dict(os.environ)
     if networks is not None:
@@ -109,10 +119,11 @@ def _run(words: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
         raise TestbedError(sentence_of(error)) from error
 
 
-def _check(pid: int, as_json: bool) -> None:
+def _check(pid: int, as_json: bool, probed: tuple[Path, ...]) -> None:
     try:
         report = check.ask(check.agent_of(pid)).of(check.children_of(pid))
-    except check.CheckError as error:
+        report = probed_paths.with_probed(report, [one for file in probed for one in load(file).observations])
+    except (check.CheckError, ProbeFileError) as error:
         raise InputError(str(error)) from error
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(report), indent=2))

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from click.testing import CliRunner
 
+from netmodel.probing.observations import Observation, ProbeFile, save
 from paralet_pin import check
 from testbed.cli import pin
 from tests.testbed.live.pinned_flows import FLOW, OTHER, report
@@ -16,11 +19,11 @@ WAITING = check.Waiting(
 )
 
 
-def lines(said: check.Report, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def lines(said: check.Report, monkeypatch: pytest.MonkeyPatch, *more: str) -> list[str]:
     monkeypatch.setattr(check, "ask", lambda agent: said)
     monkeypatch.setattr(check, "agent_of", lambda pid: pid)
     monkeypatch.setattr(check, "children_of", lambda pid: {pid})
-    return CliRunner().invoke(pin.pin, ["--check", "7"]).output.splitlines()
+    return CliRunner().invoke(pin.pin, ["--check", "7", *more]).output.splitlines()
 
 
 def test_connections_that_wait_are_told_and_the_longest_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,6 +43,14 @@ def test_the_path_of_a_connection_is_told_and_whether_the_plan_has_left_it(monke
         f"{begin}, began by h1:1 leaf1:3, 1000 bytes, the plan now has port 60000",
         f"{begin}, 1000 bytes",
     ]
+
+
+def test_paths_may_come_from_what_was_probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "node1.json"
+    seen = Observation(FLOW.local, FLOW.remote, "tcp", FLOW.port, FLOW.remote_port, 2, "hop", "172.16.0.1", 0.001, 1.0)
+    save(file, ProbeFile("h1", "2026-11-28T00:00:00Z", (seen,)))
+    _, line = lines(report(FLOW), monkeypatch, "--probed", str(file))
+    assert line.endswith("planned by 172.16.0.1, 1000 bytes")
 
 
 def test_waits_of_milliseconds_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
