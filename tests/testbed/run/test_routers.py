@@ -109,6 +109,9 @@ class FakeService:
     def follow(self, groups: object) -> None:
         self.followed.append(groups)
 
+    def keep_to(self, paths: object) -> None:
+        assert paths == {}, "lanes have planned ports"
+
     def status(self) -> dict[str, Any]:
         return {}
 
