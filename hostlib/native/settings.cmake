@@ -64,13 +64,13 @@ if(PARALET_PYTHON)
   find_package(pybind11 CONFIG REQUIRED)
 endif()
 
-# The Python extension NAME of PACKAGE: python/module.cpp, and further sources, over LIBRARY. Only with PARALET_PYTHON.
-function(paralet_python_module name library package)
+# The Python extension NAME of PACKAGE: python/module.cpp, and further sources, over LIBRARIES. Only with PARALET_PYTHON.
+function(paralet_python_module name libraries package)
   if(PARALET_PYTHON)
     pybind11_add_module(${name} python/module.cpp ${ARGN})
     target_include_directories(${name} PRIVATE .)
     target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
-    target_link_libraries(${name} PRIVATE ${library})
+    target_link_libraries(${name} PRIVATE ${libraries})
     # Bindings: off the data path, and the debug information of their templates takes a quarter of the time to compile.
     target_compile_options(${name} PRIVATE -O1 -g0)
     add_dependencies(paralet_python ${name})

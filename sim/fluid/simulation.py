@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sim import _fluid
+from sim._native import FluidSimulation
 from sim.links import Floats
 from sim.messages import MessageSimulation, columns
 from sim.paths import Paths
@@ -32,7 +32,7 @@ class Messages:
     """Whether `Simulation.advance` returns when the message is delivered."""
 
 
-class Simulation(MessageSimulation[_fluid.Simulation]):
+class Simulation(MessageSimulation[FluidSimulation]):
     """Max-min fair rates of the channels that have data to send, updated whenever that set changes.
 
     A channel sends its ready messages one after the other, over all of its flows at once. A message is ready when its
@@ -43,7 +43,7 @@ class Simulation(MessageSimulation[_fluid.Simulation]):
 
     def __init__(self, rate_bps: npt.ArrayLike, *, stale_s: float = 0.0, precision: float = PRECISION) -> None:
         """`rate_bps` has the finite rate of each link. All methods raise ValueError for arguments that do not fit."""
-        super().__init__(_fluid.Simulation(np.asarray(rate_bps, dtype=np.float64), precision, stale_s))
+        super().__init__(FluidSimulation(np.asarray(rate_bps, dtype=np.float64), precision, stale_s))
 
     def add_channels(self, paths: Paths) -> None:
         """Channels and their flows are numbered from 0 in the order in which they are added."""

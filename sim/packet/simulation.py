@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from netmodel import PortRef, forwarding
-from sim import _packet
+from sim._native import PacketSimulation
 from sim.links import Ints, Links
 from sim.messages import Longs, MessageSimulation, columns
 
@@ -61,7 +61,7 @@ class Options:
     A lane sends one flowlet at a time, to whichever peer is next, and has a single window for all of them."""
 
 
-class Simulation(MessageSimulation[_packet.Simulation]):
+class Simulation(MessageSimulation[PacketSimulation]):
     """Hosts and switches of a topology, and messages from host to host.
 
     A channel sends its ready messages one after the other, flowlet by flowlet over its lanes. A message is ready when
@@ -75,7 +75,7 @@ class Simulation(MessageSimulation[_packet.Simulation]):
         self._delay_s = links.delay_s(options.link_delay_s)
         names = [*(host.name for host in topology.hosts), *(switch.name for switch in topology.switches)]
         number = {name: n for n, name in enumerate(names)}
-        core = _packet.Simulation(
+        core = PacketSimulation(
             rate_bps=links.rate_bps.astype(np.int64),
             propagation_s=self._delay_s,
             head=np.array([number[topology.peer(port).node] for port in links.ports], dtype=np.int32),

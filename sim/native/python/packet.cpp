@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sim._packet: Python bindings of the packet simulation. All arguments are checked here; the simulation trusts them.
+// Python bindings of the packet simulation. All arguments are checked here; the simulation trusts them.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -13,13 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include "arrays.hpp"
-#include "simulation.hpp"
+#include "bindings.hpp"
+#include "packet/src/simulation.hpp"
 
-using namespace paralet::packet;  // NOLINT(google-build-using-namespace): all of this file binds that namespace
-using namespace paralet::sim;     // NOLINT(google-build-using-namespace)
-
+namespace paralet::packet {
 namespace {
+
+using namespace paralet::sim;  // NOLINT(google-build-using-namespace): what both bindings share
 
 constexpr double kLongest = 1e6;  // seconds
 
@@ -292,9 +292,8 @@ py::dict totals(Simulation& simulation) {
 
 }  // namespace
 
-PYBIND11_MODULE(_packet, module) {
-  module.doc() = "The native core of sim.packet.";
-  py::class_<Simulation>(module, "Simulation")
+void bind(py::module_& module) {
+  py::class_<Simulation>(module, "PacketSimulation")
       .def(py::init(&make), py::kw_only(), py::arg("rate_bps"), py::arg("propagation_s"), py::arg("head"),
            py::arg("is_switch"), py::arg("switch_bytes"), py::arg("port_bytes"), py::arg("mark_bytes"),
            py::arg("pause"), py::arg("payload_bytes"), py::arg("header_bytes"), py::arg("ack_bytes"),
@@ -323,3 +322,5 @@ PYBIND11_MODULE(_packet, module) {
       .def_property_readonly("undelivered", [](Simulation& s) { return s.transport().undelivered(); })
       .def_property_readonly("events", &Simulation::events);
 }
+
+}  // namespace paralet::packet

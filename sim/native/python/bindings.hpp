@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NumPy arrays at the boundary of both extensions: views of them, checks, and what both do alike.
+// What the bindings of both models share: views of NumPy arrays, checks, and what each file binds.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -57,3 +57,13 @@ inline void add_waits(MessageWaits& waits, const Array<std::int64_t>& earlier, c
 }
 
 }  // namespace paralet::sim
+
+namespace paralet::fluid {
+/// FluidSimulation.
+void bind(sim::py::module_& module);
+}  // namespace paralet::fluid
+
+namespace paralet::packet {
+/// PacketSimulation.
+void bind(sim::py::module_& module);
+}  // namespace paralet::packet

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sim._fluid: Python bindings of the fluid simulation. All arguments are checked here; the simulation trusts them.
+// Python bindings of the fluid simulation. All arguments are checked here; the simulation trusts them.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -9,13 +9,13 @@
 #include <span>
 #include <vector>
 
-#include "arrays.hpp"
-#include "simulation.hpp"
+#include "bindings.hpp"
+#include "fluid/src/simulation.hpp"
 
-using namespace paralet::fluid;  // NOLINT(google-build-using-namespace): all of this file binds that namespace
-using namespace paralet::sim;    // NOLINT(google-build-using-namespace)
-
+namespace paralet::fluid {
 namespace {
+
+using namespace paralet::sim;  // NOLINT(google-build-using-namespace): what both bindings share
 
 using Ints = Array<std::int32_t>;
 using Longs = Array<std::int64_t>;
@@ -148,9 +148,8 @@ std::vector<Simulation::Message> advance(Simulation& simulation, double until) {
 
 }  // namespace
 
-PYBIND11_MODULE(_fluid, module) {
-  module.doc() = "The native core of sim.fluid.";
-  py::class_<Simulation>(module, "Simulation")
+void bind(py::module_& module) {
+  py::class_<Simulation>(module, "FluidSimulation")
       .def(py::init(&make), py::arg("capacity"), py::arg("precision"), py::arg("stale_s"))
       .def("add_channels", &add_channels, py::arg("flows"), py::arg("uses"), py::arg("links"), py::arg("shares"),
            py::arg("weight"))
@@ -190,3 +189,5 @@ PYBIND11_MODULE(_fluid, module) {
       .def_property_readonly("fillings", [](Simulation& s) { return s.allocator().fillings(); })
       .def_property_readonly("repairs", [](Simulation& s) { return s.allocator().repairs(); });
 }
+
+}  // namespace paralet::fluid
