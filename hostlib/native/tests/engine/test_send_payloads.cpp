@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "bytes.hpp"
+#include "engine/handshake.hpp"
 #include "engine/send_payloads.hpp"
 
 namespace paralet::handshake {
