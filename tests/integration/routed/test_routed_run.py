@@ -208,7 +208,10 @@ def test_programs_over_sockets_of_their_own_take_planned_paths(tmp_path: Path) -
 
 
 def test_lanes_are_pinned_anew_when_a_core_dies(tmp_path: Path) -> None:
-    """Nobody tells the path service. Afterwards it says of every port the path that routers have noted."""
+    """Nobody tells the path service. Afterwards it says of each port that it gave the path that routers have noted.
+
+    A lane that performs badly takes a random port for a while: on a busy machine one may be there when the run ends.
+    """
     written = yaml.safe_load((ROOT / "experiments" / "routed" / "router_death.yaml").read_text())
     policies = [policy for policy in written["policies"] if policy["policy"] == "controller"]
     changed = {**THREE_TIERS, "workload": {**written["workload"], "bytes": "4 MB"}, "policies": policies}
@@ -223,7 +226,8 @@ def test_lanes_are_pinned_anew_when_a_core_dies(tmp_path: Path) -> None:
     (record,) = Observations.load(folder / "observations.json").runs
     said = said_paths(folder / "logs" / "path-service-measured-1.jsonl")
     found = compared(load(file).topology, record, said)
-    assert found.same == found.planned == found.flows > 8
+    assert found.same == found.planned > 8
+    assert found.flows - found.planned <= record.path_clients["reverted"]
 
 
 def test_plans_keep_to_the_paths_that_ports_reach_with_a_polarised_hash(tmp_path: Path) -> None:
