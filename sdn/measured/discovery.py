@@ -384,7 +384,9 @@ class Discovery(Generic[Way]):
             state.out.update(ports)
             count: float = min(len(ports), sight.ways) if until else len(ports)  # as many as it takes
             count = count / 2 if state.only_aims else count  # no connection's port is watched
-            self._schedule.add(now_s, hop.routers, hop.router_count, pair.src, state.asked, count, urgent=hurries)
+            # Until a pair can be planned its lanes share links with others.
+            waited_for = hurries or not (state.only_aims or state.aims)
+            self._schedule.add(now_s, hop.routers, hop.router_count, pair.src, state.asked, count, urgent=waited_for)
         elif not state.out:
             state.urgent = False
 

@@ -25,7 +25,8 @@ class Pace:
     host_router_burst: float = 2.0
     """At once, beyond that: a router gets more than the kernel's 6 of a chance mean of 2 in one case of 200."""
     host_router_urgent: float = 2.0
-    """At once, beyond that burst, where lanes wait for it: the kernel's 6 are full again some seconds later."""
+    """At once, beyond that burst, where lanes wait for it: the kernel's 6 are full again some seconds later. Where
+    chance has one router asked for more, the host waits until that one can answer."""
     host_per_s: float = 200.0
     """That one host sends."""
 

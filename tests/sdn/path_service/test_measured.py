@@ -257,6 +257,15 @@ def test_hosts_are_pinned_as_planned_although_nobody_knows_the_hash(topology: To
     assert probers.misplaced() == set()
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_all_hosts_are_planned_without_conflict_within_two_seconds(seed: int) -> None:
+    """Under the limits of Linux, although each has to find a port along each of four paths by chance."""
+    probers = measured(THREE_TIERS, LinuxL4Hash())
+    permuted(probers, seed)
+    probers.run(2.0)
+    assert max(probers.load().values()) == pytest.approx(1)
+
+
 def test_an_announcement_waits_for_its_ports_but_not_for_ever() -> None:
     probers = measured(TWO_TIERS, LinuxL4Hash())
     probers.connect(0)
@@ -582,7 +591,8 @@ def test_further_hops_are_watched_within_what_routers_answer() -> None:
     assert Counter((conn, ttl) for conn, _, ttl in probers.watches) == {(0, 2): 3, (0, 3): 3, (1, 2): 3}
     before = probers.of_router.copy()
     probers.run(30.0)
-    assert 0 < max((probers.of_router - before).values()) / 30.0 <= 1.1  # a second, of a router for a host
+    # A second, of a router for a host: on which of the spines ports fall is chance.
+    assert 0 < max((probers.of_router - before).values()) / 30.0 <= 1.25
 
 
 def test_generations_grow_and_moves_are_few() -> None:
