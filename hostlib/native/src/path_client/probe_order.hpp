@@ -21,6 +21,7 @@ struct PeerLanes {
   std::vector<std::uint32_t> qpns;   ///< the peer's, of lane 0, 1, ..
   std::vector<std::uint16_t> ports;  ///< assigned to lane 0, 1, ..; repeated where there are more lanes
 
+  [[nodiscard]] bool has(std::uint16_t port) const { return std::ranges::find(ports, port) != ports.end(); }
   [[nodiscard]] std::uint32_t qpn_of(std::uint16_t port) const {
     const auto lane = static_cast<std::size_t>(std::ranges::find(ports, port) - ports.begin());
     if (lane < ports.size() && lane < qpns.size()) return qpns[lane];

@@ -73,9 +73,11 @@ void ProbeThread::run() {
     take_orders(t);
     for (const Asks::Due& due : asks_.expire(t)) take_back({.ask = due.ask, .peer = due.peer}, due.port, due.ttl);
     while (const auto due = asks_.next(t)) {
-      hand_over({.ask = due->ask, .peer = due->peer, .once = due->once}, due->port, due->ttl);
+      hand_over({.ask = due->ask, .peer = due->peer, .once = due->once, .since = t}, due->port, due->ttl);
     }
-    while (const auto due = watches_.next(t)) hand_over({.ask = std::nullopt, .peer = due->peer}, due->port, due->ttl);
+    while (const auto due = watches_.next(t)) {
+      hand_over({.ask = std::nullopt, .peer = due->peer, .since = t}, due->port, due->ttl);
+    }
     const Nanos next = prober_.poll(t);
     take_answers();
     count();
@@ -138,17 +140,7 @@ void ProbeThread::aim(PeerName peer) {
                                        .protocol = options_.tcp ? prober::Protocol::kTcp : prober::Protocol::kUdp}));
 }
 
-std::uint32_t ProbeThread::qpn_of(PeerName peer, std::uint16_t port) const {
-  const auto known = lanes_.find(peer);
-  return known != lanes_.end() ? known->second.qpn_of(port) : kSomeQpn;
-}
-
 // -- probes -------------------------------------------------------------------------------------------------------
-
-prober::Probe ProbeThread::probe_of(const Owner& owner, const Key& key) {
-  const auto& [target, port, ttl] = key;
-  return {.target = target, .source_port = port, .ttl = ttl, .qpn = owner.qpn, .once = owner.once};
-}
 
 void ProbeThread::hand_over(Owner owner, std::uint16_t port, std::uint8_t ttl) {
   const auto target = targets_.find(owner.peer);
@@ -156,45 +148,44 @@ void ProbeThread::hand_over(Owner owner, std::uint16_t port, std::uint8_t ttl) {
     settle(owner, ttl, {.port = port, .answer = PortAnswer::kFailed});
     return;
   }
-  owner.qpn = qpn_of(owner.peer, port);
-  owners_.emplace(Key{target->second, port, ttl}, owner);
-  prober_.add(probe_of(owner, {target->second, port, ttl}));
+  const PeerLanes& lanes = lanes_[owner.peer];
+  owner.qpn = lanes.qpn_of(port);
+  owner.first = owner.ask && lanes.has(port);  // data may be on another path than the service thinks
+  prober_.add(owners_.add(owner, target->second, port, ttl));
 }
 
 /// Forgets a probe. It may have left; its answer then concerns whoever else wants the same, or nobody.
 void ProbeThread::take_back(const Owner& owner, std::uint16_t port, std::uint8_t ttl) {
   const auto target = targets_.find(owner.peer);
   if (target == targets_.end()) return;
-  const auto [first, end] = owners_.equal_range(Key{target->second, port, ttl});
-  const auto found = std::find_if(first, end, [&owner](const auto& entry) { return entry.second.ask == owner.ask; });
-  if (found == end) return;
-  const prober::Probe probe = probe_of(found->second, found->first);
-  owners_.erase(found);
-  prober_.drop_waiting(probe);
+  if (const auto probe = owners_.remove(owner.ask, target->second, port, ttl)) prober_.drop_waiting(*probe);
 }
 
 void ProbeThread::take_answers() {
-  for (const prober::Observation& seen : prober_.take_observations()) settle(seen.probe, answer_of(seen));
-  for (const prober::Failure& failure : prober_.take_failures()) settle(failure.probe, answer_of(failure));
+  for (const prober::Observation& seen : prober_.take_observations()) settle(seen.probe, answer_of(seen), seen.sent_at);
+  for (const prober::Failure& failure : prober_.take_failures()) {
+    if (const auto owner = owners_.settled(failure.probe)) settle(*owner, failure.probe.ttl, answer_of(failure));
+  }
 }
 
-void ProbeThread::settle(const prober::Probe& probe, const ProbedPort& answer) {
-  const auto [first, end] = owners_.equal_range(Key{probe.target, probe.source_port, probe.ttl});
-  const auto found = std::find_if(first, end, [&probe](const auto& entry) {
-    return entry.second.qpn == probe.qpn && entry.second.once == probe.once;
-  });
-  if (found == end) return;
-  const Owner owner = found->second;
-  owners_.erase(found);
-  settle(owner, probe.ttl, answer);
+/// Routers give few answers: one is for all who wanted it when the probe left.
+void ProbeThread::settle(const prober::Probe& probe, const ProbedPort& answer, Nanos sent_at) {
+  if (const auto owner = owners_.settled(probe)) settle(*owner, probe.ttl, answer);
+  if (answer.answer == PortAnswer::kNone) return;
+  for (const auto& [waiting, owner] : owners_.served(probe, sent_at)) {
+    prober_.drop_waiting(waiting);
+    settle(owner, probe.ttl, answer);
+  }
 }
 
 void ProbeThread::settle(const Owner& owner, std::uint8_t ttl, const ProbedPort& answer) {
-  if (owner.ask) {
-    asks_.settled(*owner.ask, answer);
-  } else {
-    watches_.settled({.peer = owner.peer, .ttl = ttl, .port = answer.port}, answer);
+  const Watches::Due probe{.peer = owner.peer, .ttl = ttl, .port = answer.port};
+  if (!owner.ask) {
+    watches_.settled(probe, answer);
+    return;
   }
+  asks_.settled(*owner.ask, answer);
+  if (answer.answer == PortAnswer::kHop) watches_.put_off(probe, now());
 }
 
 void ProbeThread::count() {

@@ -5,11 +5,8 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <optional>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -18,6 +15,7 @@
 #include "path_client/asks.hpp"
 #include "path_client/messages.hpp"
 #include "path_client/probe_order.hpp"
+#include "path_client/probe_owners.hpp"
 #include "path_client/watches.hpp"
 #include "prober/prober.hpp"
 
@@ -57,30 +55,21 @@ class ProbeThread {
  private:
   static constexpr std::size_t kMostPeers = 4096;  ///< probes to further ones fail
 
-  /// Whom a probe is for: an ask, or without a number a watch.
-  struct Owner {
-    std::optional<std::uint64_t> ask;
-    PeerName peer;
-    std::uint32_t qpn = 0;  ///< that the probe carries
-    bool once = false;      ///< see `prober::Probe`
-  };
-  using Key = std::tuple<std::size_t, std::uint16_t, std::uint8_t>;  // target, source port, time to live
+  using Owner = ProbeOwners::Owner;
 
   void wake() const;
   void run();
   void wait(Nanos until);
   void take_orders(Nanos now);
   void take(const ProbeOrder& order, Nanos now);
-  static prober::Probe probe_of(const Owner& owner, const Key& key);
   void hand_over(Owner owner, std::uint16_t port, std::uint8_t ttl);
   void take_back(const Owner& owner, std::uint16_t port, std::uint8_t ttl);
   void take_answers();
-  void settle(const prober::Probe& probe, const ProbedPort& answer);
+  void settle(const prober::Probe& probe, const ProbedPort& answer, Nanos sent_at);
   void settle(const Owner& owner, std::uint8_t ttl, const ProbedPort& answer);
   void publish();
   void count();
   void aim(PeerName peer);
-  [[nodiscard]] std::uint32_t qpn_of(PeerName peer, std::uint16_t port) const;
 
   const Options options_;
   ProbeTotals& totals_;
@@ -92,7 +81,7 @@ class ProbeThread {
   prober::Prober prober_;
   std::unordered_map<PeerName, std::size_t> targets_;
   std::unordered_map<PeerName, PeerLanes> lanes_;
-  std::multimap<Key, Owner> owners_;  ///< of probes that the prober has, the oldest of a key first
+  ProbeOwners owners_;
   Asks asks_;
   Watches watches_;
   prober::ProberCounters counted_;  ///< in `totals_` already

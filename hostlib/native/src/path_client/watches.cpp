@@ -17,8 +17,8 @@ std::optional<std::vector<Watches::Due>> Watches::set(const Watch& watch, Nanos 
   for (std::size_t i = 0; i < watch.ports.size(); ++i) {
     const Watch::Port& given = watch.ports[i];
     const Key key{group, given.port};
-    // Spread over the period, so that routers are not asked for all at once.
-    const Nanos share = watch.period / static_cast<Nanos>(watch.ports.size()) * static_cast<Nanos>(i);
+    // Spread over the period, so that routers are not asked for all at once. The service has just measured them.
+    const Nanos share = watch.period / static_cast<Nanos>(watch.ports.size()) * static_cast<Nanos>(i + 1);
     Port port{.period = watch.period, .due_at = now + share, .router = given.router};
     if (const auto known = before.find(key); known != before.end()) {
       // A watch that is sent again must not put probes off, nor forget what it has seen.
@@ -61,6 +61,18 @@ void Watches::settled(const Due& probe, const ProbedPort& answer) {
   if (answered ? port.router == answer.router : !port.router || port.unanswered < kSilent) return;
   port.router = answer.router;
   moved_.emplace_back(key.first, answer);
+}
+
+void Watches::put_off(const Due& probe, Nanos now) {
+  const Key key{{probe.peer, probe.ttl}, probe.port};
+  const auto found = ports_.find(key);
+  if (found == ports_.end() || found->second.out) return;
+  Port& port = found->second;
+  const auto [first, end] = due_.equal_range(port.due_at);
+  due_.erase(std::find_if(first, end, [&key](const auto& entry) { return entry.second == key; }));
+  port.due_at = now + port.period;
+  port.unanswered = 0;
+  due_.emplace(port.due_at, key);
 }
 
 std::vector<Moved> Watches::take_moved() {

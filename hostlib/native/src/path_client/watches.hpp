@@ -34,6 +34,8 @@ class Watches {
   std::optional<Due> next(Nanos now);
   /// What became of it. A probe that has failed tells nothing.
   void settled(const Due& probe, const ProbedPort& answer);
+  /// A port was answered for somebody else: if it is watched, its next probe is a period away.
+  void put_off(const Due& probe, Nanos now);
   /// When `next` has something to do; kNever when nothing is watched.
   [[nodiscard]] Nanos deadline() const { return due_.empty() ? kNever : due_.begin()->first; }
   [[nodiscard]] std::size_t size() const { return ports_.size(); }

@@ -28,6 +28,7 @@ struct Probe {
   std::uint8_t ttl = 1;
   std::uint32_t qpn = 0;  ///< of UDP: the destination QPN that it carries, since some switches hash it
   bool once = false;      ///< ports are sought, and one without an answer is replaced: see `Schedule`
+  bool first = false;     ///< it leaves before others that wait for the same routers
 
   bool operator==(const Probe&) const = default;
 };

@@ -23,7 +23,14 @@ Schedule::Schedule(const Limits& limits)
 void Schedule::add(const Probe& probe) {
   const auto [found, fresh] = numbers_.try_emplace({probe.target, probe.ttl}, places_.size());
   if (fresh) places_.push_back({.ttl = probe.ttl, .waiting = {}, .routers = {}});
-  places_[found->second].waiting.push_back({.probe = probe});
+  wait(places_[found->second], {.probe = probe});
+}
+
+/// Behind those that leave as soon.
+void Schedule::wait(Place& place, const Waiting& waiting) {
+  const auto others = [](const Waiting& one) { return !one.probe.first; };
+  const auto at = waiting.probe.first ? std::ranges::find_if(place.waiting, others) : place.waiting.end();
+  place.waiting.insert(at, waiting);
   ++waiting_;
 }
 
@@ -144,8 +151,7 @@ void Schedule::unanswered(std::size_t slot, Nanos now) {
   if (sent.probe.once) {
     routers_.refund(sent.charged, now);
   } else if (sent.attempts < limits_.attempts) {
-    places_[sent.place].waiting.push_back({.probe = sent.probe, .attempts = sent.attempts});
-    ++waiting_;
+    wait(places_[sent.place], {.probe = sent.probe, .attempts = sent.attempts});
   }
   release(slot);
 }

@@ -104,6 +104,7 @@ class Schedule {
     std::uint64_t turn = 0;
     Nanos at = 0;
   };
+  void wait(Place& place, const Waiting& waiting);
   [[nodiscard]] std::optional<std::size_t> sendable(const Place& place) const;
   [[nodiscard]] std::span<const std::size_t> routers_of(const Place& place, const Probe& probe) const;
   [[nodiscard]] Nanos ready_at(const Place& place, const Probe& probe) const;

@@ -33,6 +33,23 @@ TEST_CASE("a source port has one probe under way at a time, others pass it") {
   CHECK(left[0].probe == same_port);
 }
 
+TEST_CASE("what is wanted first leaves before others that wait, in its own order, also when it is repeated") {
+  Schedule schedule({.rate = 0, .router_rate = 0, .timeout = 100, .attempts = 2});
+  const Probe other{.target = 0, .source_port = 50000, .ttl = 1};
+  const Probe first{.target = 0, .source_port = 50001, .ttl = 1, .first = true};
+  const Probe second{.target = 0, .source_port = 50002, .ttl = 1, .first = true};
+  for (const Probe& probe : {other, first, second}) schedule.add(probe);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const Nanos now = 100 * attempt;
+    schedule.expire(now);
+    const auto left = departures(schedule, now);
+    REQUIRE(left.size() == 3);
+    CHECK(left[0].probe == first);
+    CHECK(left[1].probe == second);
+    CHECK(left[2].probe == other);
+  }
+}
+
 TEST_CASE("an answer tells the router and both times") {
   Schedule schedule(kUnlimited);
   schedule.add({.target = 3, .source_port = 50000, .ttl = 2});
