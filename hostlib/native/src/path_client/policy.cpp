@@ -21,6 +21,7 @@ constexpr std::uint64_t kLossSample = 128;  // packets over which loss is measur
 constexpr Nanos kFirstAway = 200 * kMillisecond;
 constexpr Nanos kLongestAway = 10 * kSecond;
 constexpr Nanos kBurst = 4 * kMillisecond;      // bucket of a rate limit, as time at that rate: covers late wake-ups
+constexpr double kLeastBurst = 32 * 1024;       // bytes: at 10 Mbit/s that time is one packet, and waits take longer
 constexpr std::size_t kEthernetBytes = 14 + 4;  // header and FCS
 constexpr std::size_t kPacketBytes = wire::kIpUdpBytes + wire::kBthBytes + wire::kIcrcBytes + kEthernetBytes;
 
@@ -179,7 +180,7 @@ void ControllerPolicy::limit(PeerState& state, double rate_bps) {
   if (state.rate_bps == rate_bps) return;
   state.rate_bps = rate_bps;
   state.pacer.reset();
-  if (rate_bps > 0) state.pacer.emplace(rate_bps / 8, std::max(1.0, rate_bps / 8 * to_seconds(kBurst)));
+  if (rate_bps > 0) state.pacer.emplace(rate_bps / 8, std::max(kLeastBurst, rate_bps / 8 * to_seconds(kBurst)));
 }
 
 void ControllerPolicy::started(PeerName peer, std::uint64_t bytes, Nanos now) {

@@ -295,6 +295,27 @@ TEST_CASE("controller: the rate limit holds on average, headers included") {
   host.until([&] { return host.policy->may_send(kRemote, t - kSecond); });
 }
 
+TEST_CASE("controller: a sender that is late by some packets' time makes up for it, however slow its limit is") {
+  test::FakePathService service;
+  Host host(service);
+  service.welcome();
+  host.policy->started(kRemote, 1000, now());
+  const auto id = service.receive()["id"];
+  constexpr double kRate = 10e6;
+  service.assign(kRemote, kAssigned, {{"id", id}, {"rate_bps", kRate}});
+  host.until_on(kAssigned);
+  constexpr std::uint64_t kFlowlet = 8192;
+  constexpr std::uint64_t kOnWire = kFlowlet + 2 * (28 + 12 + 4 + 18);
+  const Nanos begin = now();
+  std::uint64_t bytes = 0;
+  for (Nanos t = begin; t < begin + 10 * kSecond; t += 20 * kMillisecond) {
+    for (host.policy->begin_round(); host.policy->may_send(kRemote, t); bytes += kOnWire) {
+      host.policy->sent(kRemote, kFlowlet, 4096);
+    }
+  }
+  CHECK(static_cast<double>(bytes) * 8 / 10 == doctest::Approx(kRate).epsilon(0.02));
+}
+
 TEST_CASE("controller: elephants announced while disconnected are announced on the next connection") {
   test::FakePathService service;
   Host host(service);
