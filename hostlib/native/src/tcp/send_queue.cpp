@@ -8,6 +8,7 @@ namespace paralet::tcp {
 
 void SendQueue::post(const WorkRequest& request) {
   works_.push_back({.request = request});
+  if (request.kind != WorkKind::kSend) ++writes_;
   posted_bytes_ += kFrameBytes + request.length;
 }
 
@@ -64,6 +65,13 @@ void SendQueue::handed_over(std::size_t bytes) {
   }
 }
 
+/// Removes the oldest request.
+void SendQueue::pop() {
+  if (works_.front().request.kind != WorkKind::kSend) --writes_;
+  works_.pop_front();
+  ++first_;
+}
+
 void SendQueue::finish(Status status, std::uint32_t qpn, std::vector<Completion>& completions) {
   const WorkRequest& request = works_.front().request;
   completions.push_back({.kind = Completion::Kind::kSent,
@@ -73,8 +81,7 @@ void SendQueue::finish(Status status, std::uint32_t qpn, std::vector<Completion>
                          .byte_length = request.length});
   if (request.kind != WorkKind::kWrite) ++consumed_;
   if (status == Status::kSuccess) finished_ += request.length;
-  works_.pop_front();
-  ++first_;
+  pop();
 }
 
 bool SendQueue::acknowledge(std::uint64_t stream_bytes, std::uint32_t qpn, std::vector<Completion>& completions) {
@@ -138,8 +145,7 @@ std::vector<WorkRequest> SendQueue::take_back(std::uint32_t arrived, std::uint32
     if (done == 0) {
       leave_front();
       out.push_back(request);
-      works_.pop_front();
-      ++first_;
+      pop();
       continue;
     }
     finish(Status::kSuccess, qpn, completions);

@@ -56,6 +56,9 @@ class SendQueue {
   /// Frees the memory of an empty queue.
   void release() { works_.release(); }
 
+  /// Somebody waits for the end of a request. Nobody does for a few SENDs: they are the engine's own, or copies of
+  /// messages that are done.
+  [[nodiscard]] bool awaited() const { return writes_ > 0 || works_.size() > kFew; }
   /// No request is unfinished.
   [[nodiscard]] bool empty() const { return works_.empty(); }
   /// The socket has taken all of it.
@@ -82,10 +85,14 @@ class SendQueue {
     const WorkRequest& request = works_[index].request;
     return answers_ && request.kind == WorkKind::kWrite && request.length == 0 && first_ + index >= taken_;
   }
+  static constexpr std::size_t kFew = 16;  ///< the memory of more is wanted back soon
+
   void leave_front();
+  void pop();
   void finish(Status status, std::uint32_t qpn, std::vector<Completion>& completions);
 
   Ring<Work> works_;
+  std::size_t writes_ = 0;          ///< requests in works_ that are no SENDs
   bool answers_ = false;            ///< the peer answers pings
   std::uint64_t taken_ = 0;         ///< frames that the peer has taken, as its last answer says
   std::size_t next_ = 0;            ///< index in works_ of the one that the socket has not taken, or not all of

@@ -17,9 +17,10 @@ namespace {
 constexpr Nanos kFirstTry = 250 * kMillisecond;
 constexpr Nanos kFirstPause = 5 * kMillisecond;
 constexpr unsigned kMostDoublings = 3;
-// The kernel tells nobody that something was acknowledged, so it is asked: not more often than this, ..
+// The kernel tells nobody that something was acknowledged, so it is asked: where somebody waits for that, not more
+// often than this, ..
 constexpr Nanos kLookEvery = 2 * kMicrosecond;
-// .. and by a thread that has nothing else to do after half the time that it has waited already.
+// .. else, and by a thread that has nothing else to do, after half the time that has passed already.
 constexpr Nanos kShortestWait = 50 * kMicrosecond;
 constexpr Nanos kLongestWait = 2 * kMillisecond;
 constexpr Nanos kMeasureEvery = 1 * kMillisecond;
@@ -88,7 +89,7 @@ void Sender::path_changed(Nanos now) {
 
 void Sender::post(const WorkRequest& request, Nanos now) {
   if (queue_.empty()) {
-    progress_at_ = look_at_ = now;
+    progress_at_ = looked_at_ = now;
     silences_ = 0;
     silent_at_ = now + timeout();
   }
@@ -208,7 +209,7 @@ void Sender::welcomed(const Notice& notice, Nanos now) {
   acknowledged_now_ = 0;
   writable_ = true;
   if (queue_.first_frame() != before || queue_.empty()) progress_at_ = now;
-  look_at_ = now;
+  looked_at_ = now;
 }
 
 /// The connection that was to follow has not become one.
@@ -308,12 +309,12 @@ void Sender::tick(Nanos now) {
   if (next_ && now >= next_->give_up_at) lost_next(now);
   if (now >= retry_at_) retry(now);
   if (queue_.empty()) return;
-  if (now >= look_at_) {
+  if (now >= (queue_.awaited() ? looked_at_ + kLookEvery : seldom_look_at())) {
     if (look(now) && now - measured_at_ >= kMeasureEvery) {
       measure(now);
       sampled_at_ = now;
     }
-    look_at_ = now + kLookEvery;
+    looked_at_ = now;
   }
   if (!queue_.empty() && now >= silent_at_) watch_silence(now);
 }
@@ -342,8 +343,11 @@ Nanos Sender::deadline() const {
   Nanos when = std::min(retry_at_, next_ ? next_->give_up_at : kNever);
   if (queue_.empty()) return when;
   if (queue_.awaits_answer() && acknowledged_now_ == queue_.stream_bytes()) return std::min(when, silent_at_);
-  const Nanos waited = look_at_ - kLookEvery - progress_at_;
-  return std::min({when, silent_at_, look_at_ - kLookEvery + std::clamp(waited / 2, kShortestWait, kLongestWait)});
+  return std::min({when, silent_at_, seldom_look_at()});
+}
+
+Nanos Sender::seldom_look_at() const {
+  return looked_at_ + std::clamp((looked_at_ - progress_at_) / 2, kShortestWait, kLongestWait);
 }
 
 // -- the end ----------------------------------------------------------------------------------------------------------

@@ -101,6 +101,8 @@ class Sender {
   void lost_current(Nanos now);
   void leave_current();
   bool look(Nanos now);
+  /// When to look for acknowledgements that nobody waits for.
+  [[nodiscard]] Nanos seldom_look_at() const;
   void progressed(Nanos now);
   void retry(Nanos now);
   void pause(Nanos now);
@@ -126,8 +128,8 @@ class Sender {
   unsigned failures_ = 0;       ///< connections in a row that were of no use
   unsigned silences_ = 0;       ///< timeouts since the last progress
   Nanos retry_at_ = kNever;
-  Nanos progress_at_ = 0;  ///< the peer acknowledged or answered, or a request came when there was none
-  Nanos look_at_ = 0;
+  Nanos progress_at_ = 0;     ///< the peer acknowledged or answered, or a request came when there was none
+  Nanos looked_at_ = 0;       ///< for acknowledgements
   Nanos silent_at_ = kNever;  ///< the next timeout
   std::uint64_t timeouts_ = 0;
   std::uint64_t acknowledged_ = 0;      ///< bytes, over all connections

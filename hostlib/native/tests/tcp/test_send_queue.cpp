@@ -65,6 +65,23 @@ struct SendScene {
 
 using Cookies = std::vector<std::uint64_t>;
 
+TEST_CASE("somebody waits for a WRITE, and for SENDs only where there are many") {
+  SendScene scene;
+  for (int i = 0; i < 16; ++i) scene.post(WorkKind::kSend, 10);
+  CHECK_FALSE(scene.queue.awaited());
+  scene.post(WorkKind::kWriteImm, 10);
+  CHECK(scene.queue.awaited());
+  const std::size_t bytes = scene.send_all(1000).size();
+  scene.queue.acknowledge(bytes, kSendQpn, scene.completions);
+  CHECK(scene.queue.empty());
+  CHECK_FALSE(scene.queue.awaited());
+  for (int i = 0; i < 17; ++i) scene.post(WorkKind::kSend, 10);
+  CHECK(scene.queue.awaited());
+  scene.post(WorkKind::kWriteImm, 10);
+  CHECK(scene.queue.take_back(17, kSendQpn, scene.completions).size() == 18);
+  CHECK_FALSE(scene.queue.awaited());
+}
+
 TEST_CASE("a ping waits for an answer that covers it, and so does what follows it") {
   SendScene scene;
   scene.queue.expect_answers();

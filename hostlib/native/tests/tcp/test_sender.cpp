@@ -204,5 +204,37 @@ TEST_CASE("a new port is given up as early after a connection of use as if none 
   CHECK(scene.completions.front().status == Status::kRetryExceeded);
 }
 
+TEST_CASE("a sender looks for the acknowledgement of a SEND when a thread that sleeps would, of a WRITE at once") {
+  SenderScene scene;
+  const FileDescriptor connection = scene.meet({.first = welcome()});
+  const Bytes payload(100);
+  const auto send = [&](WorkKind kind) {
+    scene.sender.post({.kind = kind, .data = payload.data(), .length = 100}, scene.time);
+    Bytes got(kFrameBytes + payload.size());
+    for (std::size_t sent = 0; sent < got.size();) sent += scene.sender.send(got.size());
+    REQUIRE(::recv(connection.get(), got.data(), got.size(), MSG_WAITALL) == static_cast<ssize_t>(got.size()));
+  };
+  send(WorkKind::kSend);
+  const Nanos next = scene.sender.deadline();
+  CHECK(next > scene.time + 2 * kMicrosecond);
+  for (; scene.time < next; scene.time += kMicrosecond) {
+    scene.sender.tick(scene.time);
+    CHECK_FALSE(scene.sender.queue().empty());
+  }
+  for (int i = 0; i < kTimeLimitMs && !scene.sender.queue().empty(); ++i) {
+    scene.time = scene.sender.deadline();
+    scene.sender.tick(scene.time);
+    ::poll(nullptr, 0, 1);
+  }
+  CHECK(scene.completions.size() == 1);
+  send(WorkKind::kWriteImm);
+  for (int i = 0; i < kTimeLimitMs && !scene.sender.queue().empty(); ++i) {
+    scene.time += 2 * kMicrosecond;
+    scene.sender.tick(scene.time);
+    ::poll(nullptr, 0, 1);
+  }
+  CHECK(scene.completions.size() == 2);
+}
+
 }  // namespace
 }  // namespace paralet::tcp
