@@ -5,24 +5,22 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
 
 from netmodel.printable import printable, printable_lines
 from testbed.errors import InputError, TestbedError
 from testbed.nccl import back_ends, bundle, cores, devices, environment, mps, probe, sizes
 from testbed.nccl.collectives import COLLECTIVES
+from testbed.nccl.command_line import Help, Parser, end, listed, number_from, one_of
 from testbed.nccl.devices import Kind
 from testbed.nccl.elements import REDUCTIONS, TYPES
 from testbed.nccl.environment import PLUGIN_TRANSPORT, TRANSPORTS
 from testbed.nccl.results import AUTO, Results, Setup, as_json, as_markdown
 from testbed.nccl.runner import Plan, run
 from testbed.result_folder import sole_writer
-
-T = TypeVar("T")
 
 _RESULTS, _TABLE, _LOGS = "results.json", "table.md", "logs"
 
@@ -62,59 +60,37 @@ def main(argv: Sequence[str] | None = None, program: str = "python3 -m testbed.n
         else:
             _run(options)
     except InputError as error:
-        return _end(program, str(error), 2)
+        return end(program, str(error), 2)
     except TestbedError as error:
-        return _end(program, str(error), 1)
+        return end(program, str(error), 1)
     except KeyboardInterrupt:
-        return _end(program, "interrupted", 130)
+        return end(program, "interrupted", 130)
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports a wrong command line in one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        """Report the error and end."""
-        sys.exit(_end(self.prog, f"{message} (see `{self.prog} --help`)", 2))
-
-
-class _Help(argparse.RawDescriptionHelpFormatter):
-    """Help in the words and the width of the other commands."""
-
-    def add_usage(
-        self,
-        usage: str | None,
-        actions: Iterable[argparse.Action],
-        groups: Iterable[Any],
-        prefix: str | None = None,
-    ) -> None:
-        """Add the first line."""
-        super().add_usage("%(prog)s [OPTIONS]", actions, groups, "Usage: ")
-
-    def start_section(self, heading: str | None) -> None:
-        """Begin a list of options."""
-        super().start_section(None if heading is None else heading.capitalize())
-
-
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog=program,
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=_Help,
+        formatter_class=Help,
     )
-    parser.add_argument("--ranks", metavar="N", type=_from(2), default=2, help="processes, each a rank (default: 2)")
+    parser.add_argument(
+        "--ranks", metavar="N", type=number_from(2), default=2, help="processes, each a rank (default: 2)"
+    )
     parser.add_argument(
         "--device",
         choices=devices.CHOICES,
         default="auto",
         help="auto: a GPU where this machine has one, otherwise the CPU device (default: auto)",
     )
-    parser.add_argument("--gpus", metavar="N", type=_from(1), default=1, help="GPUs that the ranks share (default: 1)")
+    parser.add_argument(
+        "--gpus", metavar="N", type=number_from(1), default=1, help="GPUs that the ranks share (default: 1)"
+    )
     parser.add_argument(
         "--sizes",
         metavar="LIST",
-        type=_listed(sizes.parse),
+        type=listed(sizes.parse),
         help="size of the larger buffer of a rank, such as 8,64K,512M (default: 8,64K,1M,4M on the CPU device; 8 B to "
         "512 MiB, times 4 each, on a GPU)",
     )
@@ -129,7 +105,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         parser.add_argument(
             option,
             metavar="LIST",
-            type=_listed(_one_of(names)),
+            type=listed(one_of(names)),
             default=default,
             help=f"{what}: some of {', '.join(names)} (default: {said})",
         )
@@ -137,7 +113,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--transports",
         metavar="LIST",
-        type=_listed(str),
+        type=listed(str),
         default=(PLUGIN_TRANSPORT, "Socket"),
         help=f"some of {', '.join(TRANSPORTS)}, Socket:TxS (T threads with S sockets each) and back ends of the "
         "plugin, such as soft, or soft:2 with two shards; each is compared with the last (default: paralet,Socket)",
@@ -145,13 +121,13 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--cores-per-rank",
         metavar="N",
-        type=_from(1),
+        type=number_from(1),
         help="give each rank N cores of its own (default: all ranks share all cores)",
     )
     parser.add_argument(
         "--repetitions",
         metavar="N",
-        type=_from(1),
+        type=number_from(1),
         help="repetitions of every measurement (default: 3 on the CPU device, 5 on a GPU)",
     )
     parser.add_argument("--interface", metavar="NAME", default="lo", help="NCCL_SOCKET_IFNAME if unset (default: lo)")
@@ -167,7 +143,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--mps", action="store_true", help="on a GPU: let the ranks' kernels run at the same time, by CUDA's MPS"
     )
     parser.add_argument(
-        "--timeout-s", metavar="S", type=_from(1), default=60, help="timeout of one repetition (default: 60)"
+        "--timeout-s", metavar="S", type=number_from(1), default=60, help="timeout of one repetition (default: 60)"
     )
     parser.add_argument(
         "--out",
@@ -187,7 +163,7 @@ def _run(options: argparse.Namespace) -> None:
     plugin = (
         bundle.find_plugin(options.plugin) if any(environment.named(each).ours for each in options.transports) else None
     )
-    _check_transports(options.transports, plugin)
+    back_ends.check(options.transports, plugin)
     kind = devices.choose(options.device)
     _check(options, kind)
     used = devices.find(kind, options.nccl, options.cudart)
@@ -243,16 +219,6 @@ def _check(options: argparse.Namespace, kind: Kind) -> None:
             raise InputError(f"--types {name}: sums of {options.ranks} ranks are not exact in {name}; use fewer ranks")
 
 
-def _check_transports(transports: Sequence[str], plugin: Path | None) -> None:
-    """Raises InputError for a name that is no transport and no back end of the plugin."""
-    known = back_ends.beside(plugin) if plugin else []
-    for name in transports:
-        taken = environment.named(name)
-        if name not in TRANSPORTS and taken.ours and taken.variables["PARALET_BACKEND"] not in known:
-            names = ", ".join([*TRANSPORTS, "Socket:TxS", *known])
-            raise InputError(f"--transports: {name!r} is none of {names}")
-
-
 def _write_bundle(archive: Path, plugin: Path) -> None:
     names = bundle.write(archive, plugin)
     print(printable(f"{archive}: {len(names)} files, {archive.stat().st_size:,} bytes. On the other machine:"))
@@ -286,42 +252,6 @@ def _with_path(inherited: Mapping[str, str]) -> dict[str, str]:
     root = str(Path(bundle.__file__).parents[2])
     before = inherited.get("PYTHONPATH")
     return {**inherited, "PYTHONPATH": f"{root}:{before}" if before else root}
-
-
-def _listed(parse: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
-    def all_of(text: str) -> tuple[T, ...]:
-        try:
-            items = tuple(parse(item) for item in text.split(","))
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-        if len(set(items)) < len(items):
-            raise argparse.ArgumentTypeError(f"{text!r} names something twice")
-        return items
-
-    return all_of
-
-
-def _one_of(names: tuple[str, ...]) -> Callable[[str], str]:
-    def checked(text: str) -> str:
-        if text not in names:
-            raise ValueError(f"{text!r} is none of {', '.join(names)}")
-        return text
-
-    return checked
-
-
-def _from(least: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= 1024:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to 1024")
-        return int(text)
-
-    return number
-
-
-def _end(program: str, sentence: str, status: int) -> int:
-    print(printable(f"{program}: {' '.join(sentence.split())}"), file=sys.stderr)
-    return status
 
 
 if __name__ == "__main__":

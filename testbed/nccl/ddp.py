@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,7 +24,8 @@ from typing import Any
 from netmodel.printable import printable_lines
 from testbed.errors import InputError, TestbedError
 from testbed.machine import this_machine
-from testbed.nccl import bundle, environment, mps, netlog
+from testbed.nccl import back_ends, bundle, devices, environment, mps, netlog
+from testbed.nccl.command_line import Parser, end, listed, number_from
 from testbed.result_folder import sole_writer
 
 _EPILOG = """\
@@ -31,6 +33,10 @@ Examples:
   %(prog)s --mps
   %(prog)s --transports soft,tcp,Socket --steps 20 --json
 """
+
+_PROGRAM = "python3 -m testbed.nccl.ddp"
+_WRONG_WORDS = 2
+"""Exit status of a script whose command line is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +65,16 @@ def training(
     plugin: Path | None,
     interface: str,
     logs: Path,
-    timeout_s: float,
+    timeout_s: int,
 ) -> Training:
     """Run the script in so many ranks. Raises TestbedError when a rank fails, its network is another one, or the ranks
-    have come to different parameters."""
+    have come to different parameters, and InputError when the script does not know a word of `words`."""
     name = environment.file_name(transport)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])  # is free for the store of rank 0
     network_logs = [logs / f"ddp-{name}-rank{rank}.nccl.log" for rank in range(ranks)]
+    for log in network_logs:
+        log.unlink(missing_ok=True)  # that of an earlier training shows nothing about this one
     reports: list[dict[str, Any]] = []
     with ExitStack() as undo:
         running = []
@@ -74,24 +82,28 @@ def training(
             group = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
             variables = environment.of_rank(inherited, transport, rank, plugin, interface, log) | group
             output = undo.enter_context((logs / f"ddp-{name}-rank{rank}.json").open("w+"))
-            errors = undo.enter_context((logs / f"ddp-{name}-rank{rank}.stderr.log").open("w"))
+            errors = undo.enter_context((logs / f"ddp-{name}-rank{rank}.stderr.log").open("w+"))
             argv = [sys.executable, str(script), *words]
             process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=variables)
             undo.callback(process.wait)
             undo.callback(process.kill)
-            running.append((process, output))
-        for rank, (process, output) in enumerate(running):
+            running.append((process, output, errors))
+        for rank, (process, output, errors) in enumerate(running):
             try:
                 status = process.wait(timeout_s)
             except subprocess.TimeoutExpired as error:
-                text = f"rank {rank} over {transport} did not end within {timeout_s:g} s; its logs are in {logs}"
+                text = f"rank {rank} over {transport} did not end within {timeout_s} s; its logs are in {logs}"
                 raise TestbedError(text) from error
             if status:
-                raise TestbedError(f"rank {rank} over {transport} ended with status {status}; its logs are in {logs}")
+                errors.seek(0)
+                said = (errors.read().strip().splitlines() or ["it said nothing"])[-1]
+                text = f"rank {rank} over {transport} ended with status {status}: {said}; its logs are in {logs}"
+                raise (InputError if status == _WRONG_WORDS else TestbedError)(text)
             output.seek(0)
             reports.append(_report(output.read()))
     for rank, log in enumerate(network_logs):
-        if fault := netlog.fault(log.read_text(errors="replace"), environment.named(transport).net):
+        said = log.read_text(errors="replace") if log.is_file() else ""
+        if fault := netlog.fault(said, environment.named(transport).net):
             raise TestbedError(f"rank {rank} over {transport}: {fault}; the log is {log}")
     if len({report["parameters"] for report in reports}) != 1:
         raise TestbedError(f"the ranks over {transport} have come to different parameters; their logs are in {logs}")
@@ -168,20 +180,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _run(options, words)
     except InputError as error:
-        return _end(str(error), 2)
+        return end(_PROGRAM, str(error), 2)
     except TestbedError as error:
-        return _end(str(error), 1)
+        return end(_PROGRAM, str(error), 1)
     except KeyboardInterrupt:
-        return _end("interrupted", 130)
+        return end(_PROGRAM, "interrupted", 130)
     return 0
 
 
 def _run(options: argparse.Namespace, words: Sequence[str]) -> None:
-    transports = options.transports.split(",")
+    transports = options.transports
     plugin = bundle.find_plugin(options.plugin) if any(environment.named(name).ours for name in transports) else None
+    back_ends.check(transports, plugin)
     script = Path(__file__).parents[2] / bundle.TRAINING
     if not script.is_file():
         raise InputError(f"{script} is missing; run this in a checkout, or in a folder that `--bundle` has packed")
+    if find_spec("torch") is None:
+        raise InputError(f"PyTorch is not installed for {sys.executable}, and the training needs it")
+    if devices.choose("auto") != "gpu":
+        raise InputError("this machine has no NVIDIA GPU, and the training needs one")
     with ExitStack() as services:
         services.enter_context(sole_writer(options.out, "--out"))
         logs = options.out / "logs"
@@ -203,22 +220,27 @@ def _run(options: argparse.Namespace, words: Sequence[str]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python3 -m testbed.nccl.ddp",
+    parser = Parser(
+        prog=_PROGRAM,
         description="Train with PyTorch's DDP on a GPU over the plugin and over NCCL's Socket transport. What else is "
         "given goes to experiments/torch/nccl_ddp.py, such as --steps 20, --layers 4 or --width 512.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--ranks", type=int, default=2, help="processes on one GPU (default: 2)")
+    parser.add_argument("--ranks", type=number_from(2), default=2, help="processes on one GPU (default: 2)")
     parser.add_argument(
-        "--transports", default="paralet,Socket", help="as those of `paralet nccl` (default: %(default)s)"
+        "--transports",
+        type=listed(str),
+        default=(environment.PLUGIN_TRANSPORT, "Socket"),
+        help="as those of `paralet nccl` (default: paralet,Socket)",
     )
-    parser.add_argument("--repetitions", type=int, default=3, help="trainings over each transport (default: 3)")
+    parser.add_argument(
+        "--repetitions", type=number_from(1), default=3, help="trainings over each transport (default: 3)"
+    )
     parser.add_argument("--interface", default="lo", help="NCCL_SOCKET_IFNAME if unset (default: lo)")
     parser.add_argument("--plugin", type=Path, help="libnccl-net-paralet.so (default: ours)")
     parser.add_argument("--mps", action="store_true", help="let the ranks' kernels run at the same time, by CUDA's MPS")
-    parser.add_argument("--timeout-s", type=float, default=120, help="timeout of one training (default: 120)")
+    parser.add_argument("--timeout-s", type=number_from(1), default=120, help="timeout of one training (default: 120)")
     parser.add_argument("--out", type=Path, default=Path("results/nccl-ddp"), help="results (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
@@ -226,11 +248,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _say(text: str) -> None:
     print(printable_lines(text), file=sys.stderr, flush=True)
-
-
-def _end(sentence: str, status: int) -> int:
-    _say(f"python3 -m testbed.nccl.ddp: {sentence}")
-    return status
 
 
 if __name__ == "__main__":

@@ -13,7 +13,14 @@ TRANSPORTS = (PLUGIN_TRANSPORT, "Socket", "IB")
 """The plugin, and what is in NCCL itself."""
 
 _SOCKET_SETTING = re.compile(r"Socket:(?P<threads>\d{1,2})x(?P<each>\d{1,2})")
-_SHARDED = re.compile(r"(?P<back_end>[a-z]+):(?P<shards>\d{1,2})")
+
+SHARDED = ("soft", "tcp")
+"""The back ends that can have several shards."""
+
+MOST_SHARDS = 16
+"""As kMaxShards in hostlib/native/src/backend/backend.hpp."""
+
+_SHARDED = re.compile(rf"(?P<back_end>{'|'.join(SHARDED)}):(?P<shards>[1-9]\d?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,7 @@ class Transport:
 
 def named(transport: str) -> Transport:
     """The transport of this name: one of `TRANSPORTS`, `Socket:TxS` for T threads with S sockets each, a back end of
-    the plugin, or a back end with K shards, as `tcp:2`.
+    the plugin, or one of `SHARDED` with K shards, as `tcp:2`. What is none of these is taken for a back end.
 
     The plugin alone (`paralet`) has the back end that the caller has set, or its default.
     """
@@ -39,7 +46,7 @@ def named(transport: str) -> Transport:
         return Transport(transport)
     if match := _SOCKET_SETTING.fullmatch(transport):
         return Transport("Socket", {"NCCL_SOCKET_NTHREADS": match["threads"], "NCCL_NSOCKS_PERTHREAD": match["each"]})
-    if match := _SHARDED.fullmatch(transport):
+    if (match := _SHARDED.fullmatch(transport)) and int(match["shards"]) <= MOST_SHARDS:
         return Transport(PLUGIN_TRANSPORT, {"PARALET_BACKEND": match["back_end"], "PARALET_SHARDS": match["shards"]})
     return Transport(PLUGIN_TRANSPORT, {"PARALET_BACKEND": transport})
 

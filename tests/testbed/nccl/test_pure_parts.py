@@ -149,6 +149,18 @@ def test_a_transport_may_be_a_back_end_or_a_setting_of_sockets(tmp_path: Path) -
     assert len({each["NCCL_HOSTID"] for each in (soft, sockets, plain)}) == 3
 
 
+@pytest.mark.parametrize(
+    "transport", ["tcp:0", "tcp:02", "tcp:17", "tcp:99", "verbs:2", "auto:2", "paralet:2", "tcp:", ""]
+)
+def test_a_number_of_shards_that_no_device_can_have_is_no_transport(transport: str, tmp_path: Path) -> None:
+    plugin = tmp_path / "libnccl-net-paralet.so"
+    row = {"name": "PARALET_BACKEND", "values": "auto, soft, tcp or verbs"}
+    (tmp_path / back_ends.TABLE).write_text(json.dumps([row]))
+    back_ends.check(["Socket:4x1", "soft", "soft:1", "tcp:16"], plugin)
+    with pytest.raises(InputError, match=rf"--transports: '{transport}' is none of .*, soft:K, tcp:K \(K: 1 to 16\)"):
+        back_ends.check([transport], plugin)
+
+
 def test_the_back_ends_of_a_plugin_are_those_of_its_table(tmp_path: Path) -> None:
     plugin = tmp_path / "libnccl-net-paralet.so"
     assert back_ends.beside(plugin) == []
