@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -88,17 +89,17 @@ def training(
             undo.callback(process.wait)
             undo.callback(process.kill)
             running.append((process, output, errors))
-        for rank, (process, output, errors) in enumerate(running):
-            try:
-                status = process.wait(timeout_s)
-            except subprocess.TimeoutExpired as error:
-                text = f"rank {rank} over {transport} did not end within {timeout_s} s; its logs are in {logs}"
-                raise TestbedError(text) from error
-            if status:
+        _wait([process for process, *_ in running], timeout_s)
+        for rank, (process, _, errors) in enumerate(running):
+            if status := process.poll():
                 errors.seek(0)
                 said = (errors.read().strip().splitlines() or ["it said nothing"])[-1]
                 text = f"rank {rank} over {transport} ended with status {status}: {said}; its logs are in {logs}"
                 raise (InputError if status == _WRONG_WORDS else TestbedError)(text)
+        for rank, (process, output, _) in enumerate(running):
+            if process.poll() is None:
+                text = f"rank {rank} over {transport} did not end within {timeout_s} s; its logs are in {logs}"
+                raise TestbedError(text)
             output.seek(0)
             reports.append(_report(output.read()))
     for rank, log in enumerate(network_logs):
@@ -116,6 +117,16 @@ def training(
         torch=reports[0]["torch"],
         gpu=reports[0]["gpu"],
     )
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> None:
+    """Wait until all have ended, or one has failed: the others may wait for it."""
+    end_s = time.monotonic() + timeout_s
+    while time.monotonic() < end_s:
+        found = [process.poll() for process in processes]
+        if any(found) or None not in found:
+            return
+        time.sleep(0.02)
 
 
 def _report(text: str) -> dict[str, Any]:

@@ -13,8 +13,10 @@ from testbed.nccl import ddp
 from testbed.nccl.ddp import Training
 
 PROGRAM = """\
-import json, os, sys
+import json, os, sys, time
 rank = int(os.environ["RANK"])
+if sys.argv[2] == "only rank 1 ends" and rank == 0:
+    time.sleep(300)
 if sys.argv[1] != "none":
     with open(os.environ["NCCL_DEBUG_FILE"], "w") as log:
         log.write(f"Channel 00/0 : {rank}[0] -> {1 - rank}[0] [send] via NET/{sys.argv[1]}/0\\n")
@@ -56,6 +58,11 @@ def test_the_log_of_an_earlier_training_proves_nothing(tmp_path: Path) -> None:
     trained(tmp_path)
     with pytest.raises(TestbedError, match="rank 0 over tcp: NCCL's log has no line 'via NET/paralet'"):
         trained(tmp_path, "none")
+
+
+def test_a_rank_that_fails_ends_the_training_while_others_wait_for_it(tmp_path: Path) -> None:
+    with pytest.raises(TestbedError, match="rank 1 over tcp ended with status 3"):
+        trained(tmp_path, parameters="only rank 1 ends", status="3")
 
 
 def test_words_that_the_training_does_not_know_are_the_callers_fault(tmp_path: Path) -> None:
