@@ -94,6 +94,7 @@ bool FrameReader::end() {
     ++messages_;
   }
   if (frame_.kind == WorkKind::kWrite && frame_.length == 0) pinged_ = true;
+  if (frame_.kind != WorkKind::kSend && frame_.length > 0) written_ = true;
   buffer_.reset();
   ++frames_;
   stage_ = Stage::kHeader;
@@ -106,6 +107,7 @@ void FrameReader::restart() {
   stage_ = Stage::kHeader;
   stalled_ = false;
   pinged_ = false;
+  written_ = false;
   header_bytes_ = 0;
   left_ = 0;
 }

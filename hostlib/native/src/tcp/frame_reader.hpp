@@ -49,6 +49,8 @@ class FrameReader {
   [[nodiscard]] std::uint64_t payload_bytes() const { return payload_bytes_; }
   /// Whether a ping has arrived since the last call.
   bool take_ping() { return std::exchange(pinged_, false); }
+  /// Whether the payload of a WRITE has arrived completely since the last call.
+  bool take_written() { return std::exchange(written_, false); }
 
   /// Forgets a frame that has arrived in part: its connection has ended, and the next one brings it from its beginning.
   void restart();
@@ -74,6 +76,7 @@ class FrameReader {
   std::uint32_t messages_ = 0;
   std::uint64_t payload_bytes_ = 0;
   bool pinged_ = false;
+  bool written_ = false;
 };
 
 }  // namespace paralet::tcp

@@ -49,8 +49,8 @@ void deafen(int socket);
 /// What has been read is acknowledged now, and what follows at once. The kernel holds acknowledgements back for 40 ms
 /// (TCP_DELACK_MIN in its include/net/tcp.h), and the other end would wait for them:
 /// - on a connection that has sent something, to send them with the next answer (inet_csk_in_pingpong_mode);
-/// - behind the second of two segments of one length, which it takes for the longest that the sender makes, and of which
-///   it expects another (tcp_measure_rcv_mss, net/ipv4/tcp_input.c).
+/// - behind the second of two segments of one length: it takes them for the longest that the sender makes, and expects
+///   another (tcp_measure_rcv_mss, net/ipv4/tcp_input.c).
 void acknowledge_at_once(int socket);
 
 /// Bytes handed over that the other end has not acknowledged.

@@ -14,7 +14,7 @@
 namespace paralet::tcp {
 namespace {
 
-// Of shorter messages the sender has copies, so nobody waits for their acknowledgement.
+// Of shorter SENDs the sender has copies, so nobody waits for their acknowledgement.
 constexpr std::size_t kCopiedBytes = 2048;
 
 }  // namespace
@@ -63,6 +63,7 @@ bool Receiver::receive(Scratch& scratch, std::size_t most) {
   } else if (reader_.take_ping() && answers_ && current_) {
     say({.kind = Notice::Kind::kAnswer, .frames = reader_.frames()});
   }
+  awaited_ = reader_.take_written() || awaited_;  // the last flowlet of a message may be short
   if (!ready_ && std::exchange(awaited_, false) && current_) acknowledge_at_once(current_->socket.get());
   if (!stalled() && !ready_) turn_over();
   return ready_ && !stalled();
