@@ -45,8 +45,8 @@ def test_the_slowest_rank_and_the_median_step_count(tmp_path: Path) -> None:
     [
         ({"network": "Socket"}, "rank 0 over tcp: NCCL moves data from rank 0 to rank 1 via NET/Socket/0, not via"),
         ({"parameters": "other"}, "the ranks over tcp have come to different parameters"),
-        ({"status": "3"}, "rank 0 over tcp ended with status 3: it said nothing; its logs are in "),
-        ({"status": "no such word"}, "rank 0 over tcp ended with status 1: no such word; its logs are in "),
+        ({"status": "3"}, "rank [01] over tcp ended with status 3: it said nothing; its logs are in "),
+        ({"status": "no such word"}, "rank [01] over tcp ended with status 1: no such word; its logs are in "),
     ],
 )
 def test_a_training_that_proves_nothing_is_an_error(tmp_path: Path, options: dict[str, str], sentence: str) -> None:
