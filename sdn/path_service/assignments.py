@@ -2,7 +2,7 @@
 """Assignments to hosts: the ports of their lanes and the rates of their elephants. No I/O.
 
 The lanes of a pair along a new path, and the lanes of the peer that carry acknowledgements back over the same links,
-are assigned together. A host gets another assignment only when its ports change.
+are assigned together. A host gets another assignment only when its ports change, or their paths, if it wants to know.
 """
 
 from collections import Counter, deque
@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from netmodel import Path
 from sdn.path_service.messages import Assign, Error
 from sdn.path_service.parties import Client, Pair, Parties
 from sdn.path_service.pinning import Pinning, Sends
@@ -54,11 +55,11 @@ class Assignments:
         sends.append((client.conn, Error("busy", text)))
 
     def update(self, pairs: Iterable[Pair], sends: Sends) -> None:
-        """Sends pairs their ports and those of the way back, unless both ends know them."""
+        """Sends pairs their ports and those of the way back, unless both ends know them, and their paths."""
         for pair in pairs:
             ports = self._pinning.ports(pair)
             cut = pair in self._cut
-            if cut or pair.sent is not ports:
+            if cut or pair.sent is not ports or self._paths(pair, ports) not in ([], pair.told):
                 self._cut.discard(pair)
                 assigned = self._assigned(pair, ports, pair.elephant_id(), pair.rate_bps, cut)
                 sends.append((pair.client.conn, assigned))
@@ -103,7 +104,7 @@ class Assignments:
                 pair = client.pairs.get(at) or self._parties.pair(client, at)
                 if pair is None or told.sent is None:
                     continue
-                pair.sent = None
+                pair.sent, pair.told = None, told.told
                 if pair.commodity is not None:
                     ports = self._pinning.ports(pair)
                     pair.sent = ports if ports == told.sent else told.sent
@@ -146,6 +147,11 @@ class Assignments:
         client.generation += 1
         if self._promises and pair.commodity is not None and not (client.fixed or client.wants_paths):
             pair.promise(_encode(ports), _encode(rate_bps))
-        paths = self._pinning.known_paths(pair) if client.wants_paths and ports and pair.commodity is not None else []
-        told = [[str(port) for port in path] for path in paths]
+        pair.told = self._paths(pair, ports)
+        told = [[str(port) for port in path] for path in pair.told]
         return Assign(pair.at[0], ports, client.generation, rate_bps, number, pair.at[1], cut, told)
+
+    def _paths(self, pair: Pair, ports: list[int]) -> list[Path]:
+        """What to tell a pair's client of the paths of these ports; none where it does not want to know."""
+        wanted = pair.client.wants_paths and ports and pair.commodity is not None
+        return self._pinning.known_paths(pair) if wanted else []

@@ -7,6 +7,7 @@ receive at one `Endpoint`, for a host may have several device objects.
 
 from collections.abc import Iterable
 
+from netmodel import Path
 from sdn import _renewals
 from sdn.path_service.messages import Hello
 from sdn.path_service.ports import Peer, PortTables
@@ -105,6 +106,7 @@ class Pair(_renewals.Pair):
         "rate_bps",
         "reverse",
         "sent",
+        "told",
         "way",
     )
 
@@ -117,6 +119,8 @@ class Pair(_renewals.Pair):
         """Cached result of `Parties.reverse`; None after a client has come or gone, so that it is computed again."""
         self.sent: list[int] | None = None
         """The ports last sent to the client."""
+        self.told: list[Path] = []
+        """The paths last sent with ports, to a client that wants them."""
         self.ports: list[int] = []
         """The ports last looked up: along `ports_way`, in `ports_table`."""
         self.ports_way: Way | None = None

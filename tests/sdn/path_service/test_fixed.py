@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from netmodel import Flow, OvsHash, PortRef, Topology, path_of
+from netmodel import Flow, OvsHash, PortRef, Topology, forwarding, path_of
 from sdn.path_service.messages import Announce, Release
 from sdn.path_service.service import Options, PathService
 from tests.sdn.path_service.sample import Hosts, fabric, three_tiers
@@ -97,6 +97,23 @@ def test_a_host_is_told_where_the_port_leads_that_it_has_already(topology: Topol
         hosts.hear(hosts.service.handle(hosts.now_s, told, [said, Release(number)]))
         path = path_of(topology, Flow(topology.hosts[0].nics[0].address, peer, port), OvsHash())
         assert hosts.answered[told, number].paths == [[*map(str, path)]]
+
+
+@pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
+def test_a_host_is_told_where_its_ports_lead_when_switches_hash_over_other_links(topology: Topology) -> None:
+    """Also of connections that were not on the dead link, and keep their ports."""
+    hosts = Hosts(PathService(topology))
+    (here,), (peer,) = topology.hosts[0].nics, topology.hosts[-1].nics
+    ports = range(50_000, 50_032)
+    for number, port in enumerate(ports):
+        conn = hosts.connect(0, number, lanes=1, fixed=True, paths=True)
+        hosts.hear(hosts.service.handle(hosts.now_s, conn, [Announce(number, str(peer.address), 500, port=port)]))
+    before = {port: hosts.answered[number + 1, number].paths for number, port in enumerate(ports)}
+    hosts.link([topology.link_at(PortRef.parse(before[50_000][0][1]))], up=False)
+    routes = forwarding(topology, frozenset(hosts.dead))
+    for number, port in enumerate(ports):
+        path = path_of(topology, Flow(here.address, peer.address, port), OvsHash(), routes=routes)
+        assert hosts.answered[number + 1, number].paths == [[*map(str, path)]]
 
 
 def test_plans_move_again_when_all_that_cannot_have_ended() -> None:
