@@ -6,8 +6,7 @@
 # that it makes.
 set -euo pipefail
 
-if [[ -z ${NODES-} ]]; then
-    export NODES=1
+if (($$ != 1)); then # not the first process of namespaces of its own
     exec unshare --net --uts --pid --fork --kill-child --mount-proc "$0" "$@"
 fi
 slurm=$1 folder=$2
