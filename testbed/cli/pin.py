@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from netmodel.printable import printable
-from netmodel.probing.observations import ProbeFileError, load
+from netmodel.probing.observations import load
 from paralet_pin import check, launch, probed_paths, programs
 from testbed.cli.running_fabric import TAKES_WORDS
 from testbed.errors import InputError, TestbedError, sentence_of
@@ -80,6 +80,8 @@ def pin(
         raise click.UsageError("Missing argument 'PROGRAM...'.")
     if sum((bool(words), pid is not None, beginning is not None)) > 1:
         raise click.UsageError("--check and --variables take no PROGRAM, and not each other.")
+    if probed and pid is None:
+        raise click.UsageError("--probed goes with --check.")
     if pid is not None:
         _check(pid, as_json, probed)
         return
@@ -122,8 +124,8 @@ def _run(words: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
 def _check(pid: int, as_json: bool, probed: tuple[Path, ...]) -> None:
     try:
         report = check.ask(check.agent_of(pid)).of(check.children_of(pid))
-        report = probed_paths.with_probed(report, [one for file in probed for one in load(file).observations])
-    except (check.CheckError, ProbeFileError) as error:
+        report = probed_paths.with_probed(report, map(load, probed))
+    except (check.CheckError, ValueError) as error:
         raise InputError(str(error)) from error
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(report), indent=2))

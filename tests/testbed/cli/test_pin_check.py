@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from netmodel.probing.observations import Observation, ProbeFile, save
 from paralet_pin import check
 from testbed.cli import pin
+from testbed.errors import InputError
 from tests.testbed.live.pinned_flows import FLOW, OTHER, report
 
 WAITING = check.Waiting(
@@ -51,6 +52,29 @@ def test_paths_may_come_from_what_was_probed(tmp_path: Path, monkeypatch: pytest
     save(file, ProbeFile("h1", "2026-11-28T00:00:00Z", (seen,)))
     _, line = lines(report(FLOW), monkeypatch, "--probed", str(file))
     assert line.endswith("planned by 172.16.0.1, 1000 bytes")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--probed", "node1.json", "true"],
+        ["--probed", "node1.json", "--variables", "7"],
+    ],
+)
+def test_files_of_probes_are_for_check_alone(words: list[str]) -> None:
+    done = CliRunner().invoke(pin.pin, words)
+    assert done.exit_code == 2
+    assert "--probed goes with --check" in done.output
+
+
+def test_a_file_of_probes_that_began_at_no_time_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "node1.json"
+    save(file, ProbeFile("h1", "\x1b[2J", ()))
+    monkeypatch.setattr(check, "ask", lambda agent: report(FLOW))
+    monkeypatch.setattr(check, "agent_of", lambda pid: pid)
+    monkeypatch.setattr(check, "children_of", lambda pid: {pid})
+    with pytest.raises(InputError, match=r"'\\x1b\[2J' is no time at which the probes of 'h1' began"):
+        CliRunner().invoke(pin.pin, ["--check", "7", "--probed", str(file)], catch_exceptions=False)
 
 
 def test_waits_of_milliseconds_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
