@@ -361,6 +361,16 @@ def test_what_cannot_be_started(scene: Scene, words: list[str], variables: dict[
     assert len(err.splitlines()) == 1
 
 
+def test_variables_for_a_process_that_has_ended(scene: Scene) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    command = [sys.executable, "-m", "testbed", "pin", "--variables", str(ended.pid)]
+    ran = subprocess.run(command, env=scene.environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert f"there is no process {ended.pid}" in ran.stderr
+    assert scene.folders == []
+
+
 def test_check_of_a_process_that_is_not_ours(scene: Scene) -> None:
     command = [sys.executable, "-m", "testbed", "pin", "--check", str(os.getpid())]
     ran = subprocess.run(command, env=scene.environment, capture_output=True, text=True, check=False)

@@ -222,6 +222,7 @@ void Agent::serve(FileDescriptor program, const Request& request) {
     case RequestKind::kMoves: {
       if (flow != nullptr) {
         flow->port = static_cast<std::uint16_t>(request.moved_to);
+        flow->path.clear();  // of its port before; the plan may have another one by now
         note_path(*flow);
       }
       Process* asking = process(who.pid);

@@ -6,11 +6,13 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <string>
 #include <string_view>
 
 #include "agent.hpp"
@@ -65,6 +67,9 @@ int run(const char* socket_path, pid_t program) {
   pin::AgentOptions options = options_of(settings::read(settings::process_environment()));
   options.socket_path = socket_path;
   options.program = program;
+  if (program != 0 && ::kill(program, 0) != 0 && errno == ESRCH) {
+    settings::refuse("there is no process " + std::to_string(program));
+  }
   if (program != 0) options.path_service.log = [](const std::string&) {};  // programs say that the service is away
   sigset_t ends;
   sigemptyset(&ends);

@@ -366,5 +366,36 @@ TEST_CASE("a queue pair gets the path service's port as an elephant, follows the
   CHECK(agent.check()["pinned"].empty());
 }
 
+TEST_CASE("a flow has no path when it has moved to a port that the plan has left again") {
+  paralet::test::FakePathService service;
+  const RunningAgent agent(asks(service.address()));
+  const auto ask = [link = agent.link()] {
+    return link.ask(
+        {.tcp = 0, .remote_port = 4791, .remote = IpAddress(kPeer), .bytes = 1 << 30, .wait = 20 * kSecond});
+  };
+  std::optional<Reply> reply;
+  std::thread program([&] { reply = ask(); });
+  service.welcome();
+  const nlohmann::json announced = service.receive();
+  const auto plan = [&](std::uint16_t port) {
+    const auto by = nlohmann::json::array({nlohmann::json::array({"to " + std::to_string(port)})});
+    service.assign({IpAddress(kPeer), 4791}, {port}, {{"id", announced["id"]}, {"paths", by}});
+  };
+  plan(50001);
+  program.join();
+  REQUIRE(reply);
+  for (const std::uint16_t port : {60000, 61000}) {
+    plan(port);
+    REQUIRE(eventually([&] { return agent.check()["pinned"].at(0)["planned_port"] == port; }));
+  }
+  const auto moved = [&](std::uint16_t to) {
+    static_cast<void>(
+        agent.link().ask({.kind = RequestKind::kMoves, .id = reply->id, .wait = kSecond, .moved_to = to}));
+    return agent.check()["pinned"].at(0)["path"];
+  };
+  CHECK(moved(60000) == nlohmann::json::array());
+  CHECK(moved(61000) == nlohmann::json{"to 61000"});
+}
+
 }  // namespace
 }  // namespace paralet::pin
