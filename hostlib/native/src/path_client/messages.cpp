@@ -79,11 +79,11 @@ std::variant<PeerName, InvalidMessage> peer_of(const json& object, const std::st
   return PeerName(*ip, static_cast<std::uint16_t>(*port));
 }
 
-/// Paths of up to `most` ports; nothing where the value is none.
-std::optional<std::vector<Path>> paths_of(const json& value, std::size_t most) {
+/// The path of each of so many ports, or one for all, or none; nothing where the value is neither.
+std::optional<std::vector<Path>> paths_of(const json& value, std::size_t ports) {
   std::vector<Path> out;
   if (value.is_null()) return out;
-  if (!value.is_array() || value.size() > most) return std::nullopt;
+  if (!value.is_array() || (value.size() > 1 && value.size() != ports)) return std::nullopt;
   for (const json& names : value) {
     if (!names.is_array() || names.size() > kMaxPath) return std::nullopt;
     Path& path = out.emplace_back();
@@ -125,7 +125,7 @@ Answer decode_assign(const json& message) {
   const json& cut = member(message, "cut");
   if (!cut.is_null() && !cut.is_boolean()) return wrong("an assignment whose cut is neither true nor false");
   out.cut = cut.is_boolean() && cut.get<bool>();
-  auto paths = paths_of(member(message, "paths"), std::max(out.ports.size(), std::size_t{1}));
+  auto paths = paths_of(member(message, "paths"), out.ports.size());
   if (!paths) return wrong("an assignment whose paths are not lists of names, one for each port or for all");
   out.paths = std::move(*paths);
   return out;

@@ -142,6 +142,10 @@ TEST_CASE("an assignment with an invalid member is invalid, and names its peer")
   json many = json::parse(kAssign);
   many["ports"] = std::vector<int>(kMaxPorts + 1, 50000);
   CHECK(invalid(many.dump()).peer == kWirePeer);
+  json three = json::parse(kAssign);
+  three["ports"] = {50000, 50001, 50002};
+  three["paths"] = json::parse("[[],[]]");  // neither one for each port nor one for all
+  CHECK(invalid(three.dump()).peer == kWirePeer);
   for (const char* peer : {"", "1", "null", "\"10.0.1\"", "\"ten\"", "[]"}) {
     CHECK(!invalid(assign_with("peer", peer)).peer);
   }
