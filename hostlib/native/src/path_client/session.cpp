@@ -86,6 +86,7 @@ void Session::release(const Release& r, std::string& out) {
   } else if (const auto paths = now_.peers.find(peer); paths != now_.peers.end()) {
     paths->second.rate_bps = 0;  // not published: the data path ends the limit by itself
     paths->second.answers = 0;
+    paths->second.paths.clear();
   }
 }
 
@@ -198,7 +199,7 @@ void Session::set(PeerName peer, PeerPaths paths, bool cut) {
   paths.rate_serial = ++serial_;
   paths.cut_serial = cut ? serial_ : before.cut_serial;
   const bool rate_alone = before.serial != 0 && before.ports == paths.ports && before.answers == paths.answers &&
-                          before.rate_bps != paths.rate_bps;
+                          before.paths == paths.paths && before.rate_bps != paths.rate_bps;
   paths.serial = rate_alone ? before.serial : serial_;
   before = std::move(paths);
   changed_ = true;

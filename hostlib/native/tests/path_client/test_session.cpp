@@ -278,8 +278,16 @@ TEST_CASE("after its elephant ends a peer keeps its ports, without a new serial 
   talk.event(Announce{.id = 1, .peer = kSessionPeer, .bytes = 10});
   json limited = talk.assignment(kSessionPeer, kPorts, 1);
   limited["rate_bps"] = 1e6;
+  limited["paths"] = {{"leaf1:5"}};
   talk.receive(limited);
   CHECK(talk.table->peers.at(kSessionPeer).rate_bps == 1e6);
+  CHECK(talk.table->peers.at(kSessionPeer).paths == std::vector<Path>{{"leaf1:5"}});
+  limited["rate_bps"] = 2e6;
+  limited["paths"] = {{"leaf1:6"}};
+  limited["generation"] = ++talk.generation;
+  const std::uint64_t first = talk.serial(kSessionPeer);
+  talk.receive(limited);
+  CHECK(talk.serial(kSessionPeer) > first);  // also of a path that changes with the rate
   const std::uint64_t before = talk.serial(kSessionPeer);
   talk.event(Release{.id = 1});
   talk.assign(kOther, kMore);
@@ -287,6 +295,7 @@ TEST_CASE("after its elephant ends a peer keeps its ports, without a new serial 
   CHECK(talk.serial(kSessionPeer) == before);
   CHECK(talk.table->peers.at(kSessionPeer).rate_bps == 0);
   CHECK(talk.table->peers.at(kSessionPeer).answers == 0);
+  CHECK(talk.table->peers.at(kSessionPeer).paths.empty());
   // Assigning the same ports again increases the serial number.
   talk.event(Announce{.id = 2, .peer = kSessionPeer, .bytes = 10});
   talk.assign(kSessionPeer, kPorts, 2);
