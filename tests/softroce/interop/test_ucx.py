@@ -127,14 +127,15 @@ def test_an_unmodified_program_sends_from_planned_ports(
         packets.setblocking(False)
         environment = planned(near, peer)
         deadline = time.monotonic() + TIMEOUT_S
-        while True:
-            client = subprocess.run(
-                [*words, "127.0.0.1"], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S
-            )
-            if client.returncode == 0 or server.poll() is not None or time.monotonic() > deadline:
-                break  # else the server does not listen yet
-        if client.returncode:
-            server.kill()
+        try:
+            while True:
+                client = subprocess.run(
+                    [*words, "127.0.0.1"], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S
+                )
+                if client.returncode == 0 or server.poll() is not None or time.monotonic() > deadline:
+                    break  # else the server does not listen yet
+        finally:
+            server.kill()  # it waits for ever for a client that has failed
         sent = connected_from(packets)
     assert client.returncode == 0, client.stdout + client.stderr
     assert sent == set(PORTS.items())
