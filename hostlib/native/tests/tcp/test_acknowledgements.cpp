@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel of a lane's receiver acknowledges at once: a send is complete only then.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "tcp/tcp_pair.hpp"
+
+namespace paralet::tcp {
+namespace {
+
+// Half of TCP_DELACK_MIN (include/net/tcp.h), for which the kernel holds acknowledgements back at least.
+constexpr Nanos kAtOnce = 20 * kMillisecond;
+
+/// The time until A hears that what it sends has arrived.
+Nanos until_acknowledged(TcpPair& pair) {
+  const Bytes data = random_fill(1, 100);
+  const std::size_t before = pair.a.count(Completion::Kind::kSent);
+  const Nanos start = now();
+  pair.send(data);
+  REQUIRE(pair.eventually([&] { return pair.a.count(Completion::Kind::kSent) > before; }));
+  return now() - start;
+}
+
+TEST_CASE("a receiver that has answered goes on to acknowledge at once") {
+  // The least of several, since a busy machine may delay some.
+  Nanos after_welcome = kNever;
+  Nanos after_ping = kNever;
+  for (int i = 0; i < 10; ++i) {
+    TcpPair pair;
+    pair.connect();
+    after_welcome = std::min(after_welcome, until_acknowledged(pair));
+    pair.ping();
+    REQUIRE(pair.eventually([&] { return pair.a.completions.back().cookie == 2; }));
+    after_ping = std::min(after_ping, until_acknowledged(pair));
+  }
+  CHECK(after_welcome < kAtOnce);
+  CHECK(after_ping < kAtOnce);
+}
+
+// Linux takes the length of two segments in a row for the largest that the sender makes, waits for more after the
+// second (tcp_measure_rcv_mss, net/ipv4/tcp_input.c). The first 16 of a connection it acknowledges at once in any case.
+TEST_CASE("payloads are acknowledged at once when two in a row have one length") {
+  constexpr std::size_t kPayloads = 80;
+  const Bytes data = random_fill(1, 40 * 1024);
+  std::array<Nanos, kPayloads> least{};
+  least.fill(kNever);
+  for (int i = 0; i < 5; ++i) {  // the least of several, since a busy machine may delay some
+    TcpPair pair;
+    pair.connect();
+    for (std::size_t payload = 0; payload < kPayloads; ++payload) {
+      // The last ones are as short as the last flowlet of a message may be.
+      const auto length = static_cast<std::uint32_t>(payload < 60 ? data.size() - payload / 20 * 8192 : 1000);
+      const Nanos start = now();
+      pair.a.backend.post(pair.qa.qpn,
+                          {.kind = WorkKind::kWrite, .data = data.data(), .length = length, .rkey = pair.b.rkey});
+      REQUIRE(pair.eventually([&] { return pair.a.count(Completion::Kind::kSent) > payload; }));
+      least[payload] = std::min(least[payload], now() - start);
+    }
+  }
+  CHECK(std::ranges::count_if(least, [](Nanos time) { return time >= kAtOnce; }) == 0);
+}
+
+}  // namespace
+}  // namespace paralet::tcp
