@@ -94,7 +94,7 @@ def pin(
         _run(words, environment)
     variables = _with_agent(environment, beginning)
     for name in sorted(name for name, value in variables.items() if os.environ.get(name) != value):
-        click.echo(f"export {name}={printable(variables[name])}")
+        click.echo(printable(f"export {name}={variables[name]}"))
 
 
 def _with_agent(environment: dict[str, str], pid: int) -> dict[str, str]:

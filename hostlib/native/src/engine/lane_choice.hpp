@@ -35,24 +35,28 @@ class LaneChoice {
   /// Round trip of a lane without a sample, for `for_small`.
   static constexpr Nanos kAssumedRtt = 1 * kMillisecond;
 
-  /// The lane for the next flowlet: the cheapest that is neither about to change its port nor full. nullptr where all
-  /// are; flowlets wait then. A lane is full when its sending context is, and, while its window is below one packet,
-  /// until it may send: a flowlet that waited for that would miss the lanes that are ready earlier.
+  /// What `for_flowlet` found.
+  struct Found {
+    Lane* lane = nullptr;     ///< nullptr: none, and flowlets wait
+    Nanos ready_at = kNever;  ///< then: when a lane becomes ready although nothing arrives, kNever: none does
+  };
+  /// The lane for the next flowlet: the cheapest that is neither about to change its port nor full. A lane is full when
+  /// its sending context is, and, while its window is below one packet, until it may send: a flowlet that waited for
+  /// that would miss the lanes that are ready earlier.
   template <Measurements M>
-  Lane* for_flowlet(std::span<Lane> lanes, std::uint32_t path_mtu, const M& measured, const SendingContexts& contexts) {
-    ready_at_ = kNever;
-    return cheapest(lanes, path_mtu, measured, [&](const Lane& lane, const PathEstimate& path, Nanos t) {
+  Found for_flowlet(std::span<Lane> lanes, std::uint32_t path_mtu, const M& measured, const SendingContexts& contexts) {
+    Found out;
+    out.lane = cheapest(lanes, path_mtu, measured, [&](const Lane& lane, const PathEstimate& path, Nanos t) {
       const auto index = static_cast<std::size_t>(&lane - lanes.data());
       const bool room = !lane.leaving() && (contexts.outstanding(lane, index) < kDepth ||
                                             (path.app_limited && contexts.alone(lane, index)));
       // No acknowledgement comes where nothing is under way: the estimate is from before the last one.
       const bool ready = path.ready_at <= t || (lane.unfinished == 0 && path.ready_at == kNever);
-      if (room && !ready) ready_at_ = std::min(ready_at_, path.ready_at);
+      if (room && !ready) out.ready_at = std::min(out.ready_at, path.ready_at);
       return room && ready;
     });
+    return out;
   }
-  /// After for_flowlet found none: when a lane becomes ready although nothing arrives, kNever: none does.
-  [[nodiscard]] Nanos ready_at() const { return ready_at_; }
   /// The lane for what must not wait: the cheapest of all `lanes`, of which there is at least one.
   template <Measurements M>
   Lane& for_urgent(std::span<Lane> lanes, std::uint32_t path_mtu, const M& measured) {
@@ -104,7 +108,6 @@ class LaneChoice {
     return best;
   }
 
-  Nanos ready_at_ = kNever;
   std::uint32_t next_ = 0;  ///< the lane at which the search starts
   std::uint32_t small_left_ = 0;
   Lane* small_ = nullptr;

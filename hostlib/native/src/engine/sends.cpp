@@ -224,9 +224,9 @@ bool Sends::pump(Nanos t) {
     if (peer.sending.empty()) continue;
     if (follows_traffic_ && !policy_->may_send(peer.name(), t)) continue;
     if (!shard_.backend().wants_work(t)) return any;  // this peer is the next
-    Lane* lane = peer.choice.for_flowlet(peer.lanes, peer.path_mtu, shard_.measured(), *contexts_);
+    const auto [lane, ready_at] = peer.choice.for_flowlet(peer.lanes, peer.path_mtu, shard_.measured(), *contexts_);
     if (lane == nullptr) {
-      lane_ready_at_ = std::min(lane_ready_at_, peer.choice.ready_at());
+      lane_ready_at_ = std::min(lane_ready_at_, ready_at);
       continue;
     }
     Request& request = *peer.sending.front();

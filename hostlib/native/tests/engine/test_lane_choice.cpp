@@ -43,9 +43,10 @@ struct LaneScene {
   }
   /// The index of the lane for a flowlet, -1: none.
   int flowlet() {
-    const Lane* lane = choice.for_flowlet(lanes, kLaneMtu, measured, contexts());
+    const Lane* lane = found().lane;
     return lane != nullptr ? static_cast<int>(lane - lanes.data()) : -1;
   }
+  LaneChoice::Found found() { return choice.for_flowlet(lanes, kLaneMtu, measured, contexts()); }
   int urgent() { return static_cast<int>(&choice.for_urgent(lanes, kLaneMtu, measured) - lanes.data()); }
   int small() { return static_cast<int>(&choice.for_small(lanes, kLaneMtu, measured) - lanes.data()); }
   /// Posts a flowlet on the lane, or a message that takes no turn.
@@ -116,7 +117,7 @@ TEST_CASE("lane choice: flowlets wait for the first lane whose next packet may l
   scene.lanes[1].last_estimate.ready_at = kChoiceTime + 7;
   scene.lanes[2].last_estimate.ready_at = kChoiceTime + 3;
   CHECK(scene.flowlet() == -1);
-  CHECK(scene.choice.ready_at() == kChoiceTime + 3);
+  CHECK(scene.found().ready_at == kChoiceTime + 3);
   for (const std::size_t i : {1U, 1U, 2U, 2U}) {  // of the host's lanes, the flowlets that wait hold nothing
     REQUIRE(other.flowlet() >= 0);
     other.post(i);
@@ -126,7 +127,7 @@ TEST_CASE("lane choice: flowlets wait for the first lane whose next packet may l
   CHECK(scene.flowlet() == 2);
   scene.lanes[2].moving_to = 50000;
   CHECK(scene.flowlet() == -1);
-  CHECK(scene.choice.ready_at() == kChoiceTime + 7);
+  CHECK(scene.found().ready_at == kChoiceTime + 7);
   scene.lanes[0].last_estimate.ready_at = kNever;  // from before the last acknowledgement
   scene.finish(0);
   scene.lanes[0].last_estimate.ready_at = kNever;
