@@ -6,11 +6,11 @@
 namespace paralet {
 namespace {
 
-constexpr Ece kNic{.vendor_id = 0x02C9, .options = 0x35, .comp_mask = kSignsOfLife};
+constexpr Ece kConnectX{.vendor_id = 0x02C9, .options = 0x35, .comp_mask = kSignsOfLife};
 
 Signs with_nic() {
   Signs out;
-  Ece remote = kNic;
+  Ece remote = kConnectX;
   out.agree(true, remote);
   return out;
 }
@@ -19,7 +19,7 @@ TEST_CASE("signs are agreed on where both sides offer them, and the NIC sees not
   for (const bool ours : {false, true}) {
     for (const bool theirs : {false, true}) {
       Signs signs;
-      Ece remote = kNic;
+      Ece remote = kConnectX;
       remote.comp_mask = 6 | (theirs ? kSignsOfLife : 0);
       signs.agree(ours, remote);
       CHECK(signs.agreed == (ours && theirs));
