@@ -9,7 +9,7 @@ those are probed that would bring back a way, or a planned port.
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, TypeVar
 
 from netmodel import IPPROTO_UDP
@@ -78,6 +78,8 @@ class Ask:
     """Ports need not be probed any more when one along one of these ways is found."""
     told: Mapping[int, tuple[Address, ...]] = field(default_factory=dict)
     """By port: the addresses that have answered at the hops before this one, in the order of `Sight.hops`."""
+    changes: int | None = None
+    """The changes of the pair's routes that were known when it was sent; None if it was not sent."""
 
 
 @dataclass(slots=True)
@@ -90,6 +92,7 @@ class _State(Generic[Way]):
     in_vain: int = 0  # probes since the last one of use
     silent: int = 0  # asks since the last answer
     heard: bool = False  # something was answered of the one that is under way
+    changes: int = 0  # of routes that are known
     asked: Ask | None = None  # that is under way, or waits until the pace permits it
     sent: bool = False  # it is under way
     out: set[int] = field(default_factory=set)  # its ports of which nothing was told yet
@@ -216,6 +219,7 @@ class Discovery(Generic[Way]):
         """The routes of a pair may have changed: its ports in use are probed again, before anything else."""
         self.tables.doubt(*pair)
         if pair in self._pairs:
+            self._pairs[pair].changes += 1
             self._pairs[pair].in_vain = self._pairs[pair].silent = 0
             self._pairs[pair].exhausted = False
             self._ask(now_s, pair)
@@ -246,9 +250,10 @@ class Discovery(Generic[Way]):
         """What to probe now. Each is to be followed by `answered`, also where no answer came."""
         found = []
         for ask in self._schedule.due(now_s, self._is_wanted):
+            state = self._pairs[ask.pair]
             if not ask.told:
-                self._pairs[ask.pair].sent = True
-            found.append(ask)
+                state.sent = True
+            found.append(replace(ask, changes=state.changes))
         return found
 
     def _is_wanted(self, ask: Ask) -> bool:
@@ -278,14 +283,20 @@ class Discovery(Generic[Way]):
     def answered(self, now_s: float, ask: Ask, ways: dict[int, Way], *, trusted: bool = True) -> bool:
         """What came of an `Ask`: the way of each of its ports that was answered. Other ports are ignored.
 
-        Returns whether that is news: a port that was not doubtful has moved. Then the model of its group is dropped,
-        but not because of a host that is not `trusted`.
+        A host tells what came of several ports when it knows of the last: if a change of routes has become known since
+        it was asked, the answers count for nothing, and the ports may be asked for again. Returns whether there is
+        news: a port that was not doubtful has moved. Then the model of its group is dropped, but not because of a host
+        that is not `trusted`.
         """
         pair, changed, news = ask.pair, False, False
         known = self.tables.known(*pair)
         doubtful = set(self.tables.doubtful(*pair))
         state = self._pairs.get(pair)
         homes = {} if state is None else state.homes
+        heard = not ways.keys().isdisjoint(ask.ports)
+        late = state is not None and ask.changes not in (None, state.changes) and len(ask.ports) > 1
+        if late:
+            ways = {}
         for port in ask.ports:
             if port in ways:
                 former = self.tables.saw(now_s, pair.src, pair.dst, port, ways[port], pair.dst_port, pair.protocol)
@@ -293,7 +304,7 @@ class Discovery(Generic[Way]):
                     del homes[port]
                 changed |= former is not None
                 news |= former is not None and port not in doubtful
-            elif port in doubtful and (ways or (state is not None and state.heard)):
+            elif port in doubtful and not late and (ways or (state is not None and state.heard)):
                 # Others are answered, so this one costs less to replace.
                 self.tables.drop(pair.src, pair.dst, port, pair.dst_port, pair.protocol)
                 homes.pop(port, None)
@@ -302,7 +313,8 @@ class Discovery(Generic[Way]):
         if state is None:
             return news
         state.out.difference_update(ask.ports)
-        state.heard |= not ways.keys().isdisjoint(ask.ports)
+        state.heard |= heard
+        state.changes += news
         if not state.out:
             state.asked, state.sent = None, False
         for port in ask.ports:
@@ -315,7 +327,7 @@ class Discovery(Generic[Way]):
         found = {ways[port] for port in ask.ports if port in ways}
         missing = _lacking(state.aims, known) if state.aims else found - set(known.values())
         of_use = changed or not found.isdisjoint(missing)
-        state.in_vain = 0 if of_use else state.in_vain + len(ask.ports)
+        state.in_vain = 0 if of_use else state.in_vain + (0 if late else len(ask.ports))
         if not state.out:
             state.silent, state.heard = 0 if state.heard else state.silent + 1, False
         learns = self._learners.get(group) == pair and self.models.affine(group) is None

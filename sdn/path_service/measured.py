@@ -345,15 +345,18 @@ class Measured:
         return self._pinning.probed(now_s, ask, {}, left_out((), ask))
 
     def _moved(self, now_s: float, host: ProbingHost, message: Moved) -> list[Pair]:
-        """Watched ports have moved or fallen silent: they are in doubt, and with them those of the same pair."""
+        """Watched ports have moved or fallen silent: they are in doubt, and with them those of the same pair.
+
+        Where that is known already, silence says no more: the ports are probed anyway.
+        """
         try:
             peer = str(ip_address(message.peer))
         except ValueError:
             peer = ""
         pair = host.client.pairs.get((peer, message.peer_port, host.client.endpoint.at[2]))
         key = None if pair is None else self._keys.get(pair)
-        watched = {} if key is None else self._watches.watched(host.client.conn, key, message.ttl)
-        answers = [answer for answer in message.answers if answer.port in watched]
+        watched, stands = ({}, False) if key is None else self._watches.watched(host.client.conn, key, message.ttl)
+        answers = [answer for answer in message.answers if answer.port in watched and (stands or answer.address)]
         if key is None or not answers:
             self._counts["changes of ports that nobody watches"] += 1
             return []

@@ -122,10 +122,13 @@ class Watches:
         self._drop(host, told)
         self._ended += [(conn, msgspec.structs.replace(each.watch, ports=[])) for each in told]
 
-    def watched(self, conn: int, key: PairKey, ttl: int) -> Mapping[int, str]:
-        """The ports of a pair that a host watches at a hop, 0 for the topmost one, each with the router expected."""
-        told = [each for each in self._hosts[conn].told.get(key, ()) if each.stands and ttl in (0, each.watch.ttl)]
-        return dict(told[0].watch.ports) if told else {}
+    def watched(self, conn: int, key: PairKey, ttl: int) -> tuple[Mapping[int, str], bool]:
+        """The ports of a pair that a host watches at a hop, 0 for the topmost one, each with the router expected.
+
+        And whether none of them has moved since the host was told of them.
+        """
+        told = [each for each in self._hosts[conn].told.get(key, ()) if ttl in (0, each.watch.ttl)]
+        return (dict(told[0].watch.ports), told[0].stands) if told else ({}, False)
 
     def moved(self, now_s: float, conn: int, key: PairKey) -> None:
         """A watched port has moved: the pair is watched anew when its ports are known again."""

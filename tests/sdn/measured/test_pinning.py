@@ -266,6 +266,27 @@ def test_one_port_that_moved_has_all_pairs_of_its_leaf_measured_again() -> None:
     assert_pinned(pinning, routers, [one for one in pairs if one.src < 2], 2)
 
 
+def test_answers_of_before_a_change_of_routes_do_not_count_as_of_after_it() -> None:
+    """A host tells what came of several ports when the last is answered. Meanwhile another host tells of a change."""
+    topology = clos(4, 2, 2, 2, 2, 10**9)
+    routers = Routers(topology, LinuxL4Hash())
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    pair, other = PairKey(0, 12, 4791), PairKey(1, 13, 4791)
+    pinning.announce(0.0, other, 4)
+    settle(pinning, routers)
+    pinning.announce(1.0, pair, 4)
+    (ask,) = pinning.due(1.0)
+    assert len(ask.ports) > 1
+    early = {port: routers.answer(pair, port, ask.ttl) for port in ask.ports}
+    dead = [link for link in topology.links if "agg1" in (link.a.node, link.b.node)]
+    routers.change(forwarding(topology, frozenset(dead)))
+    port = next(port for port in pinning.ports(other) if routers.path(other, port)[1:-1] != pinning.known(other)[port])
+    pinning.probed(1.1, Ask(other, 3, (port,)), {port: routers.answer(other, port, 3)})
+    pinning.probed(1.2, ask, early)
+    settle(pinning, routers, 1.2)
+    assert_pinned(pinning, routers, [pair, other], 4)
+
+
 def sought(count: int, pace: Pace = FAST, *, searches: bool = True) -> tuple[Routers, MeasuredPinning, PairKey]:
     """A pair of which nothing is wanted but one port along each of so many paths, for which connections wait."""
     routers = Routers(TWO_TIERS, LinuxL4Hash())

@@ -7,7 +7,7 @@ namespace paralet::path_client {
 
 bool Asks::add(const ProbeAsk& ask, Nanos now) {
   if (open_.contains(ask.ask)) return false;
-  Open open{.ask = ask, .until = now + kLongest, .pace = Pacer(ask.rate, 1), .ports = {}, .waiting = {}};
+  Open open{.ask = ask, .since = now, .until = now + kLongest, .pace = Pacer(ask.rate, 1), .ports = {}, .waiting = {}};
   for (const std::uint16_t port : ask.ports) {
     open.waiting.push_back(open.ports.size());
     open.ports.push_back({.answer = {.port = port, .answer = PortAnswer::kFailed}});
@@ -27,8 +27,12 @@ std::optional<Asks::Due> Asks::next(Nanos now) {
     ++port.attempts;
     port.out = true;
     ++open.out;
-    return Due{
-        .ask = number, .peer = open.ask.peer, .ttl = open.ask.ttl, .port = port.answer.port, .once = open.ask.once};
+    return Due{.ask = number,
+               .peer = open.ask.peer,
+               .ttl = open.ask.ttl,
+               .port = port.answer.port,
+               .once = open.ask.once,
+               .since = open.since};
   }
   return std::nullopt;
 }

@@ -33,6 +33,7 @@ class Asks {
     std::uint8_t ttl = 1;
     std::uint16_t port = 0;
     bool once = false;  ///< see `ProbeAsk`
+    Nanos since = 0;    ///< when the ask came: any answer to a probe that left since then will do
   };
   /// A probe that is to leave now. It belongs to the caller until `settled`.
   std::optional<Due> next(Nanos now);
@@ -55,6 +56,7 @@ class Asks {
   };
   struct Open {
     ProbeAsk ask;
+    Nanos since = 0;
     Nanos until = 0;
     Pacer pace{0, 1};
     std::vector<Port> ports;

@@ -73,7 +73,7 @@ void ProbeThread::run() {
     take_orders(t);
     for (const Asks::Due& due : asks_.expire(t)) take_back({.ask = due.ask, .peer = due.peer}, due.port, due.ttl);
     while (const auto due = asks_.next(t)) {
-      hand_over({.ask = due->ask, .peer = due->peer, .once = due->once, .since = t}, due->port, due->ttl);
+      hand_over({.ask = due->ask, .peer = due->peer, .once = due->once, .since = due->since}, due->port, due->ttl);
     }
     while (const auto due = watches_.next(t)) {
       hand_over({.ask = std::nullopt, .peer = due->peer, .since = t}, due->port, due->ttl);

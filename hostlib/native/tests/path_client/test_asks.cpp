@@ -57,6 +57,17 @@ TEST_CASE("a port that nobody answers is probed three times") {
   CHECK(answered[0].answers == std::vector<ProbedPort>{none});
 }
 
+TEST_CASE("a port that is probed again may be answered by any probe that has left since the ask came") {
+  Asks asks;
+  asks.add(ask_for(1, {50000}), 5);
+  for (Nanos now = 7; now < 9; ++now) {
+    const auto due = asks.next(now);
+    REQUIRE(due);
+    CHECK(due->since == 5);
+    asks.settled(1, {.port = 50000, .answer = PortAnswer::kNone});
+  }
+}
+
 TEST_CASE("a port that is asked for once is probed once") {
   Asks asks;
   ProbeAsk ask = ask_for(1, {50000});
