@@ -16,6 +16,7 @@ from netmodel import IPPROTO_UDP
 from netmodel.flow import Address
 from netmodel.probing.affine import FIRST_PORT, PORT_BITS, probes_of_model
 from sdn.measured.models import Models
+from sdn.measured.other_hops import OtherHops
 from sdn.measured.pace import Pace, Schedule
 from sdn.measured.tables import MeasuredTables
 
@@ -61,6 +62,8 @@ class Sight(Generic[Way]):
     """The number of equal-cost paths."""
     group: Hashable
     """Pairs of one group have the same switches and ways: those from one leaf to one leaf, or to one pod."""
+    other: Hop | None = None
+    """A hop behind the topmost tier whose routers may tell the way as well, each by itself, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class Ask:
     """Ports need not be probed any more when one along one of these ways is found."""
     told: Mapping[int, tuple[Address, ...]] = field(default_factory=dict)
     """By port: the addresses that have answered at the hops before this one, in the order of `Sight.hops`."""
+    trial: bool = False
+    """The ways of the ports are known. It is tried whether the routers at `Sight.other` tell the same."""
     changes: int | None = None
     """The changes of the pair's routes that were known when it was sent; None if it was not sent."""
 
@@ -116,6 +121,7 @@ class Discovery(Generic[Way]):
         self._pairs: dict[PairKey, _State[Way]] = {}
         self._members: dict[Hashable, dict[PairKey, None]] = {}  # pairs of each group
         self._learners: dict[Hashable, PairKey] = {}
+        self._others: OtherHops[PairKey, Way] = OtherHops()
         self._seed = seed
 
     def __len__(self) -> int:
@@ -156,6 +162,7 @@ class Discovery(Generic[Way]):
         """A pair sends no more. What is known of it stays in the tables."""
         state = self._pairs.pop(pair, None)
         if state is not None:
+            self._others.end(pair, {}, {})
             group = state.sight.group
             del self._members[group][pair]
             if not self._members[group]:
@@ -251,7 +258,7 @@ class Discovery(Generic[Way]):
         found = []
         for ask in self._schedule.due(now_s, self._is_wanted):
             state = self._pairs[ask.pair]
-            if not ask.told:
+            if not (ask.told or ask.trial):
                 state.sent = True
             found.append(replace(ask, changes=state.changes))
         return found
@@ -259,7 +266,7 @@ class Discovery(Generic[Way]):
     def _is_wanted(self, ask: Ask) -> bool:
         """Whether an ask that waits has not been replaced by a more urgent one, and its pair is still announced."""
         state = self._pairs.get(ask.pair)
-        return state is not None and (bool(ask.told) or state.asked is ask)
+        return state is not None and (bool(ask.told) or ask.trial or state.asked is ask)
 
     def follow(self, now_s: float, ask: Ask) -> None:
         """Asks about a further hop, before `answered` is called for these ports, if their pair is still announced."""
@@ -290,6 +297,9 @@ class Discovery(Generic[Way]):
         """
         pair, changed, news = ask.pair, False, False
         known = self.tables.known(*pair)
+        if ask.trial:
+            self._others.end(pair, known, ways)
+            return False
         doubtful = set(self.tables.doubtful(*pair))
         state = self._pairs.get(pair)
         homes = {} if state is None else state.homes
@@ -390,7 +400,7 @@ class Discovery(Generic[Way]):
         until = tuple(_lacking(state.aims, self.tables.known(*pair))) if self._seeks(state) and not urgent else ()
         ports = ports[: _SOUGHT if until else _BATCH if state.used else min(_BATCH, state.first)]
         if ports:
-            hurries, hop = state.urgent or bool(urgent), sight.hops[0]
+            hurries, hop = state.urgent or bool(urgent), self._hop(now_s, pair, state) if urgent else sight.hops[0]
             once = state.only_aims and state.searches
             state.asked, state.sent = Ask(pair, hop.ttl, tuple(ports), hurries, once, until), False
             state.out.update(ports)
@@ -401,6 +411,27 @@ class Discovery(Generic[Way]):
             self._schedule.add(now_s, hop.routers, hop.router_count, pair.src, state.asked, count, urgent=waited_for)
         elif not state.out:
             state.urgent = False
+            self._try(now_s, pair, sight)
+
+    def _hop(self, now_s: float, pair: PairKey, state: _State[Way]) -> Hop:
+        """Where ports are probed that may have moved: at the hop whose routers a host may ask first.
+
+        Other probes use up what the topmost ones answer, and after a change of routes fewer of them may be left.
+        """
+        top, other = state.sight.hops[0], state.sight.other
+        if other is None or state.silent or not self._others.believed(other.routers):
+            return top
+        at_s = {hop: self._schedule.free_s(now_s, hop.routers, pair.src) for hop in (top, other)}
+        return top if at_s[top] < at_s[other] else other
+
+    def _try(self, now_s: float, pair: PairKey, sight: Sight[Way]) -> None:
+        """Tries whether the routers of the other hop tell ways, on ports whose ways are known."""
+        if (hop := sight.other) is not None and self.ready(pair):
+            known, held = self.tables.known(*pair), self._pairs[pair].held
+            free = {port: way for port, way in known.items() if port not in held}
+            if ports := self._others.begin(pair, hop.routers, free):
+                ask = Ask(pair, hop.ttl, tuple(ports), trial=True)
+                self._schedule.add(now_s, hop.routers, hop.router_count, pair.src, ask, len(ports))
 
     @staticmethod
     def _seeks(state: _State[Way]) -> bool:

@@ -40,6 +40,10 @@ class _Ways:
     hops: tuple[Hop, ...] = ()
     entered: Mapping[tuple[PortRef, ...], Way] = field(default_factory=dict)
     """By the port at which a probe comes in at each of the `hops`."""
+    other: Hop | None = None
+    """A further hop whose routers tell ways each by itself."""
+    entered_other: Mapping[tuple[PortRef, ...], Way] = field(default_factory=dict)
+    """By the port at which a probe comes in there."""
 
 
 _NO_WAYS = _Ways({})
@@ -72,19 +76,32 @@ class MeasuredFabric:
         count = len(ways.links)
         if count < 2:
             return None
-        return Sight(ways.hops, count, (self._leaf[src], ways.hops[0].ttl, count))
+        return Sight(ways.hops, count, (self._leaf[src], ways.hops[0].ttl, count), ways.other)
 
     def router(self, address: Address) -> str:
         """The router at an address; empty for an address that none has."""
         return self._routers.get(address, "")
 
-    def answering(self, way: Hashable) -> Sequence[Address]:
+    def sought(self, way: Hashable) -> Sequence[Address]:
         """The addresses by which the topmost router of a way answers for it."""
         return self._addresses.get(way.port, ()) if isinstance(way, Way) else ()
 
+    def answering(self, src: int, dst: int, way: Way) -> Sequence[Address]:
+        """An address by which each router answers for a way of two NICs, at the hops of their `sight`.
+
+        None where a router has no address. One that has several may answer by another.
+        """
+        entered = next((ports for ports, its in self._ways(src, dst).entered.items() if its == way), ())
+        found = [next(iter(self._addresses.get(port, ())), None) for port in entered]
+        return [address for address in found if address is not None] if all(found) else []
+
     def way(self, src: int, dst: int, answered: Sequence[Address]) -> Way | None:
-        """The way of which these routers have `answered`, at the hops of the `sight` of two NICs; None for no way."""
-        return self._ways(src, dst).entered.get(tuple(map(self._entered, answered)))
+        """The way of which these routers have `answered`, at the hops of the `sight` of two NICs, or at its other hop.
+
+        None for no way.
+        """
+        ways, entered = self._ways(src, dst), tuple(map(self._entered, answered))
+        return ways.entered.get(entered) or ways.entered_other.get(entered)
 
     def contradicts(self, src: int, dst: int, answered: Sequence[Address]) -> bool:
         """Whether each of these answers is on a way of two NICs, but not all of them on one.
@@ -211,13 +228,21 @@ class MeasuredFabric:
             ways[at] = way = Way(at[0], numbers[at[0]])
             numbers[at[0]] += 1
             links[way] = path[1:-1]
-        hops = []
-        for place, ttl in enumerate(ttls):
-            routers = {at[place].node for at in entered}
-            hops.append(Hop(ttl, min(routers), len(routers)))
-        return _Ways(links, tuple(hops), ways)
+        hops = tuple(_hop(ttl, (at[place] for at in entered)) for place, ttl in enumerate(ttls))
+        for ttl in range(top + 1, len(paths[0]) if len(hops) == 1 else 0):
+            others = [self._port_of(path, ttl) for path in paths]
+            if len(set(others)) == len(paths):
+                told: dict[tuple[PortRef, ...], Way] = {(port,): way for port, way in zip(others, links, strict=True)}
+                return _Ways(links, hops, ways, _hop(ttl, others), told)
+        return _Ways(links, hops, ways)
 
     def _port_of(self, path: Path, ttl: int) -> PortRef:
         """What the router at which a probe of a path ends tells of it."""
         port = self.topology.peer(path[ttl - 1])
         return port if self._ports else PortRef(port.node, 0)
+
+
+def _hop(ttl: int, entered: Iterable[PortRef]) -> Hop:
+    """The hop at which probes of this time to live come in at these ports."""
+    routers = {port.node for port in entered}
+    return Hop(ttl, min(routers), len(routers))

@@ -11,7 +11,8 @@ from sdn.measured.discovery import Ask, Hop
 def settled(
     ask: Ask, hops: tuple[Hop, ...], answers: Mapping[int, Address], left_out: Container[int] = ()
 ) -> tuple[dict[int, tuple[Address, ...]], Ask | None]:
-    """What came of an `Ask` about one of these `hops`, and the one about the next hop that follows from it.
+    """What came of an `Ask` about one of these `hops`, or another that tells the way by itself, and the one about the
+    next hop that follows from it.
 
     For each port of which all is told that will be: the addresses that have answered, one for each hop; none for a port
     that was not answered. The other ports are those of the next `Ask`, or were `left_out`: they were not probed.
@@ -20,7 +21,7 @@ def settled(
     silent: dict[int, tuple[Address, ...]] = {
         port: () for port in ask.ports if port not in told and port not in left_out
     }
-    place = [hop.ttl for hop in hops].index(ask.ttl) + 1
+    place = next((place for place, hop in enumerate(hops, start=1) if hop.ttl == ask.ttl), len(hops))
     if place == len(hops):
         return silent | told, None
     if not told:

@@ -68,6 +68,11 @@ class Schedule(Generic[Routers, Item]):
             own = self._sets[routers] = _Set(count, self._pace, now_s)
         own.lanes[0 if urgent else 1].add(max(now_s, own.free_s(host, urgent=urgent)), host, item, probes)
 
+    def free_s(self, now_s: float, routers: Routers, host: int) -> float:
+        """When the routers of a set may be asked for something urgent by a host that has nothing waiting there."""
+        own = self._sets.get(routers)
+        return now_s if own is None else max(now_s, own.free_s(host, urgent=True))
+
     def due(self, now_s: float, is_wanted: Callable[[Item], bool] = lambda _: True) -> list[Item]:
         """The items to send now. Those that are not wanted any more are dropped, and take no other's turn."""
         return [item for each in self._sets.values() for item in each.due(now_s, is_wanted)]

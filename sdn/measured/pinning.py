@@ -5,7 +5,7 @@ Events in; out come the probes to send, and the pairs whose ports may have chang
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -18,6 +18,7 @@ from sdn.measured.known_paths import KnownPaths
 from sdn.measured.lane_ports import lane_ports
 from sdn.measured.lossy_links import Lossy, LossyLinks
 from sdn.measured.pace import Pace
+from sdn.measured.steering import Steering, Via
 from sdn.measured.tables import MeasuredTables
 
 MOST_MOVES = 16
@@ -35,9 +36,6 @@ _CONTRADICT = (
 Lanes = Literal["distinct", "together"]
 """Whether the lanes of a pair take several planned paths, or one."""
 
-Via = tuple[frozenset[PortRef], ...]
-"""A path has a link of each of these sets."""
-
 _Share = tuple[PairKey, int]  # of a pair's lanes, by number: those that take one path
 
 
@@ -46,39 +44,6 @@ class Share(NamedTuple):
 
     path: Links
     part: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Steering:
-    """What operators ask of the plan."""
-
-    drained: frozenset[PortRef] = frozenset()
-    pins: Mapping[tuple[int, int], Via] = field(default_factory=dict)
-    """By source and destination NIC."""
-
-    def __bool__(self) -> bool:
-        return bool(self.drained or self.pins)
-
-    def permits(self, pair: PairKey, path: Links) -> bool:
-        """Whether a path is as it is asked for."""
-        via = self.pins.get(pair[:2], ())
-        return self.drained.isdisjoint(path) and not any(some.isdisjoint(path) for some in via)
-
-    def allowed(
-        self, pair: PairKey, paths: list[Links], known: list[Links], is_alive: Callable[[Links], bool]
-    ) -> list[Links]:
-        """The paths that a plan may choose from, of all `paths` and those that are `known`.
-
-        Where none that is known is as it is asked for, those are planned that are: then ports are looked for. Where
-        there is none at all, what is asked for is left aside: first the pin, and then the drain.
-        """
-        if not self:
-            return known
-        fitting = [path for path in known if self.permits(pair, path)]
-        if pair[:2] not in self.pins and (fitting or not known):
-            return fitting
-        fitting = [path for path in paths if is_alive(path) and self.permits(pair, path)]
-        return fitting or [path for path in known if self.drained.isdisjoint(path)] or known
 
 
 @dataclass(slots=True)
@@ -131,7 +96,7 @@ class MeasuredPinning:
         }
         self._plan: KnownPaths[_Share, PortRef] = KnownPaths(self._rates)
         self._pairs: dict[PairKey, _Pinned] = {}
-        self._steering = _Steering()
+        self._steering = Steering()
         self._trusted_s: dict[int, float] = {}  # by source: since when its news count for others
         self._cut: set[PortRef] = set()
         self._lossy: LossyLinks[PortRef] = LossyLinks()
@@ -201,9 +166,9 @@ class MeasuredPinning:
 
         Ports that were `left_out` were not probed; the others without an address were, and nobody answered.
         Answers from addresses that are on no path of the pair count for none. If a port has moved, the routes have
-        changed, maybe for all pairs behind the same switches, and for those with lanes over a link of the path that
-        the port has left, in either direction: their ports are probed again, and they may move to make room, unless
-        the same host said so within `TRUST_S` seconds.
+        changed, maybe for all pairs behind the same switches, and for those with lanes over a link or a router of the
+        path that the port has left, in either direction: their ports are probed again, and they may move to make room,
+        unless the same host said so within `TRUST_S` seconds.
         """
         src, dst, *_ = ask.pair
         sight = self._fabric.sight(src, dst)
@@ -230,14 +195,14 @@ class MeasuredPinning:
         news = self._discovery.answered(now_s, replace(ask, ports=tuple(told)), ways, trusted=trusted)
         if pinned is None:
             return []
-        pinned.answered |= {way: told[port] for port, way in ways.items()}
+        if any(hop.ttl == ask.ttl for hop in sight.hops):
+            pinned.answered |= {way: told[port] for port, way in ways.items()}
         others: list[PairKey] = []
         if news and trusted:
             self._trusted_s[src] = now_s + TRUST_S
             others = self._discovery.doubt_beside(now_s, ask.pair)
-            left = {before[port] for port, way in ways.items() if before.get(port, way) != way}
-            links = {link for way in left for link in self._fabric.links(src, dst, way)}
-            others += self._doubt_over(now_s, links.union(map(self._fabric.topology.peer, links)), others)
+            left = [(before[port], way) for port, way in ways.items() if before.get(port, way) != way]
+            others += self._doubt_over(now_s, *self._left(ask.pair, left), others)
         most_moves = MOST_MOVES if trusted else 0
         return _distinct((ask.pair, *others, *self._update(now_s, ask.pair, most_moves)))
 
@@ -318,7 +283,7 @@ class MeasuredPinning:
         The ports of planned paths are probed for where they are not known. Lanes keep theirs until then. Returns the
         pairs whose ports may have changed.
         """
-        before, self._steering = self._steering, _Steering(frozenset(drained), dict(pins))
+        before, self._steering = self._steering, Steering(frozenset(drained), dict(pins))
         moved = [
             key
             for pair in self._steered(before)
@@ -330,7 +295,7 @@ class MeasuredPinning:
         self, drained: Iterable[PortRef], pins: Mapping[tuple[int, int], Via]
     ) -> dict[PairKey, tuple[list[Share], list[Share]]]:
         """The planned paths of every announced pair now, and after `steer`, with the part of its demand on each."""
-        steering, plan = _Steering(frozenset(drained), dict(pins)), self._plan.copied()
+        steering, plan = Steering(frozenset(drained), dict(pins)), self._plan.copied()
         before = {pair: self._planned(self._plan, pair) for pair in self._pairs}
         was, self._steering = self._steering, steering
         try:
@@ -400,12 +365,15 @@ class MeasuredPinning:
         found: dict[int, Way] = {}
         for port in (*moved, *given):
             way = known.get(port)
-            if way is not None and way in pinned.answered and (port in moved or way not in found.values()):
+            if way is not None and (port in moved or way not in found.values()):
                 found[port] = way
         sight = self._fabric.sight(pair.src, pair.dst)
         assert sight is not None  # it is announced
+        by = {
+            way: pinned.answered.get(way) or self._fabric.answering(pair.src, pair.dst, way) for way in found.values()
+        }
         return [
-            (hop, [(port, pinned.answered[way][place]) for port, way in found.items()])
+            (hop, [(port, by[way][place]) for port, way in found.items() if by[way]])
             for place, hop in enumerate(sight.hops)
         ]
 
@@ -446,14 +414,37 @@ class MeasuredPinning:
     def _links(self, pair: PairKey, way: Way) -> Links:
         return self._fabric.links(pair.src, pair.dst, way)
 
-    def _doubt_over(self, now_s: float, links: set[PortRef], done: Iterable[PairKey]) -> list[PairKey]:
-        """Probes those pairs again, beside those that are `done`, that have lanes over one of these links."""
+    def _left(self, pair: PairKey, moved: Iterable[tuple[Way, Way]]) -> tuple[set[PortRef], set[str]]:
+        """The links, in both directions, and the routers that ports of a pair have left, by their ways before and now.
+
+        A link may have died, or a router with all of its links.
+        """
+        links, routers = set[PortRef](), set[str]()
+        for before, now in moved:
+            was, kept = self._links(pair, before), {link.node for link in self._links(pair, now)}
+            links.update(was, map(self._fabric.topology.peer, was))
+            routers.update(link.node for link in was if link.node not in kept)
+        return links, routers
+
+    def _doubt_over(
+        self, now_s: float, links: set[PortRef], routers: set[str], done: Iterable[PairKey]
+    ) -> list[PairKey]:
+        """Probes those pairs again, beside those that are `done`, that have lanes over one of these links or routers.
+
+        Those over a link come first.
+        """
+        over: list[PairKey] = []
+        through: list[PairKey] = []
         known = set(done)
-        others = [pair for pair in self._pairs if pair not in known]
-        hit = [pair for pair in others if any(not links.isdisjoint(path) for path in self.paths(pair))]
-        for pair in hit:
+        for pair in [pair for pair in self._pairs if pair not in known]:
+            paths = self.paths(pair)
+            if any(not links.isdisjoint(path) for path in paths):
+                over.append(pair)
+            elif any(link.node in routers for path in paths for link in path):
+                through.append(pair)
+        for pair in (*over, *through):
             self._discovery.doubt(now_s, pair)
-        return hit
+        return [*over, *through]
 
     def _leave(self, pair: PairKey, pinned: _Pinned) -> list[PairKey]:
         moved = [self._plan.depart((pair, number), MOST_MOVES) for number in range(len(pinned.shares))]
@@ -501,7 +492,7 @@ class MeasuredPinning:
         return self._aim(now_s, (*self._replan(self._plan, pair, self._steering, moves), pair))
 
     def _replan(
-        self, plan: KnownPaths[_Share, PortRef], pair: PairKey, steering: "_Steering", most_moves: int
+        self, plan: KnownPaths[_Share, PortRef], pair: PairKey, steering: "Steering", most_moves: int
     ) -> list[PairKey]:
         """Gives a plan the paths that a pair may take now. Returns the pairs that moved."""
         paths = list(self._fabric.paths(pair.src, pair.dst))
@@ -520,7 +511,7 @@ class MeasuredPinning:
             moved += (other for other, _ in plan.learn((pair, number), own, most_moves))
         return _distinct(moved)
 
-    def _steered(self, before: "_Steering") -> list[PairKey]:
+    def _steered(self, before: "Steering") -> list[PairKey]:
         """The pairs for which it matters that the steering was this."""
         now = self._steering
         changed = before.drained ^ now.drained

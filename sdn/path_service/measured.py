@@ -19,8 +19,9 @@ from netmodel.flow import address_at
 from sdn.measured.discovery import ENOUGH, Ask, PairKey
 from sdn.measured.fabric import Links, MeasuredFabric
 from sdn.measured.pace import Pace
-from sdn.measured.pinning import MeasuredPinning, Via
+from sdn.measured.pinning import MeasuredPinning
 from sdn.measured.rates import fair_rates
+from sdn.measured.steering import Via
 from sdn.path_service.constraints import Constraints
 from sdn.path_service.messages import MOST_PROBED, CanProbe, Moved, Probe, Probed, Report
 from sdn.path_service.next_hops import NextHops
@@ -427,7 +428,7 @@ class Measured:
         host.open[self._count] = ask
         self._asked[host.client.conn, self._count] = now_s + _ANSWER_S
         peer, port = self._peer(ask.pair)
-        until = [str(address) for way in ask.until for address in self._fabric.answering(way)][:MOST_PROBED]
+        until = [str(address) for way in ask.until for address in self._fabric.sought(way)][:MOST_PROBED]
         return Probe(self._count, peer, ask.ttl, list(ask.ports), None, port, ask.once, until)
 
     def _expire(self, now_s: float) -> list[Pair]:

@@ -287,6 +287,91 @@ def test_answers_of_before_a_change_of_routes_do_not_count_as_of_after_it() -> N
     assert_pinned(pinning, routers, [pair, other], 4)
 
 
+@pytest.mark.parametrize("topology", [TWO_TIERS, PARALLEL], ids=["one hop", "two hops"])
+def test_ports_of_a_pair_that_pauses_are_watched_again(topology: Topology) -> None:
+    """They are given out at once, and nobody has seen meanwhile whether routes have changed."""
+    routers, pinning, pairs = announced(topology, 4)
+    for pair in pairs:
+        pinning.release(1.0, pair)
+        pinning.announce(2.0, pair, 4)
+        assert len(pinning.ports(pair)) == 4
+        for hop, watched in pinning.watched(pair):
+            assert len(watched) == len(set(pinning.paths(pair)))
+            assert watched == [(port, routers.answer(pair, port, hop.ttl)) for port, _ in watched]
+
+
+def asked_after_a_death(pinning: MeasuredPinning, routers: Routers, pairs: list[PairKey], top: int) -> set[int]:
+    """An aggregation switch dies, and the routers at the topmost hop have no answers left. The hops that are asked."""
+    dead = [link for link in routers.topology.links if "agg1" in (link.a.node, link.b.node)]
+    routers.change(forwarding(routers.topology, frozenset(dead)))
+    for pair in pairs:
+        pinning.doubt(1.0, pair)
+    asked = set[int]()
+    for _ in range(50):
+        for ask in pinning.due(1.0):
+            asked.add(ask.ttl)
+            answers = {port: routers.answer(ask.pair, port, ask.ttl) for port in ask.ports}
+            pinning.probed(1.0, ask, {} if ask.ttl == top else answers)
+    return asked
+
+
+def test_routers_behind_the_topmost_ones_are_asked_where_ports_have_moved() -> None:
+    """Each router gives a host few answers, and fewer routers are left at the topmost hop."""
+    topology = clos(2, 2, 2, 2, 2, 10**9)
+    routers, pairs = Routers(topology, LinuxL4Hash()), [PairKey(host, host + 4, 4791) for host in range(4)]
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    for pair in pairs:
+        pinning.announce(0.0, pair, 4)
+    settle(pinning, routers)
+    assert 4 in asked_after_a_death(pinning, routers, pairs, top=3)
+    assert_pinned(pinning, routers, pairs, 4)
+    for pair in pairs:
+        ((hop, watched),) = pinning.watched(pair)
+        assert hop.ttl == 3
+        assert dict(watched) == {port: routers.answer(pair, port, 3) for port, _ in watched}
+
+
+def test_routers_that_name_the_port_by_which_answers_leave_are_not_believed() -> None:
+    """As Linux does by default. The topmost ones have one port to each pod, so what they say is right anyway."""
+    topology = clos(2, 2, 2, 2, 4, 10**9)
+    routers = Routers(topology, LinuxL4Hash())
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    pairs = [PairKey(host, host + 8, 4791) for host in range(8)]
+    true = routers.answer
+
+    def answer(pair: PairKey, port: int, ttl: int) -> Address:
+        if ttl == 3:
+            return true(pair, port, ttl)
+        way = next(port for port in range(0xC000, 0x10000) if routers.path(pair, port)[2].node == "agg1")
+        return true(pair, way, ttl)
+
+    routers.answer = answer  # type: ignore[method-assign]
+    for pair in pairs:
+        pinning.announce(0.0, pair, 4)
+    settle(pinning, routers)
+    assert_pinned(pinning, routers, pairs, 4)
+    assert asked_after_a_death(pinning, routers, pairs, top=0) == {3}
+    assert_pinned(pinning, routers, pairs, 4)
+
+
+def test_a_router_that_dies_has_pairs_over_its_other_links_measured_again() -> None:
+    """One host tells that a port has left one of its links."""
+    topology = clos(4, 2, 2, 2, 2, 10**9)
+    routers = Routers(topology, LinuxL4Hash())
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    pairs = [PairKey(host, (host + 4) % 16, 4791) for host in range(16)]
+    for pair in pairs:
+        pinning.announce(0.0, pair, 1)
+    settle(pinning, routers)
+    through = [pair for pair in pairs if any(link.node == "agg1" for link in pinning.paths(pair)[0])]
+    dead = [link for link in topology.links if "agg1" in (link.a.node, link.b.node)]
+    routers.change(forwarding(topology, frozenset(dead)))
+    (port,) = pinning.ports(through[0])
+    pinning.probed(1.0, Ask(through[0], 3, (port,)), {port: routers.answer(through[0], port, 3)})
+    assert len(through) > 2
+    assert all(pinning.is_doubtful(pair) for pair in through[1:])
+
+
 def sought(count: int, pace: Pace = FAST, *, searches: bool = True) -> tuple[Routers, MeasuredPinning, PairKey]:
     """A pair of which nothing is wanted but one port along each of so many paths, for which connections wait."""
     routers = Routers(TWO_TIERS, LinuxL4Hash())
