@@ -29,7 +29,7 @@ struct alignas(64) Lane {
   std::uint64_t flowlets = 0;
   std::uint32_t moves = 0;
   unsigned breaks : 8 = 0;         ///< times in a row that the NIC ended a QP of the lane before any request succeeded
-  unsigned taking_turns : 24 = 0;  ///< of `outstanding`, those that SendingContexts counts for all peers together
+  unsigned taking_turns : 24 = 0;  ///< of `outstanding`, all but short messages (Request::takes_turns)
   std::uint64_t timeouts_seen = 0;
   std::unique_ptr<QpCounters> former;   ///< sums over the lane's former QPs
   std::uint64_t acknowledged_seen = 0;  ///< packets and flowlets, by Observation

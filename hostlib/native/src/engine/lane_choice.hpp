@@ -31,7 +31,7 @@ class LaneChoice {
   /// BDP. Where the BDP was underestimated, a lane that has sent everything takes more.
   static constexpr unsigned kDepth = 2;
   /// Small messages that share a lane, one after another or at once.
-  static constexpr unsigned kStay = 32;
+  static constexpr std::uint16_t kStay = 32;
   /// Round trip of a lane without a sample, for `for_small`.
   static constexpr Nanos kAssumedRtt = 1 * kMillisecond;
 
@@ -42,7 +42,8 @@ class LaneChoice {
   };
   /// The lane for the next flowlet: the cheapest that is neither about to change its port nor full. A lane is full when
   /// its sending context is, and, while its window is below one packet, until it may send: a flowlet that waited for
-  /// that would miss the lanes that are ready earlier.
+  /// that would miss the lanes that are ready earlier. Short messages that never end would let it wait for ever. So
+  /// when kStay of them have overtaken it, it follows those of the cheapest lane.
   template <Measurements M>
   Found for_flowlet(std::span<Lane> lanes, std::uint32_t path_mtu, const M& measured, const SendingContexts& contexts) {
     Found out;
@@ -51,10 +52,15 @@ class LaneChoice {
       const bool room = !lane.leaving() && (contexts.outstanding(lane, index) < kDepth ||
                                             (path.app_limited && contexts.alone(lane, index)));
       // No acknowledgement comes where nothing is under way: the estimate is from before the last one.
-      const bool ready = path.ready_at <= t || (lane.unfinished == 0 && path.ready_at == kNever);
+      const bool ready = may_overtake_ == 0 || path.ready_at <= t || (lane.unfinished == 0 && path.ready_at == kNever);
       if (room && !ready) out.ready_at = std::min(out.ready_at, path.ready_at);
       return room && ready;
     });
+    if (out.lane != nullptr) {
+      may_overtake_ = kAny;
+    } else if (may_overtake_ == kAny) {
+      may_overtake_ = kStay;
+    }
     return out;
   }
   /// The lane for what must not wait: the cheapest of all `lanes`, of which there is at least one.
@@ -75,12 +81,15 @@ class LaneChoice {
       small_rtt_ = std::max(measured.estimate(*small_).smoothed_rtt, kAssumedRtt);
     }
     --small_left_;
+    if (may_overtake_ > 0 && may_overtake_ != kAny) --may_overtake_;
     return *small_;
   }
   /// The next small message chooses anew.
   void leave_small() { small_left_ = 0; }
 
  private:
+  static constexpr std::uint16_t kAny = 0xFFFF;
+
   /// The lane that would finish a flowlet first by its round trip and window. Ties go to the lane with fewer
   /// outstanding bytes, then round robin.
   template <Measurements M, typename Allowed>
@@ -109,7 +118,8 @@ class LaneChoice {
   }
 
   std::uint32_t next_ = 0;  ///< the lane at which the search starts
-  std::uint32_t small_left_ = 0;
+  std::uint16_t small_left_ = 0;
+  std::uint16_t may_overtake_ = kAny;  ///< small messages, the flowlets that wait; kAny: none waits
   Lane* small_ = nullptr;
   Nanos small_rtt_ = 0;  ///< of `small_` when it was chosen
 };

@@ -14,7 +14,7 @@ namespace paralet {
 /// The *sending contexts* of a device: what LaneChoice keeps from having too many flowlets under way. By default each
 /// lane of each peer is one. With m of the host (ParaLet, section 5.3) lane i of all peers is one, so that the peers
 /// take turns on it (Sends::pump). Short messages take no turn (Request::takes_turns), and have no limit: counted
-/// there, those of some peers would keep the flowlets of another waiting for ever.
+/// there, they would keep flowlets waiting for ever.
 class SendingContexts {
  public:
   /// `of_host`: contexts that all peers share; 0: each lane is its own.
@@ -22,7 +22,7 @@ class SendingContexts {
 
   /// Flowlets posted and not finished, of the context to which lane `index` of a peer belongs.
   [[nodiscard]] unsigned outstanding(const Lane& lane, std::size_t index) const {
-    return shared_.empty() ? lane.outstanding : shared_[index % shared_.size()];
+    return shared_.empty() ? lane.taking_turns : shared_[index % shared_.size()];
   }
   /// Whether these are all of this lane, so that what is measured of the lane is true of its context.
   [[nodiscard]] bool alone(const Lane& lane, std::size_t index) const {
@@ -31,16 +31,16 @@ class SendingContexts {
   void posted(Lane& lane, std::size_t index, std::uint64_t bytes, bool takes_turns) {
     ++lane.outstanding;
     lane.outstanding_bytes += bytes;
-    if (shared_.empty() || !takes_turns) return;
+    if (!takes_turns) return;
     ++lane.taking_turns;
-    ++shared_[index % shared_.size()];
+    if (!shared_.empty()) ++shared_[index % shared_.size()];
   }
   void finished(Lane& lane, std::size_t index, std::uint64_t bytes, bool takes_turns) {
     --lane.outstanding;
     lane.outstanding_bytes -= bytes;
-    if (shared_.empty() || !takes_turns) return;
+    if (!takes_turns) return;
     --lane.taking_turns;
-    --shared_[index % shared_.size()];
+    if (!shared_.empty()) --shared_[index % shared_.size()];
   }
   /// The flowlets of a peer's lanes have ended with the peer.
   void drop(std::span<Lane> lanes) {

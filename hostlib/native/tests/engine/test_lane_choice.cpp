@@ -134,6 +134,46 @@ TEST_CASE("lane choice: flowlets wait for the first lane whose next packet may l
   CHECK(scene.flowlet() == 0);
 }
 
+TEST_CASE("lane choice: short messages without an end keep no flowlet from the only lane") {
+  constexpr unsigned kUnderWay = 3;
+  constexpr std::uint64_t kShort = 100;
+  LaneScene scene(1);
+  SUBCASE("a window below one packet: none may leave before an acknowledgement") {
+    scene.path(0) = {.smoothed_rtt = kLaneRtt, .window = 0.25F, .ready_at = kNever};
+  }
+  SUBCASE("a larger one, which is full") { scene.path(0) = {.smoothed_rtt = kLaneRtt, .window = 1.5F}; }
+  const auto send = [&scene] {
+    REQUIRE(scene.small() == 0);
+    scene.post(0, kShort, false);
+  };
+  for (unsigned i = 0; i < kUnderWay; ++i) send();
+  for (unsigned flowlet = 0; flowlet < 10; ++flowlet) {
+    CAPTURE(flowlet);
+    unsigned passed = 0;  // short messages that overtake the flowlet
+    while (scene.flowlet() < 0) {
+      REQUIRE(passed++ < LaneChoice::kStay);
+      scene.finish(0, kShort, false);
+      send();
+    }
+    scene.post(0);
+    scene.finish(0, kShort, false);  // the next short message comes before the flowlet's turn
+    send();
+    scene.finish(0);
+  }
+}
+
+TEST_CASE("lane choice: short messages that came before a flowlet do not bring its turn forward") {
+  LaneScene scene(1);
+  scene.path(0) = {.smoothed_rtt = kLaneRtt, .window = 0.25F, .ready_at = kNever};
+  for (unsigned i = 0; i < 2 * LaneChoice::kStay; ++i) {
+    scene.small();
+    scene.post(0, 100, false);
+  }
+  CHECK(scene.flowlet() == -1);
+  scene.small();
+  CHECK(scene.flowlet() == -1);
+}
+
 TEST_CASE("lane choice: lanes of a host take kDepth flowlets of all peers together") {
   SendingContexts host(2);
   std::array<LaneScene, 3> peers = {LaneScene(2, &host), LaneScene(2, &host), LaneScene(2, &host)};
