@@ -34,6 +34,8 @@ class Product(NamedTuple):
     copies: float = 1
     fp8: bool = False
     """Whether both factors are in FP8."""
+    gradient: bool = False
+    """Whether it is the gradient of weights."""
 
     @property
     def flops(self) -> float:
@@ -101,6 +103,8 @@ class Accelerator:
     """Peak of dense products in FP8, in operations per second; None without units for them."""
     fp8_efficiency: float = 0.0
     """The share of it that full waves of tiles reach."""
+    fp8_gradient_efficiency: float = 0.0
+    """The same of gradients of weights."""
 
     def seconds(self, work: Work) -> float:
         """How long one kernel takes, in seconds. Raises ValueError for FP8 without units for it."""
@@ -112,11 +116,10 @@ class Accelerator:
             return moves
         if work.product.fp8 and self.fp8_flops is None:
             raise ValueError(f"{self.name} has no units for FP8; take BF16")
-        rate = (
-            (self.fp8_flops or 0.0) * self.fp8_efficiency
-            if work.product.fp8
-            else self.matrix_flops * self.matrix_efficiency
-        )
+        rate = self.matrix_flops * self.matrix_efficiency
+        if work.product.fp8:
+            share = self.fp8_gradient_efficiency if work.product.gradient else self.fp8_efficiency
+            rate = (self.fp8_flops or 0.0) * share
         multiplies = padded_flops(work.product, self.multiprocessors) / rate
         return max(moves, multiplies) + self._moves_s(work.results)
 
@@ -180,15 +183,16 @@ def full_waves(
     multiprocessors: int,
     memory_bps: float,
     memory_steps: Steps,
+    result_bytes: float = 2,
 ) -> float:
     """The share of the peak `matrix_flops` that full waves of tiles reach, as the mean of `measured` products.
 
-    Each has its rate in operations per second, and results of two bytes. What it takes beside writing them, all of its
-    waves take.
+    Each has its rate in operations per second, and moves `result_bytes` for each of its results. What it takes beside
+    moving them, all of its waves take.
     """
     shares = []
     for product, flops in measured:
-        written_s = _moves_s(2 * product.copies * product.rows * product.columns, memory_bps, memory_steps)
+        written_s = _moves_s(result_bytes * product.copies * product.rows * product.columns, memory_bps, memory_steps)
         waves_s = product.flops / flops - written_s
         shares.append(padded_flops(product, multiprocessors) / (waves_s * matrix_flops))
     return fmean(shares)
@@ -211,6 +215,22 @@ _DEEPGEMM = (
 )
 """DeepSeek, "DeepGEMM", github.com/deepseek-ai/DeepGEMM, README of its first version, of February 2025: products in FP8
 of 4,096 rows on H800, with a scale for each 128 numbers."""
+_FASTER = 1.1, 1.0, 1.0, 1.2, 1.1, 1.1
+"""How many times as fast as DeepSeek's own kernels on CUTLASS they are (the same table)."""
+_GRADIENTS = (
+    (Product(7168, 4096, 2112), 920e12),
+    (Product(1536, 4096, 24576), 986e12),
+    (Product(512, 4096, 32768), 878e12),
+    (Product(16384, 4096, 7168), 994e12),
+    (Product(7168, 4096, 4096), 942e12),
+    (Product(2048, 4096, 7168), 920e12),
+)
+"""The same of gradients of weights, where both factors have a scale for each 128 numbers of a line, and results are
+added to single-precision ones: Zheanxu, "Weight gradient kernels for dense and MoE models", May 2025,
+github.com/deepseek-ai/DeepGEMM/pull/95."""
+_GRADIENTS_FASTER = 1.2
+"""How many times as fast as DeepSeek's own kernels on CUTLASS they are (the same page)."""
+_DEEPGEMM_EFFICIENCY = full_waves(_DEEPGEMM, 1979e12, *_HOPPER, _MEMORY_STEPS)
 
 A100 = Accelerator(
     "A100 80 GB",
@@ -235,12 +255,32 @@ H100 = Accelerator(
     flash_forward=0.35,
     flash_backward=318 / 989,
     fp8_flops=1979e12,
-    fp8_efficiency=full_waves(_DEEPGEMM, 1979e12, *_HOPPER, _MEMORY_STEPS),
+    fp8_efficiency=_DEEPGEMM_EFFICIENCY,
+    fp8_gradient_efficiency=_DEEPGEMM_EFFICIENCY,
 )
 """NVIDIA, "H100 Tensor Core GPU", data sheet, 2023: SXM, without sparsity. With 0.78 for full waves, linear layers of
 GPT have the median rate that we measured, 0.69 of the peak (`docs/notes/model-accuracy.md`). Memory reaches what it
 does on A100."""
 H100_CUDNN = replace(H100, name="H100 80 GB, cuDNN", flash_forward=529 / 989, flash_backward=518 / 989)
 """With attention by cuDNN, for sequences of 8,192 tokens (arXiv:2407.08608, Figures 5 and 6)."""
-H800 = replace(H100, name="H800 80 GB", flash_forward=579 / 989, flash_backward=542 / 989)
-"""An H100 with less NVLink, and with FlashAttention-3 for sequences of 4,096 tokens (the same figures)."""
+H800 = replace(
+    H100,
+    name="H800 80 GB",
+    flash_forward=579 / 989,
+    flash_backward=542 / 989,
+    fp8_efficiency=full_waves(
+        [(product, rate / faster) for (product, rate), faster in zip(_DEEPGEMM, _FASTER, strict=True)],
+        1979e12,
+        *_HOPPER,
+        _MEMORY_STEPS,
+    ),
+    fp8_gradient_efficiency=full_waves(
+        [(product, rate / _GRADIENTS_FASTER) for product, rate in _GRADIENTS],
+        1979e12,
+        *_HOPPER,
+        _MEMORY_STEPS,
+        result_bytes=8,
+    ),
+)
+"""An H100 with less NVLink, as DeepSeek-V3 was trained on it: with FlashAttention-3 for sequences of 4,096 tokens (the
+same figures), and with the kernels for FP8 that came before DeepGEMM, which the profile of its training names."""

@@ -5,7 +5,7 @@ Source: DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024 (arXiv:2412.19437), se
 `inference/configs/config_671B.json` in github.com/deepseek-ai/DeepSeek-V3. Linear layers multiply in FP8. The
 embedding, the output, gates, norms and attention's core stay in BF16, as do combined tokens; dispatched tokens are in
 FP8 (section 3.3). Norms, the second matrices of latent attention and SwiGLU are computed again backward (section
-3.2.3).
+3.2.3). What is kept for that is stored in fewer bits (section 3.3.3).
 
 All GPUs have a sequence of their own: there are no tensor groups. Routing is balanced. What is left out: memory, and
 that weights are cast to FP8 once an iteration.
@@ -23,6 +23,8 @@ from testbed.training.transformer import Transformer, output
 
 _COMMUNICATION_MULTIPROCESSORS = 20
 """Section 3.2.2: multiprocessors that do nothing but send and receive tokens."""
+_TWELVE_BITS = 1.5
+"""Bytes of a number in E5M6, in which the projection's input is kept (section 3.3.3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,27 +87,25 @@ def attention(model: LatentMixture) -> list[Operator]:
     query, kept = heads * (model.head + model.rotary), HALF * tokens
     up = [
         _norm(tokens, model.query_rank),
-        matrix(
-            "queries from latents", tokens, model.query_rank, query, saved=EIGHTH * tokens * model.query_rank, fp8=True
-        ),
+        _linear("queries from latents", tokens, model.query_rank, query, saved=EIGHTH * tokens * model.query_rank),
         _norm(tokens, model.key_rank),
-        matrix(
+        _linear(
             "keys and values from latents",
             tokens,
             model.key_rank,
             2 * heads * model.head,
             saved=EIGHTH * tokens * model.key_rank,
-            fp8=True,
         ),
         elementwise("rotary part", 2 * HALF * tokens * 2 * query, 2 * HALF * tokens * 2 * query),
     ]
     return [
         _again(_norm(tokens, hidden)),
-        matrix("latent of queries", tokens, hidden, model.query_rank, saved=EIGHTH * tokens * hidden, fp8=True),
-        matrix("latent of keys and values", tokens, hidden, model.key_rank + model.rotary, fp8=True),
+        _linear("latent of queries", tokens, hidden, model.query_rank, saved=EIGHTH * tokens * hidden),
+        _linear("latent of keys and values", tokens, hidden, model.key_rank + model.rotary),
         *(_again(operator) for operator in up),
         _core(model, kept),
-        matrix("projection", tokens, heads * model.head, hidden, saved=EIGHTH * tokens * heads * model.head, fp8=True),
+        _kept("projection's input", tokens * heads * model.head, _TWELVE_BITS),
+        _linear("projection", tokens, heads * model.head, hidden),
         _residual(tokens, hidden),
         _again(_norm(tokens, hidden)),
     ]
@@ -148,12 +148,25 @@ def mixture(model: LatentMixture, gpus: int) -> list[Operator]:
 def _mlp(name: str, rows: float, hidden: int, units: int, copies: float) -> list[Operator]:
     values = copies * rows * units
     return [
-        matrix(
-            f"{name} first", rows, hidden, 2 * units, copies=copies, saved=EIGHTH * copies * rows * hidden, fp8=True
-        ),
-        _again(elementwise(f"{name} gate", 3 * HALF * values, 5 * HALF * values, saved=2 * HALF * values)),
-        matrix(f"{name} second", rows, units, hidden, copies=copies, fp8=True),
+        _linear(f"{name} first", rows, hidden, 2 * units, copies=copies, saved=EIGHTH * copies * rows * hidden),
+        _kept(f"{name} gate's input", 2 * values, EIGHTH),
+        _again(elementwise(f"{name} gate", 3 * HALF * values, 5 * HALF * values)),
+        _linear(f"{name} second", rows, units, hidden, copies=copies),
     ]
+
+
+def _linear(name: str, rows: float, inner: float, columns: float, *, copies: float = 1, saved: float = 0.0) -> Operator:
+    """Products in FP8. Their units take both factors along the numbers that are summed ("only the NT format", README of
+    github.com/deepseek-ai/DeepGEMM), so that weights are transposed for the gradient of the input."""
+    found = matrix(name, rows, inner, columns, copies=copies, saved=saved, fp8=True)
+    transposed = Work(bytes=2 * EIGHTH * found.parameters)
+    return replace(found, input_gradient=(transposed, *found.input_gradient))
+
+
+def _kept(name: str, numbers: float, width: float) -> Operator:
+    """Stores numbers in `width` bytes each until the backward pass, and makes them BF16 again there."""
+    moved = (HALF + width) * numbers
+    return elementwise(name, moved, moved, saved=width * numbers)
 
 
 def _norm(tokens: float, width: float) -> Operator:

@@ -132,7 +132,9 @@ def matrix(
     given, found, factor = copies * rows * inner, copies * rows * columns, copies * inner * columns
     of_input = Work(Product(rows, columns, inner, copies, fp8), width * (found + factor), HALF * given)
     accumulated = 2 * SINGLE if weights else HALF
-    of_factor = Work(Product(inner, rows, columns, copies, fp8), width * (given + found), accumulated * factor)
+    of_factor = Work(
+        Product(inner, rows, columns, copies, fp8, gradient=weights), width * (given + found), accumulated * factor
+    )
     made = (Work(bytes=(HALF + EIGHTH) * given),) if fp8 else ()
     again = (Work(bytes=2 * EIGHTH * given),) if fp8 else ()
     gradient = (Work(bytes=(HALF + EIGHTH) * found),) if fp8 else ()

@@ -196,14 +196,14 @@ def _llama() -> Iterator[Published]:
     table_4 = ((8192, 1, 2048, 430), (16_384, 1, 2048, 400), (16_384, 16, 128, 380))  # GPUs, context, batch, teraFLOP/s
     for gpus, context, batch, teraflops in table_4:
         copies, long = gpus // (128 * context), 2048 // batch
-        model = LLAMA_3_405B
+        model = replace(LLAMA_3_405B, apart=True)
         if long > 1:
             sequence = long * model.sequence
             model = replace(model, name=f"{model.name}, sequences of {sequence:,}", sequence=sequence)
         # 126 layers are split like 128, and the first and the last chunk have none: chunks of one layer.
         run = Strategy(8, 16, copies, batch // copies, interleave=8, sequence=True, zero=2, flash=True, context=context)
-        seconds = model.flops(batch) / (gpus * teraflops * 1e12)
-        yield Published(model, replace(run, overlap_transfers=True), DGX_H100, seconds)
+        run = replace(run, overlap_transfers=True, overlap_inputs=False)
+        yield Published(model, run, DGX_H100, model.flops(batch) / (gpus * teraflops * 1e12))
 
 
 _LLAMA = tuple(_llama())
@@ -235,8 +235,12 @@ def _deepseek() -> Iterator[PublishedMixture]:
     )
 
 
-_PROFILE_MS, _PROFILED_MS = 129.0, Kernels(products=64, attention=22, memory=32)
-"""The profile of four layers that DeepSeek published, whole and by kernels."""
+_PROFILE_MS, _PROFILED_MS = 129.0, Kernels(products=75, attention=22, memory=33)
+"""The profile of four layers that DeepSeek published, whole and by kernels of streams 7 and 23: those with `flash` in
+their name are attention, those with `gemm` products, and memory limits the others."""
+_BALANCED = 1.23
+"""How many times as fast iterations are on average when documents are balanced over microbatches and over GPUs that
+share a sequence: Z. Wang et al., "WLB-LLM", OSDI 2025, arXiv:2503.17924, abstract."""
 _DEEPSEEK = tuple(_deepseek())
 _KERNELS_MS = Kernels(*(4e3 * seconds for seconds in kernels(DEEPSEEK_V3, H800_NODES, _DEEPSEEK[1].strategy.expert)))
 """Ours of the same four layers."""
@@ -264,10 +268,12 @@ def _zero_2() -> float:
     return 100 * deviation(replace(row, strategy=replace(row.strategy, zero=2)))
 
 
-def _microbatch_s(*, published: bool) -> float:
-    """The seconds of a microbatch by Llama 3's first two rows, where everything else takes as long."""
-    few, many = (row.seconds if published else row.estimated_s for row in (_LLAMA[1], _LLAMA[0]))
-    return (many - few) / (_LLAMA[0].strategy.microbatches - _LLAMA[1].strategy.microbatches)
+def _as_megatron(place: int, *, together: bool = False, hidden: bool = False) -> str:
+    """The deviation of a row of Llama 3's if its products were as in Megatron-LM, or what tensor groups send was."""
+    row = _LLAMA[place]
+    model = replace(row.model, apart=row.model.apart and not together)
+    run = replace(row.strategy, overlap_inputs=row.strategy.overlap_inputs or hidden)
+    return _percent(deviation(replace(row, model=model, strategy=run)))
 
 
 def _batch_gain(size: int) -> float:
@@ -319,11 +325,12 @@ def reasons() -> Iterator[Reason]:
         known = f"the code of 2021 takes another {100 * (more - 1):.0f} % longer than that of 2022; with these"
         yield Reason(early, f"not known: {known} {_percent(rest)}")
     for llama in _outside(_LLAMA):
-        uncounted = llama.estimated_s / (llama.seconds * (1 - _masked_part(llama))) - 1
-        known = f"not known: what a microbatch lacks (below); without masked scores {_percent(uncounted)}"
-        if llama.strategy.context == 1:
-            known += "; multiprocessors that exchange gradients, two of 132, take at most 1.5 %"
-        yield Reason(llama, known)
+        balanced = llama.estimated_s / (llama.seconds / _BALANCED) - 1
+        known = (
+            "model: documents differ in length, and scores between them are masked, so that some GPUs wait for others; "
+        )
+        known += f"Meta's later balancing makes iterations {_BALANCED} times as fast, for which ours is at "
+        yield Reason(llama, f"{known}{_percent(balanced)}")
     whole, four = _outside(_DEEPSEEK)
     rest = (1 + deviation(whole)) / (1 + deviation(four)) - 1
     known = f"if all of it took longer by the same factor as that row, {_percent(rest)}"
@@ -331,7 +338,7 @@ def reasons() -> Iterator[Reason]:
     theirs_ms, ours_ms = (found.products + found.attention for found in (_PROFILED_MS, _KERNELS_MS))
     known = f"model: kernels that memory limits take {_PROFILED_MS.memory} ms, ours {_KERNELS_MS.memory:.0f}"
     known += f"; products and attention {theirs_ms}, ours {ours_ms:.0f}"
-    yield Reason(four, f"{known}; {_PROFILE_MS - sum(_PROFILED_MS):.0f} ms are in none of these")
+    yield Reason(four, f"{known}; for 5 ms none of them runs, and for 5 ms two do")
 
 
 _AnyRow = TypeVar("_AnyRow", bound=Row)
@@ -394,15 +401,19 @@ SOURCES = (
     Source(
         "Meta, 2024",
         '"The Llama 3 Herd of Models", arXiv:2407.21783, Table 4. By section 3.3.2 the first and the last chunk have '
-        "no layer because each lacks one, so chunks have one, and transfers overlap with computing. Its measure of "
-        "MFU, PaLM's, counts masked scores: "
+        "no layer because each lacks one, so chunks have one, and transfers overlap with computing. The code of the "
+        "training is not public. In the released code (github.com/meta-llama/llama3, `llama/model.py`) queries, keys, "
+        "values, the gate and the first linear layer are products of their own, which add up their gradients of the "
+        "input, and nothing hides what tensor groups send (fairscale, `nn/model_parallel/mappings.py`). With one "
+        f"product for each input, as in Megatron-LM, the first row would be at {_as_megatron(0, together=True)}; with "
+        f"sums of input gradients hidden, at {_as_megatron(0, hidden=True)}; with both, at "
+        f"{_as_megatron(0, together=True, hidden=True)}. Its measure of MFU, PaLM's, counts masked scores: "
         f"without them the published iterations would be {_masked(_LLAMA[0])} shorter, the third one "
         f"{_masked(_LLAMA[2])}. "
-        "The third row has sequences of 131,072 tokens, which 16 tensor groups share (`context=16`). The first two "
-        "differ in the number of microbatches, so a microbatch takes "
-        f"{_microbatch_s(published=True):.2f} s in the source and {_microbatch_s(published=False):.2f} in the model: "
-        "what is missing is in products, attention or collectives of tensor groups. The source has no times of "
-        f"kernels. Rotary positions, which our layers do not have, would take {_rotary():.1f} % of computing.",
+        "The third row has sequences of 131,072 tokens, which 16 tensor groups share (`context=16`). How long "
+        'documents are is not printed; balancing them is from "WLB-LLM" (Z. Wang et al., OSDI 2025, arXiv:2503.17924). '
+        "Rotary positions, "
+        f"which our layers do not have, would take {_rotary():.1f} % of computing.",
         0,
         _LLAMA,
     ),
@@ -420,11 +431,14 @@ SOURCES = (
         '"DeepSeek-V3 Technical Report", arXiv:2412.19437: 180,000 GPU hours of 2,048 H800 for a trillion tokens, with '
         "batches of 15,360 sequences. These hours have all that a job waits for beside iterations. The second row is "
         "the profile that DeepSeek published (github.com/deepseek-ai/profile-data, `train.json`): the kernels of one "
-        "forward and one backward pass of four layers that overlap. There, products take "
+        "forward and one backward pass of four layers that overlap. It names DeepSeek's kernels on CUTLASS, of which "
+        "DeepGEMM says how much slower than its own they were, for products and for gradients of weights "
+        "(github.com/deepseek-ai/DeepGEMM, README of February 2025 and pull request 95). There, products take "
         f"{_PROFILED_MS.products} ms (ours {_KERNELS_MS.products:.0f}), attention {_PROFILED_MS.attention} ms "
         f"({_KERNELS_MS.attention:.0f}), and kernels that memory limits {_PROFILED_MS.memory} ms "
-        f"({_KERNELS_MS.memory:.0f}): beside kernels that send tokens, they reach less of the memory's rate than "
-        "alone.",
+        f"({_KERNELS_MS.memory:.0f}). The latter reach 1.1 to 2.6 of 3.35 TB/s there, and 2.5 to 3.0 where we measured "
+        "them alone: others send tokens beside them, and no source says what that costs. A second stream multiplies "
+        "beside the first one for 5 ms, and for 5 ms both wait for tokens.",
         None,
         _DEEPSEEK,
     ),
@@ -458,8 +472,7 @@ def page() -> str:
             "The third column says by how much longer computing would have to take for the published time, if nothing "
             "else did. Model: ours lacks something that the source shows. Not known: no parameter that the source "
             "leaves out explains it, no mechanism that it describes is missing, and it does not contradict itself. No "
-            "public source that we know has a mechanism with a number that closes these gaps. NCCL takes two "
-            "multiprocessors where a GPU has a single NIC (S. Jeaugey, github.com/NVIDIA/nccl/issues/689)."
+            "public source that we know has a mechanism with a number that closes these gaps."
         ),
         "",
         "| row | deviation | computing | what is known |",

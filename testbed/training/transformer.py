@@ -9,6 +9,7 @@ no dropout. Activations that are kept sum to s b h (10 + 24 / t + 5 a s / (h t))
 Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -40,10 +41,16 @@ class Transformer:
     parallel: bool = False
     """Whether attention and MLP of a layer begin with the same norm and are summed once (Z. Jiang et al., "MegaScale",
     NSDI 2024, section 3.1), so that a tensor group gathers and sums once for both. Not with experts."""
+    apart: bool = False
+    """Whether queries, keys and values, and the gate and the first linear layer, are products of their own, as in the
+    released code of Llama 3 (github.com/meta-llama/llama3, `llama/model.py`). Otherwise one product makes all that has
+    the same input, as in Megatron-LM. Not with experts."""
 
     def __post_init__(self) -> None:
         if self.parallel and self.experts:
             raise ValueError(f"{self.name}: a layer with experts has no parallel block; take one or the other")
+        if self.apart and self.experts:
+            raise ValueError(f"{self.name}: the products of experts are not apart; take one or the other")
 
     @property
     def inner(self) -> int:
@@ -117,7 +124,8 @@ def layer(
         saved=dropped * local * hidden,
     )
     spread = HALF * tokens * hidden
-    first = matrix("query, key, value", tokens, hidden, heads_width, saved=kept, fp8=fp8)
+    widths = {"query": width, "key": model.key_share * width, "value": model.key_share * width}
+    first, *others = _of_one_input("query, key, value", tokens, hidden, widths, model.apart, saved=kept, fp8=fp8)
     last = matrix("projection", tokens, width, hidden, saved=(HALF + fp8 * EIGHTH) * tokens * width, fp8=fp8)
     core = [
         elementwise("bias of query, key, value", 2 * bias * tokens * heads_width, bias * tokens * heads_width),
@@ -127,14 +135,32 @@ def layer(
     if model.parallel:
         # The MLP gathers and sums for both, and keeps the input of both.
         added = elementwise("sum of attention and MLP", 3 * spread, 3 * spread)
-        return [norm, first, *core, last, *_mlp(model, tokens, 0.0, tensor, sequence, fp8), added, residual]
+        mlp = _mlp(model, tokens, 0.0, tensor, sequence, fp8)
+        return [norm, first, *others, *core, last, *mlp, added, residual]
     mlp = (
         _experts(model, tokens, tensor, sequence, expert, fp8)
         if model.experts
         else _mlp(model, tokens, kept, tensor, sequence, fp8)
     )
     first, last = _columns(first, spread, tensor, sequence), _rows(last, spread, tensor, sequence)
-    return [norm, first, *core, last, residual, norm, *mlp, residual]
+    return [norm, first, *others, *core, last, residual, norm, *mlp, residual]
+
+
+def _of_one_input(
+    name: str, tokens: float, hidden: float, widths: Mapping[str, float], apart: bool, *, saved: float, fp8: bool
+) -> list[Operator]:
+    """Linear layers of one input by the widths of their outputs: one product `name`, or with `apart` one for each.
+
+    Then each but the first adds its gradient of the input to that of the others. The input is kept once.
+    """
+    if not apart:
+        return [matrix(name, tokens, hidden, sum(widths.values()), saved=saved, fp8=fp8)]
+    first, *others = (matrix(each, tokens, hidden, width, fp8=fp8) for each, width in widths.items())
+    added = Work(bytes=3 * HALF * tokens * hidden)
+    return [
+        replace(first, saved_bytes=saved),
+        *(replace(other, input_gradient=(*other.input_gradient, added)) for other in others),
+    ]
 
 
 def shared_sequence(model: Transformer, context: int) -> Transformer:
@@ -178,13 +204,15 @@ def _core(model: Transformer, microbatch: int, heads: float, flash: bool, keys: 
 
 
 def _mlp(model: Transformer, tokens: float, kept: float, tensor: int, sequence: bool, fp8: bool) -> list[Operator]:
-    """The linear layers. A gate doubles the first one, and the activation reads both halves."""
-    inner, spread, halves = model.inner / tensor, HALF * tokens * model.hidden, 1 + model.gated
+    """The linear layers. A gate has the input of the first one, and the activation reads both."""
+    inner, spread = model.inner / tensor, HALF * tokens * model.hidden
     saved = (EIGHTH if fp8 else HALF) * tokens * inner
-    first = matrix("first linear", tokens, model.hidden, halves * inner, saved=kept, fp8=fp8)
+    widths = {"first linear": inner} | ({"gate": inner} if model.gated else {})
+    first, *others = _of_one_input("first linear", tokens, model.hidden, widths, model.apart, saved=kept, fp8=fp8)
     second = matrix("second linear", tokens, inner, model.hidden, saved=saved, fp8=fp8)
     return [
         _columns(first, spread, tensor, sequence),
+        *others,
         _activation(model, HALF * tokens * inner),
         _rows(second, spread, tensor, sequence),
     ]

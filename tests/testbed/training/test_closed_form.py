@@ -271,6 +271,36 @@ def test_a_parallel_block_has_one_norm_one_residual_and_half_of_the_collectives(
         replace(both, experts=8)
 
 
+def test_products_that_are_apart_multiply_and_send_as_much_and_add_gradients_of_their_input() -> None:
+    """Llama 3: `wq`, `wk` and `wv`, `w1` and `w3`. By hand: two gradients are read and a sum is written."""
+    together, apart = (layer(replace(LLAMA_3_405B, apart=some), 1, 8, True, flash=True) for some in (False, True))
+    names = [[operator.name for operator in block if operator.parameters] for block in (together, apart)]
+    assert names == [
+        ["query, key, value", "projection", "first linear", "second linear"],
+        ["query", "key", "value", "projection", "first linear", "gate", "second linear"],
+    ]
+    for same in ("flops", "parameters", "saved_bytes"):
+        sums = [sum(getattr(operator, same) for operator in block) for block in (together, apart)]
+        assert sums[0] == sums[1]
+    sent = [
+        [
+            (operator.sent_forward, operator.sent_backward, operator.behind_input, operator.behind_weight)
+            for operator in block
+            if operator.sent_forward
+        ]
+        for block in (together, apart)
+    ]
+    assert sent[0] == sent[1]
+    added = [operator for operator in apart if operator.parameters and len(operator.input_gradient) > 1]
+    assert [operator.name for operator in added] == ["key", "value", "gate"]
+    assert all(operator.input_gradient[-1].bytes == 3 * 2 * 8192 * 16384 for operator in added)
+    run = Strategy(8, sequence=True, flash=True)
+    slow, fast = (estimate(replace(LLAMA_3_405B, apart=some), run, DGX_H100).compute_s for some in (True, False))
+    assert 1.02 < slow / fast < 1.06
+    with pytest.raises(ValueError, match="the products of experts are not apart"):
+        replace(LLAMA_3_405B, apart=True, experts=8)
+
+
 def test_a_model_with_gates_has_no_dropout() -> None:
     """By hand, in bytes for each number of a token: norms 4, residuals 6; backward 6 each."""
     block = [

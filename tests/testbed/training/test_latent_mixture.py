@@ -53,6 +53,40 @@ def test_fp8_halves_the_time_of_products_but_casts_more() -> None:
     assert (H100.seconds(wide.forward[0]) - results_s) / (H100.seconds(product) - results_s) == pytest.approx(ratio)
 
 
+def test_products_have_the_rates_of_the_kernels_before_deepgemm() -> None:
+    """By hand for one product of each table, with the mean shares: its waves of tiles, and then its results."""
+    assert H100.fp8_gradient_efficiency == H100.fp8_efficiency
+    projection = matrix("projection", 4096, 16384, 7168, fp8=True)
+    memory = 0.9 * 3.35e12
+    for work, share, moved in (
+        (projection.forward[-1], H800.fp8_efficiency, 2 * 4096 * 7168 / (0.75 / 0.9)),
+        (projection.weight_gradient[-1], H800.fp8_gradient_efficiency, 8 * 16384 * 7168),
+    ):
+        assert work.product is not None
+        tiles = work.product.rows * work.product.columns / (256 * 128)
+        waves = -(-tiles // 132) * 132 * 256 * 128 * 2 * work.product.inner
+        assert H800.seconds(work) == pytest.approx(waves / (1979e12 * share) + moved / memory)
+    assert 1.0 < H100.fp8_efficiency / H800.fp8_efficiency < 1.2  # the table's factors
+    assert H800.fp8_gradient_efficiency < H800.fp8_efficiency
+
+
+def test_weights_are_transposed_for_gradients_of_inputs_and_less_is_kept() -> None:
+    """By hand: a read and a write of each weight; E5M6 has 12 bits, and SwiGLU's input is kept in FP8."""
+    operators = {operator.name: operator for operator in [*attention(DEEPSEEK_V3), *mixture(DEEPSEEK_V3, 64)]}
+    linear = [operator for operator in operators.values() if operator.parameters and operator.name != "gate"]
+    assert len(linear) == 9
+    assert all(operator.input_gradient[0].bytes == 2 * operator.parameters for operator in linear)
+    for name, numbers, width in (
+        ("projection's input", 4096 * 16384, 1.5),
+        ("routed gate's input", 8 * 4096 * 4096, 1),
+        ("shared gate's input", 4096 * 4096, 1),
+    ):
+        kept = operators[name]
+        assert kept.saved_bytes == width * numbers
+        assert [work.bytes for work in (*kept.forward, *kept.input_gradient)] == [(2 + width) * numbers] * 2
+        assert operators[name.removesuffix("'s input")].saved_bytes == 0
+
+
 def test_a_token_crosses_the_fabric_to_four_nodes_at_most() -> None:
     """By hand: 4 of 8 nodes, of which an eighth is its own; FP8 there, BF16 back. Eight nodes double it."""
     size = 3 * 4096 * 7168
@@ -80,18 +114,18 @@ def test_passes_overlap_and_the_slower_of_computing_and_sending_counts() -> None
 
 
 def test_products_and_attention_take_the_time_of_the_published_profile() -> None:
-    """Milliseconds of four layers, of which kernels on two streams overlap: products 64, attention 22."""
+    """Milliseconds of four layers: products 75, of which 5 are beside kernels of the other stream, attention 22."""
     gpu, found = computing(H800), {"products": 0.0, "attention": 0.0}
     for operator in [*attention(DEEPSEEK_V3), *mixture(DEEPSEEK_V3, 64)]:
         again = operator.forward if operator.recomputed else ()
         for work in (*operator.forward, *operator.input_gradient, *operator.weight_gradient, *again):
             if work.product:
                 found["attention" if work.fused else "products"] += 4000 * gpu.seconds(work)
-    assert found["products"] == pytest.approx(64, rel=0.05)
+    assert found["products"] == pytest.approx(75 - 5, rel=0.05)
     assert found["attention"] == pytest.approx(22, rel=0.06)
 
 
-@pytest.mark.parametrize(("stages", "layers", "bubble_s"), [(16, 4, 0.712), (2, 31, 0.0)])
+@pytest.mark.parametrize(("stages", "layers", "bubble_s"), [(16, 4, 0.749), (2, 31, 0.0)])
 def test_the_bubble_is_that_of_two_directions(stages: int, layers: int, bubble_s: float) -> None:
     """(p / 2 - 1) (F&B + B - 3 W), so that two stages have none; twice the microbatches take twice the rest.
 

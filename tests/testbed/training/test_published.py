@@ -47,11 +47,11 @@ def test_what_a_source_leaves_out_is_what_is_fastest_and_fits() -> None:
 
 
 def test_the_summary_counts_the_rows_within_10_percent() -> None:
-    """23 of the 29 rows that were there before, of which 8 were, and all five in FP8; none of DeepSeek-V3's two."""
+    """25 of the 29 rows that were there before, of which 8 were, and all five in FP8; none of DeepSeek-V3's two."""
     before = [row for row in ROWS if not row.strategy.fp8]
     assert len(before) == 29
     assert sum(source.within_before or 0 for source in SOURCES) == 8
-    assert sum(abs(deviation(row)) < 0.1 for row in before) == 23
+    assert sum(abs(deviation(row)) < 0.1 for row in before) == 25
     assert all(abs(deviation(row)) < 0.1 for row in ROWS if row.strategy.fp8)
     for source in SOURCES:
         within = sum(abs(deviation(row)) < 0.1 for row in source.rows)
@@ -66,7 +66,7 @@ def test_the_rows_outside_10_percent_are_those_that_the_page_names() -> None:
         "D. Narayanan et al., 2021": ["32", "64", "1,024"],
         "V. Korthikanti et al., 2022": [],
         "Z. Jiang et al., 2024": [],
-        "Meta, 2024": ["8,192", "16,384", "16,384"],
+        "Meta, 2024": ["16,384"],
         "NVIDIA, 2025": [],
         "DeepSeek-AI, 2024": ["2,048", "2,048"],
     }
@@ -96,18 +96,18 @@ def test_rows_outside_10_percent_have_names_of_their_own() -> None:
 
 
 def test_kernels_of_deepseek_v3_add_up_to_the_estimate_and_are_on_the_page() -> None:
-    """Published are 64 ms of products, 22 of attention, and 32 of kernels that memory limits; 129 in all."""
+    """Published are 75 ms of products, 22 of attention, and 33 of kernels that memory limits; 129 in all."""
     found, four = kernels(DEEPSEEK_V3, H800_NODES, 64), MIXTURES[1]
     assert 4 * sum(found) == pytest.approx(four.estimated_s)
     products, attention, memory = (round(4e3 * seconds) for seconds in found)
     known = [known for row, known in reasons() if row is four]
     assert known == [
-        f"model: kernels that memory limits take 32 ms, ours {memory}; products and attention 86, ours "
-        f"{4e3 * (found.products + found.attention):.0f}; 11 ms are in none of these"
+        f"model: kernels that memory limits take 33 ms, ours {memory}; products and attention 97, ours "
+        f"{4e3 * (found.products + found.attention):.0f}; for 5 ms none of them runs, and for 5 ms two do"
     ]
     text = " ".join(published.page().split())
-    assert f"products take 64 ms (ours {products}), attention 22 ms ({attention}), and" in text
-    assert f"memory limits 32 ms ({memory})" in text
+    assert f"products take 75 ms (ours {products}), attention 22 ms ({attention}), and" in text
+    assert f"memory limits 33 ms ({memory})" in text
 
 
 def test_rows_of_2021_are_split_as_by_the_script_that_made_them() -> None:
@@ -153,6 +153,22 @@ def test_chunks_of_llama_3_have_a_layer_and_its_stages_send_while_they_compute()
     assert all(row.chosen.interleave == 8 and row.chosen.overlap_transfers for row in rows)
 
 
+def test_rows_of_llama_3_have_the_products_of_its_released_code_and_say_what_that_changes() -> None:
+    rows = [row for row in SOURCES[3].rows if isinstance(row, Published)]
+    assert all(row.model.apart and not row.chosen.overlap_inputs for row in rows)
+    assert not any(row.model.apart for row in ROWS if row not in rows)
+    first, text = rows[0], " ".join(published.page().split())
+    hidden = replace(first.strategy, overlap_inputs=True)
+    together = replace(first.model, apart=False)
+    for row, words in (
+        (replace(first, model=together), "the first row would be at"),
+        (replace(first, strategy=hidden), "with sums of input gradients hidden, at"),
+        (replace(first, model=together, strategy=hidden), "with both, at"),
+    ):
+        assert deviation(row) < deviation(first)
+        assert f"{words} {100 * deviation(row):+.1f} %" in text
+
+
 def test_zero_2_would_exchange_gradients_too_often_in_megascale() -> None:
     row = SOURCES[2].rows[3]
     assert isinstance(row, Published)
@@ -168,11 +184,11 @@ def test_deepseek_v3_has_its_gpu_hours_and_its_profile() -> None:
     assert whole.seconds == pytest.approx(15_360 * 4096 / 1e12 * 180_000 * 3600 / 2048)
     assert four.seconds == 0.129
     for row in MIXTURES:
-        assert -0.3 < deviation(row) < -0.1  # the page says why both are too fast
+        assert -0.2 < deviation(row) < -0.1  # the page says why both are too fast
 
 
 def test_a_row_that_fits_into_no_memory_is_refused() -> None:
-    row = next(row for row in ROWS if row.model == LLAMA_3_405B and row.strategy.context == 1)
+    row = next(row for row in ROWS if row.model.apart and row.strategy.context == 1)
     stored = Published(row.model, replace(row.strategy, flash=False), row.cluster, row.seconds)
     with pytest.raises(ValueError, match=r"Llama 3 405B on 8192 GPUs does not fit into their memory"):
         _ = stored.chosen
