@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 EXPERIMENTS = ROOT / "experiments"
 PARALET = (sys.executable, "-c", "from testbed.cli import main; main()")
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.paced, pytest.mark.long, pytest.mark.timeout(300)]
 
 
 def half(experiment: str, folder: Path) -> Path:

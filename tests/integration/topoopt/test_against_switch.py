@@ -12,7 +12,7 @@ import yaml
 
 from tests.integration.topoopt.test_experiment import ROOT, ran
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(480)]  # three runs, each a minute on a busy machine
+pytestmark = [pytest.mark.paced, pytest.mark.timeout(480)]  # three runs, each a minute on a busy machine
 
 SPECS = ROOT / "experiments" / "topoopt"
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.paced
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "experiments" / "clusters" / "replay.yaml"
