@@ -55,8 +55,13 @@ class Assignments:
         sends.append((client.conn, Error("busy", text)))
 
     def update(self, pairs: Iterable[Pair], sends: Sends) -> None:
-        """Sends pairs their ports and those of the way back, unless both ends know them, and their paths."""
+        """Sends pairs their ports and those of the way back, unless both ends know them, and their paths.
+
+        Connections that cannot move ask for theirs when they begin.
+        """
         for pair in pairs:
+            if pair.client.fixed and not pair.elephants:
+                continue
             ports = self._pinning.ports(pair)
             cut = pair in self._cut
             if cut or pair.sent is not ports or self._paths(pair, ports) not in ([], pair.told):

@@ -42,8 +42,20 @@ from sdn.path_service.pinning import Sends
 from sdn.path_service.service import Options, PathService
 
 VERSION = 4
-HELLO = ("version", "device", "instance", "lanes", "udp_port", "protocol", "fixed", "paths")
-"""The fields of hello that are logged."""
+HELLO = (
+    "version",
+    "device",
+    "instance",
+    "lanes",
+    "udp_port",
+    "protocol",
+    "fixed",
+    "paths",
+    "job",
+    "rank",
+    "ranks",
+)
+"""The fields of hello that are logged. Earlier logs of this version lack the last three."""
 
 
 class Lines(Protocol):

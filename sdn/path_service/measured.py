@@ -112,6 +112,11 @@ class Measured:
         self._own[pair.commodity] = pair
         return self._enter(now_s, pair) if probes else []
 
+    def expect(self, now_s: float, pair: Pair) -> list[Pair]:
+        """Ports are looked for when its connections begin."""
+        self._now_s = now_s
+        return self._planned.expect(now_s, pair)
+
     def has_sent(self, now_s: float, pair: Pair, sent: int, port: int | None) -> list[Pair]:
         self._now_s = now_s
         if not self._is_planned(pair):
@@ -491,7 +496,8 @@ class Measured:
         ages = [self._now_s - seen_s for key in keys if (seen_s := pinning.oldest_s(key)) is not None]
         planned = self._planned.status()
         unkeyed = [pair for pair in self._own.values() if pair not in self._keys]
-        others = len(self._planned.pairs) - len(self._search)
+        planned_pairs = self._planned.pairs.values()
+        others = sum(not pair.client.fixed or bool(pair.elephants) for pair in planned_pairs) - len(self._search)
         return {
             "unreachable": planned["unreachable"],
             "slowest_bps": 1 / pinning.congestion if pinning.congestion > 0 else None,

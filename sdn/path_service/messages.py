@@ -22,6 +22,8 @@ PROBING = 2
 """The version from which hosts may probe."""
 MOST_PROBED = 64
 """The most ports in one message about probes."""
+MOST_RANKS = 1 << 20
+"""The most ranks of a job."""
 MAX_HOST_LINE = 64 * 1024
 """Longest line from a host in bytes, without its newline."""
 MAX_SERVICE_LINE = 1024 * 1024
@@ -35,6 +37,8 @@ Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e6)]
 Period: TypeAlias = Annotated[float, Meta(gt=0, le=1e6)]
 PerSecond: TypeAlias = Annotated[float, Meta(gt=0, le=1e6)]
 ServiceName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=64)]
+Job: TypeAlias = Annotated[str, Meta(max_length=64)]
+Rank: TypeAlias = Annotated[int, Meta(ge=0, lt=MOST_RANKS)]
 Token: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
@@ -58,6 +62,12 @@ class Hello(Struct, tag="hello", tag_field="type", frozen=True, gc=False):
     """The highest of the services that have welcomed this device object, 0 without one. None: it does not look."""
     voted: Count = 0
     """The highest generation in which this device object has voted: see `Vote`. 0: none."""
+    job: Job = ""
+    """That of its rank."""
+    rank: Rank | None = None
+    """Of a program on this host that is a rank of `job`; None: not known."""
+    ranks: Annotated[int, Meta(ge=0, le=MOST_RANKS)] = 0
+    """Those of `job`."""
 
     @property
     def ip_protocol(self) -> int:
@@ -71,7 +81,7 @@ class Announce(Struct, tag="announce", tag_field="type", frozen=True, gc=False):
     id: Id
     peer: Address
     bytes: Count
-    job: Annotated[str, Meta(max_length=64)] = ""
+    job: Job = ""
     repeat_s: Period | None = None
     """The time after which the host expects a similar elephant, from start to start."""
     peer_port: Port = ROCE_PORT

@@ -43,6 +43,7 @@ class Client:
         "conn",
         "endpoint",
         "fixed",
+        "job",
         "key",
         "lanes",
         "most_open",
@@ -51,6 +52,8 @@ class Client:
         "open",
         "pairs",
         "protocol",
+        "rank",
+        "ranks",
         "wants_paths",
     )
 
@@ -64,6 +67,7 @@ class Client:
         self.lanes = hello.lanes
         self.fixed = hello.fixed
         """Its elephants cannot change their ports."""
+        self.job, self.rank, self.ranks = hello.job, hello.rank, hello.ranks
         self.wants_paths = hello.paths
         """It is told the paths of the ports that it is assigned."""
         self.most_pairs = min(MOST_PAIRS, MOST_PORTS // hello.lanes)

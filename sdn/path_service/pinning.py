@@ -68,6 +68,10 @@ class Pinning(Protocol):
         """Adds the commodity of a pair, which gets its number. Returns the other pairs whose ports may have changed."""
         ...
 
+    def expect(self, now_s: float, pair: Pair) -> list[Pair]:
+        """As `arrive`, for a pair whose connections cannot move, and will carry data in either direction."""
+        ...
+
     def has_sent(self, now_s: float, pair: Pair, sent: int, port: int | None) -> list[Pair]:
         """The elephant of a pair that cannot move has sent so many bytes; 0: it has just begun.
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from sdn.path_service.parties import Pair
 from sdn.planners import LOCAL, UNREACHABLE, links
-from sdn.planners.links import AnyClos, AnyPlan, Way
+from sdn.planners.links import AnyClos, AnyPlan, Way, reversed_way
 from sdn.planners.model import Clos
 
 SENT = 1 << 20
@@ -23,9 +23,9 @@ Key = tuple[int, int, int]
 
 
 class Place:
-    """What connections from one NIC to another share."""
+    """What connections from one NIC to another share. With `both_ways`, those that the other one opens, too."""
 
-    __slots__ = ("ends", "holder", "members", "sent", "way")
+    __slots__ = ("both_ways", "ends", "holder", "members", "sent", "way")
 
     def __init__(self, ends: tuple[int, int], way: Way) -> None:
         self.ends = ends
@@ -37,6 +37,8 @@ class Place:
         """The member whose commodity is in the plan; None before a connection has lasted. `Places.hold` changes it."""
         self.sent: set[Pair] = set()
         """Members that carry data."""
+        self.both_ways = False
+        """Whether connections that are opened at its other end share it, over the same links: `Routing.expect`."""
 
     @property
     def stays(self) -> bool:
@@ -46,6 +48,10 @@ class Place:
         begins on the new way.
         """
         return len(self.members) > 1 or bool(self.sent)
+
+    def seen_by(self, pair: Pair, way: Way) -> Way:
+        """A way of this place as one of the pair, which may lead from the place's other end, or the other way round."""
+        return way if pair.client.nic == self.ends[0] else reversed_way(way)
 
 
 class Places:
@@ -65,13 +71,20 @@ class Places:
 
     def of(self, pair: Pair) -> Place | None:
         """The place that a pair has, or would join."""
-        return self._at.get(_key(pair))
+        source, destination, lanes = key = _key(pair)
+        place = self._at.get(key)
+        if place is not None and pair in place.members:
+            return place
+        back = self._at.get((destination, source, lanes))
+        if back is not None and back.both_ways and (place is None or pair in back.members):
+            return back
+        return place
 
     def join(self, pair: Pair, way: Way) -> Place:
         """A pair begins. Opens a place with this way where there is none."""
-        key = _key(pair)
-        place = self._at.get(key)
+        place = self.of(pair)
         if place is None:
+            key = _key(pair)
             place = self._at[key] = Place(key[:2], way)
             self.beside.update(self._taken(place))
         place.members[pair] = None
@@ -93,11 +106,12 @@ class Places:
 
     def leave(self, pair: Pair) -> Place:
         """A pair has ended. Its place may now be without members; it is then closed."""
-        place = self._at[_key(pair)]
+        place = self.of(pair)
+        assert place is not None  # the pair has joined
         del place.members[pair]
         place.sent.discard(pair)
         if not place.members:
-            del self._at[_key(pair)]
+            del self._at[*place.ends, pair.client.lanes]
             if place.holder is None:
                 self.beside.subtract(self._taken(place))
         return place
@@ -109,6 +123,7 @@ class Places:
         for key, place in self._at.items():
             other = made._at[key] = Place(place.ends, place.way)
             other.members, other.holder, other.sent = place.members.copy(), place.holder, place.sent.copy()
+            other.both_ways = place.both_ways
         return made
 
     def replace(self, pairs: Mapping[Pair, Pair]) -> Iterator[None]:

@@ -42,6 +42,9 @@ class Predicted:
         self._failover.note_arrival(pair)
         return self._moved(moved)
 
+    def expect(self, now_s: float, pair: Pair) -> list[Pair]:
+        return self._moved(self._routing.expect(now_s, pair))
+
     def has_sent(self, now_s: float, pair: Pair, sent: int, port: int | None) -> list[Pair]:
         return self._moved(self._routing.has_sent(now_s, pair, sent, port))
 

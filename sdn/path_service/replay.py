@@ -130,7 +130,7 @@ def _reloaded(old: PathService, entry: _Entry, hash_of: HashOf) -> tuple[PathSer
 
 def _done(service: PathService, entry: _Entry) -> Sends:
     if entry.hello is not None:
-        hello = Hello(token="-", **{name: entry.hello[name] for name in HELLO})
+        hello = Hello(token="-", **{name: entry.hello[name] for name in HELLO if name in entry.hello})
         return service.connect(entry.t, entry.conn, hello)[0]
     if entry.lines is not None:
         return service.handle(entry.t, entry.conn, [from_host(bytes(line)) for line in entry.lines])

@@ -133,6 +133,18 @@ class Routing:
         self._snapshot = None
         return self._rerouted(moved) if moved and not self._undone(moved) else []
 
+    def expect(self, now_s: float, pair: Pair) -> list[Pair]:
+        """Makes room in the plan for connections that cannot move and will carry data, in either direction.
+
+        Those of the pair's two NICs that begin later take it, whichever of the two opens them. Returns the pairs that
+        were rerouted.
+        """
+        self._begin(now_s, pair)
+        place = self._places.of(pair)
+        assert place is not None  # the pair has joined
+        place.both_ways = True
+        return self._give_place(now_s, pair, place) if place.holder is None else []
+
     def has_sent(self, now_s: float, pair: Pair, sent: int, port: int | None = None) -> list[Pair]:
         """The connection of a pair that cannot move has lasted, and has sent so many bytes; 0: it has just begun.
 
@@ -155,7 +167,7 @@ class Routing:
         if place.holder is None:
             return self._give_place(now_s, pair, place)
         if is_first:
-            self._put_place(place, pair.way)
+            self._put_place(place, place.seen_by(pair, pair.way))
         return []
 
     def left_on_drained(self) -> Iterator[tuple[Pair, Way]]:
@@ -201,7 +213,7 @@ class Routing:
         """The way on which a connection begins that has no port yet, and whether the plan has made room there."""
         place = self._places.of(pair)
         assert place is not None  # the pair has arrived
-        return place.way, place.holder is not None
+        return place.seen_by(pair, place.way), place.holder is not None
 
     def is_shared(self, pair: Pair) -> bool:
         """Whether a connection shares its place with another one."""
@@ -215,7 +227,7 @@ class Routing:
         """
         ways = [self._way_over(pair, each) for each in taken]
         place = self._places.of(pair)
-        own = place.way if place is not None and len(place.members) == 1 else None
+        own = place.seen_by(pair, place.way) if place is not None and len(place.members) == 1 else None
         best = least_congested(pair, filter(None, ways), self.fabric, self.plan(), self._places, own)
         return ways.index(best) if best in ways else None
 
@@ -302,12 +314,13 @@ class Routing:
 
     def _put(self, pair: Pair, way: Way) -> None:
         """Moves a pair, and its place with it, to a way over live links."""
-        if pair.commodity is not None and pair.commodity < BESIDE:
-            self._live.put(pair.commodity, *way)
-            self._snapshot = None
         place = self._places.of(pair) if pair.client.fixed else None
+        planned = way if place is None else place.seen_by(pair, way)
+        if pair.commodity is not None and pair.commodity < BESIDE:
+            self._live.put(pair.commodity, *planned)
+            self._snapshot = None
         if place is not None and place.holder in (None, pair):
-            self._places.put(place, way)
+            self._places.put(place, planned)
         pair.way = way
 
     # -- of connections that cannot move -------------------------------------------------------------------------------
@@ -315,7 +328,7 @@ class Routing:
     def _begin(self, now_s: float, pair: Pair) -> None:
         """A connection begins: on the way of its place, or where there is none on the least congested one."""
         place = self._places.of(pair)
-        way = place.way if place else self._least_congested(pair)
+        way = place.seen_by(pair, place.way) if place else self._least_congested(pair)
         self._places.join(pair, way)
         pair.commodity, pair.way, pair.since_s = self._next_beside, way, now_s
         self._next_beside += 1
@@ -392,7 +405,7 @@ class Routing:
         holder = place.holder
         assert holder is not None
         assert holder.commodity is not None
-        if not self._is_alive(holder, way):
+        if not self._is_alive(holder, place.seen_by(holder, way)):
             return False
         self._live.put(holder.commodity, *way)
         self._places.put(place, way)
@@ -422,16 +435,17 @@ class Routing:
             pair.way = self._shut.pop(pair)
             place = self._places.of(pair)
             assert place is not None  # the pair has arrived
-            if pair in place.sent and not any(other.way == place.way for other in place.sent):
-                self._put_place(place, pair.way)
+            if pair in place.sent and not any(place.seen_by(one, one.way) == place.way for one in place.sent):
+                self._put_place(place, place.seen_by(pair, pair.way))
         for place in self._places:
             for pair in place.members:
                 if place.holder is None and not self._is_alive(pair, place.way):
                     self._places.put(place, self._least_congested(pair))
-                if pair.way != place.way and not self._is_alive(pair, pair.way):
+                way = place.seen_by(pair, place.way)
+                if pair.way != way and not self._is_alive(pair, pair.way):
                     if pair.way[0] >= 0:  # it began on a path
                         self._shut.setdefault(pair, pair.way)
-                    pair.way = place.way
+                    pair.way = way
                     moved.append(pair)
         self._counts["moved"] += len(moved)
         return moved

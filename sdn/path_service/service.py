@@ -43,6 +43,7 @@ from sdn.path_service.messages import (
     Report,
     Voted,
 )
+from sdn.path_service.neighbours import Neighbours
 from sdn.path_service.next_hops import NextHops, unused_links
 from sdn.path_service.parties import Client, Pair, Parties
 from sdn.path_service.pinning import Pinning, Preview, Rerouted, Sends
@@ -52,6 +53,7 @@ from sdn.planners import DEFAULT_PLANNER, PLANNERS
 from sdn.planners.planner import AnyCabling
 
 _LEAVING = 64  # pairs of clients that have left, removed in one event
+_COMING = 16  # pairs of neighbouring ranks, planned in one event
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class PathService:
         self._parties = Parties(
             {str(address_at(self.cables.addresses, nic)): nic for nic in range(len(self.cables.nics))}
         )
+        self._neighbours = Neighbours(self._parties)
         self._elephants = Elephants(self.counts)
         self._pinning: Pinning = _pinning(self.cables, self.options, ecmp_hash, routers, self.counts)
         self._measures = self._pinning.offers_probes
@@ -104,6 +107,7 @@ class PathService:
         self._assignments = Assignments(self._parties, self._pinning, self.counts, promises=self.renews)
         self._expected = Expectations(self._parties) if self.options.forecast else None
         self._leaving: deque[tuple[Client, list[Pair]]] = deque()  # clients that have left, and their remaining pairs
+        self._coming: deque[Pair] = deque()  # of neighbouring ranks, to be planned
         self._rates_changed = False
 
     # -- events --------------------------------------------------------------------------------------------------------
@@ -121,6 +125,8 @@ class PathService:
         sends: Sends = [] if old is None else self.disconnect(now_s, old.conn)
         client = self._parties.join(conn, hello)
         self._assignments.append(pair for pair in client.endpoint.senders if pair.commodity is not None)
+        self._coming.extend(self._neighbours.join(client))
+        self._plan_neighbours(now_s, sends)
         self._assignments.send_pending(sends)
         self.counts["hellos"] += 1
         return sends, None if old is None else old.conn
@@ -134,6 +140,9 @@ class PathService:
         sends: Sends = []
         if client is not None:
             self._leaving.append((client, list(client.pairs.values())))
+            for pair in self._neighbours.leave(client):
+                if pair.commodity is not None:
+                    self._remove(now_s, pair, pair.commodity, sends)
             self._update(self._pinning.leave(now_s, client), sends)
             self._remove_leaving(now_s, sends)
         return sends
@@ -208,6 +217,7 @@ class PathService:
         """Does the work that is due at this time. `busy` is whether to call again at once."""
         sends: Sends = []
         self._remove_leaving(now_s, sends)
+        self._plan_neighbours(now_s, sends)
         self._assignments.send_pending(sends)
         if self._measures:
             self._ask(now_s, sends)
@@ -241,7 +251,7 @@ class PathService:
     @property
     def busy(self) -> bool:
         """Whether `tick` has work that should not wait."""
-        return bool(self._assignments.pending or self._leaving)
+        return bool(self._assignments.pending or self._leaving or self._coming)
 
     def prepare(self) -> bool:
         """Does one step of the work ahead of failures, for moments without events. False, with nothing done, when there
@@ -432,6 +442,14 @@ class PathService:
             if not pairs:
                 self._leaving.popleft()
                 self._parties.forget(client)
+
+    def _plan_neighbours(self, now_s: float, sends: Sends) -> None:
+        """Plans some pairs of neighbouring ranks."""
+        for _ in range(min(_COMING, len(self._coming))):
+            pair = self._coming.popleft()
+            if pair.commodity is None and self._parties.clients.get(pair.client.conn) is pair.client:
+                self._rates_changed = True
+                self._update(self._pinning.expect(now_s, pair), sends)
 
     def _remove_ended(self, now_s: float, sends: Sends) -> None:
         for pair in self._elephants.take_idle():

@@ -51,7 +51,20 @@ def take_over(
 def _hello(client: Client) -> Hello:
     device, port, protocol = client.endpoint.at
     named: Literal["udp", "tcp"] = "tcp" if protocol == IPPROTO_TCP else "udp"
-    return Hello(1, "-", device, client.key[1], client.lanes, port, named, client.fixed, client.wants_paths)
+    return Hello(
+        1,
+        "-",
+        device,
+        client.key[1],
+        client.lanes,
+        port,
+        named,
+        client.fixed,
+        client.wants_paths,
+        job=client.job,
+        rank=client.rank,
+        ranks=client.ranks,
+    )
 
 
 def _announcements(client: Client) -> list[Announce]:

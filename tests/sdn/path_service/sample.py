@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ipaddress import IPv4Address
+from typing import Any
 
 from netmodel import (
     EcmpHash,
@@ -43,8 +44,8 @@ def address(topology: Topology, host: int) -> str:
     return str(topology.hosts[host].nics[0].address)
 
 
-def hello(topology: Topology, host: int, instance: int = 0, lanes: int = LANES, **said: bool) -> Hello:
-    """`said` is `fixed` or `paths`."""
+def hello(topology: Topology, host: int, instance: int = 0, lanes: int = LANES, **said: Any) -> Hello:
+    """`said` has other fields, such as `fixed`."""
     return Hello(1, TOKEN, address(topology, host), f"{instance:016x}", lanes, **said)
 
 
@@ -65,7 +66,7 @@ class Hosts:
         self.dead: set[Link] = set()
         self._followed: dict[tuple[object, ...], set[tuple[object, ...]]] = {}
 
-    def connect(self, host: int, instance: int = 0, lanes: int = LANES, **said: bool) -> int:
+    def connect(self, host: int, instance: int = 0, lanes: int = LANES, **said: Any) -> int:
         self.connections += 1
         conn = self.connections
         sends, replaced = self.service.connect(self.now_s, conn, hello(self.topology, host, instance, lanes, **said))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address
 from itertools import islice, permutations
 
@@ -22,11 +22,16 @@ MEBIBYTES = 8 * SENT
 
 
 class Programs(Hosts):
-    """Programs whose connections cannot move, one on each host: each connection to a port of its own."""
+    """Programs whose connections cannot move, one on each host: each connection to a port of its own.
 
-    def __init__(self, service: PathService) -> None:
+    `ranks` are those of the hosts, if they tell them.
+    """
+
+    def __init__(self, service: PathService, ranks: Sequence[int] = ()) -> None:
         super().__init__(service)
-        self.conns = [self.connect(host, lanes=1, fixed=True) for host in range(len(self.topology.hosts))]
+        hosts = range(len(self.topology.hosts))
+        said = [{"job": "train", "rank": rank, "ranks": len(ranks)} for rank in ranks] or [{} for _ in hosts]
+        self.conns = [self.connect(host, lanes=1, fixed=True, **said[host]) for host in hosts]
         self.peers: dict[tuple[int, int], tuple[str, int]] = {}
         self.opened = 0
 

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs whose ranks are all connected before any sends data, such as Gloo: their ring has links of its own."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from ipaddress import IPv4Address
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netmodel import Flow, PortRef, Topology, path_of
+from sdn.path_service.journal import Journal
+from sdn.path_service.log_file import LogFile
+from sdn.path_service.replay import replay
+from sdn.path_service.service import Options, PathService
+from tests.sdn.path_service.sample import Hosts, address, fabric, hello
+from tests.sdn.path_service.test_constraints import ways
+from tests.sdn.path_service.test_places import FABRICS, MEBIBYTES, Programs
+from tests.sdn.path_service.test_succession import follow
+
+SEEDS = range(3)
+
+
+class Mesh(Programs):
+    """As Gloo does: each two ranks have one connection, which either of them opens."""
+
+    def __init__(self, topology: Topology, seed: int, *, tell: bool = True) -> None:
+        draw = random.Random(seed)
+        self.order = draw.sample(range(len(topology.hosts)), len(topology.hosts))  # the host of each rank
+        ranks = [self.order.index(host) for host in range(len(self.order))]
+        super().__init__(PathService(topology), ranks if tell else ())
+        while self.service.busy:
+            self.tick()
+        pairs = [draw.sample(ends, 2) for ends in combinations(range(len(self.order)), 2)]
+        draw.shuffle(pairs)
+        self.opened_by = {(own, peer): self.begin(own, peer) for own, peer in pairs}
+
+    def loads(self, step: int) -> Counter[str]:
+        """By link and direction: the ranks that send to the one that is `step` further in the ring over it."""
+        taken: Counter[str] = Counter()
+        for rank, own in enumerate(self.order):
+            peer = self.order[(rank + step) % len(self.order)]
+            taken.update(str(port) for port in self.path(own, peer)[1:-1])
+        return taken
+
+    def path(self, own: int, peer: int) -> tuple[object, ...]:  # type: ignore[override]
+        """That of what one host sends to another, by the hash of switches."""
+        back = (own, peer) not in self.opened_by
+        connection = self.opened_by[(peer, own) if back else (own, peer)]
+        ends = [
+            (IPv4Address(address(self.topology, own)), self.answered[connection].ports[-1]),
+            (IPv4Address(address(self.topology, peer)), self.peers[connection][1]),
+        ]
+        ports = [port for _, port in (reversed(ends) if back else ends)]
+        return path_of(self.topology, Flow(ends[0][0], ends[1][0], *ports), self.hash)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
+@pytest.mark.parametrize("step", [1, -1])
+def test_a_ring_of_ranks_has_links_of_its_own_in_both_directions(topology: Topology, seed: int, step: int) -> None:
+    """Whichever rank has opened the connection, and whatever others were opened before."""
+    mesh = Mesh(topology, seed)
+    assert max(mesh.loads(step).values()) == 1
+
+
+@pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
+def test_connections_from_either_end_leave_a_link_that_dies(topology: Topology) -> None:
+    mesh = Mesh(topology, 1)
+    ends = [tuple(map(mesh.order.__getitem__, (rank, (rank + 1) % len(mesh.order)))) for rank in range(len(mesh.order))]
+    for end in ends:
+        mesh.sent(mesh.opened_by[end if end in mesh.opened_by else end[::-1]], MEBIBYTES)
+    loads = mesh.loads(1)
+    link = topology.link_at(PortRef.parse(max(loads, key=loads.__getitem__)))
+    mesh.link([link], up=False)
+    paths = {number: flow["path"] for flow in mesh.service.flows(10_000) for number in flow["ids"]}
+    assert all(str(link.a) not in path and str(link.b) not in path for path in paths.values())
+
+
+def test_the_room_of_a_ring_ends_with_its_ranks_and_comes_back_with_them() -> None:
+    programs = Programs(PathService(fabric(leaves=2, spines=2, hosts=2)), [0, 2, 1, 3])
+    service = programs.service
+    assert service.commodities == 4  # each rank is behind another leaf than the one before it
+    programs.disconnect(programs.conns[1])
+    assert service.commodities == 2
+    programs.connect(1, lanes=1, fixed=True, job="train", rank=2, ranks=4)
+    assert service.commodities == 4
+    for conn in (programs.conns[0], *programs.conns[2:], programs.connections):
+        programs.disconnect(conn)
+    while service.busy:
+        programs.tick()
+    assert not service.commodities
+    assert not any(link["up"] or link["down"] for link in service.paths())
+
+
+def test_a_service_that_takes_over_has_the_room_of_rings() -> None:
+    mesh = Mesh(FABRICS[0], 2)
+    before, commodities = ways(mesh.service), mesh.service.commodities
+    assert follow(mesh, FABRICS[0]) == 0
+    assert ways(mesh.service) == before
+    assert mesh.service.commodities == commodities > len(mesh.opened_by)
+
+
+def test_the_log_has_ranks(tmp_path: Path) -> None:
+    topology, path = fabric(), tmp_path / "log"
+    with LogFile(path) as lines:
+        journal = Journal(lines)
+        journal.head(topology, Options())
+        for host in range(6):
+            said = hello(topology, host, fixed=True, job="train", rank=host, ranks=6)
+            journal.hello(1.0, host, said, "10.0.0.1:7")
+    *_, last = replay([path])
+    assert last.service.commodities == 6
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"job": "", "rank": 1, "ranks": 2},
+        {"job": "other", "rank": 1, "ranks": 2},
+        {"job": "train", "rank": 0, "ranks": 2},
+        {"job": "train", "rank": 1, "ranks": 3},
+        {"job": "train"},
+        {"job": "train", "rank": 1, "ranks": 2, "fixed": False},
+    ],
+)
+def test_no_room_is_made_before_all_ranks_of_a_job_are_there(said: dict[str, Any]) -> None:
+    hosts = Hosts(PathService(fabric()))
+    hosts.connect(0, fixed=True, job="train", rank=0, ranks=2)
+    hosts.connect(2, **{"fixed": True, **said})
+    assert not hosts.service.commodities
+    hosts.connect(4, fixed=True, job="train", rank=1, ranks=2)
+    assert bool(hosts.service.commodities) == (said.get("rank") != 0)
+
+
+def test_without_ranks_nobody_knows_which_connections_will_carry_data() -> None:
+    assert any(max(Mesh(FABRICS[1], seed, tell=False).loads(1).values()) > 1 for seed in SEEDS)
