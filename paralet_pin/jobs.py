@@ -13,6 +13,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("JOB_NAME",),  # Kubernetes by the downward API: the name of the Job
     ("TORCHELASTIC_RUN_ID",),
     ("OMPI_MCA_ess_base_jobid",),
+    ("MASTER_ADDR", "MASTER_PORT"),  # of torch: the ranks of a job meet there
     ("HOSTNAME",),
 )
 

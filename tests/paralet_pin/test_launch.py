@@ -22,6 +22,7 @@ from paralet_pin.launch import check_networks, settings, variables
         ({"HOSTNAME": "here"}, ""),
         ({"HOSTNAME": "bert-0", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "bert-0"),
         ({"JOB_NAME": "x" * 80}, "x" * 64),
+        ({"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}, "10.0.0.1-29500"),
     ],
 )
 def test_the_name_of_a_job(environment: dict[str, str], job: str) -> None:

@@ -14,8 +14,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -288,6 +290,31 @@ def test_the_agent_tells_connections_that_wait_for_their_ports_and_how_long_othe
     assert 0 <= waiting["waited_s"] < 3.0 <= after["longest_wait_s"]
     assert after["waiting"] == []
     assert re.fullmatch(r"its port was not known within \d+\.\d s", none["why"])
+
+
+def rank_told(listener: socket.socket, told: list[dict[str, Any]]) -> None:
+    """A path service that answers nobody, until a host has told a rank."""
+    listener.settimeout(60)
+    with ExitStack() as kept:
+        while not any("rank" in hello for hello in told):
+            host = kept.enter_context(listener.accept()[0])
+            told.append(json.loads(kept.enter_context(host.makefile()).readline()))
+
+
+def test_the_path_service_is_told_the_rank_of_a_program_that_a_launcher_has_started(scene: Scene) -> None:
+    """As torchrun starts its workers: `paralet pin` itself does not have their variables."""
+    told: list[dict[str, Any]] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=rank_told, args=(listener, told))
+        serving.start()
+        service = asks(scene, listener)
+        words = ["env", "RANK=3", "WORLD_SIZE=8", sys.executable, str(PROGRAM), "several", SERVER, str(scene.port)]
+        status, _, _ = scene.run(*words, **service, PARALET_JOB="bert")
+        serving.join()
+        Path(service["PARALET_PATH_SERVICE_TOKEN_FILE"]).unlink()
+    assert status == 0
+    (hello,) = [hello for hello in told if "rank" in hello]
+    assert (hello["job"], hello["rank"], hello["ranks"], hello["fixed"]) == ("bert", 3, 8, True)
 
 
 def test_files_of_tls_that_cannot_be_used_are_named_before_the_program_starts(scene: Scene, tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ Agent::Process* Agent::process(pid_t pid) {
 
 void Agent::run(int signals) {
   if (service_ && options_.connects_ahead) service_->connect(options_.addresses);
+  if (service_ && options_.member) service_->join(*options_.member, options_.addresses);
   for (;;) {
     std::vector<pollfd> waited{{.fd = listener_.get(), .events = POLLIN, .revents = 0},
                                {.fd = wake_.get(), .events = POLLIN, .revents = 0},
@@ -253,6 +254,10 @@ void Agent::ask(FileDescriptor program, const Request& request, pid_t pid, Nanos
       .tcp = request.tcp != 0, .local = request.local, .remote = request.remote, .remote_port = request.remote_port};
   const std::string what(view(request.what));
   if (course.local == IpAddress()) course.local = routes_.source(course.remote).value_or(IpAddress());
+  // Nobody tells the end of a process that is gone already, so its flow would stay.
+  Process* const asking = process(pid);
+  if (asking == nullptr && ::kill(pid, 0) != 0 && errno == ESRCH) return;
+  note_member(asking, pid);  // also where it connects to itself, as rank 0 of torch does to the store
   const auto& own = options_.addresses;
   const auto is_own = [&](const IpAddress& address) { return std::find(own.begin(), own.end(), address) != own.end(); };
   // What leaves by other interfaces, or not at all, is none of the fabric's.
@@ -260,9 +265,6 @@ void Agent::ask(FileDescriptor program, const Request& request, pid_t pid, Nanos
     reply(program, nullptr, false);
     return;
   }
-  // Nobody tells the end of a process that is gone already, so its flow would stay.
-  Process* const asking = process(pid);
-  if (asking == nullptr && ::kill(pid, 0) != 0 && errno == ESRCH) return;
   std::uint64_t* const last_flow = last_flow_of(asking, request.thread);
   if (last_flow != nullptr) flows_.tried(*last_flow);
   end_closed(course, Flows::kConnecting, now);
@@ -278,6 +280,12 @@ void Agent::ask(FileDescriptor program, const Request& request, pid_t pid, Nanos
   }
   if (last_flow != nullptr) *last_flow = flow->id;
   wait_for_answer(std::move(program), flow->id, request.wait, now);
+}
+
+void Agent::note_member(Process* process, pid_t pid) {
+  if (!service_ || process == nullptr || std::exchange(process->has_asked, true)) return;
+  process->member = member_of(variables_of(pid), options_.path_service.job);
+  if (process->member) service_->join(*process->member, options_.addresses);
 }
 
 std::uint64_t* Agent::last_flow_of(Process* process, std::uint64_t thread) {
@@ -466,7 +474,10 @@ void Agent::sample(Nanos now) {
 
 void Agent::forget(pid_t pid) {
   flows_.left(pid);
+  const std::optional<Member> member = std::move(processes_[pid].member);
   processes_.erase(pid);
+  const auto is_it = [&](const auto& each) { return each.second.member == member; };
+  if (member && member != options_.member && std::ranges::none_of(processes_, is_it)) service_->leave(*member);
 }
 
 std::string Agent::report() const {

@@ -30,6 +30,7 @@ struct AgentOptions {
   pid_t program = 0;                  ///< the agent ends with it and with all that have asked; 0: at a signal only
   std::vector<IpAddress> addresses;   ///< of this host on the fabric
   path_client::Options path_service;  ///< without an address: none is asked
+  std::optional<Member> member;       ///< that the program is, if its variables are the agent's
   bool connects_ahead = false;        ///< to it, before the first flow
   std::map<IpAddress, std::vector<std::uint16_t>> ports;  ///< by peer, in place of a path service
 };
@@ -58,6 +59,8 @@ class Agent {
     FileDescriptor handle;  ///< pidfd
     std::deque<std::pair<std::uint64_t, std::uint16_t>> moves;
     std::map<std::uint64_t, std::uint64_t> last_flows;  ///< that its threads have asked for, by thread
+    bool has_asked = false;
+    std::optional<Member> member;  ///< that it is
   };
 
   void accept(Nanos now);
@@ -66,6 +69,8 @@ class Agent {
   bool served(FileDescriptor& program);
   void serve(FileDescriptor program, const Request& request);
   void ask(FileDescriptor program, const Request& request, pid_t pid, Nanos now);
+  /// A process asks. If that is new, the service is told which rank it is.
+  void note_member(Process* process, pid_t pid);
   /// Where the last flow of a thread is noted; nullptr: nowhere.
   static std::uint64_t* last_flow_of(Process* process, std::uint64_t thread);
   /// Ends the flows of a course whose connections are gone, such as those that a peer has refused, before `sample`

@@ -30,6 +30,7 @@ using namespace paralet;
 pin::AgentOptions options_of(const settings::Settings& settings) {
   const PolicyOptions& policy = settings.device.policy;
   pin::AgentOptions options{.path_service = policy.path_client, .connects_ahead = true, .ports = policy.ports};
+  options.member = pin::member_of(pin::own_variables(), policy.path_client.job);
   if (policy.kind == PolicyKind::kController) {
     if (options.path_service.service.empty()) settings::refuse("set PARALET_PATH_SERVICE, or PARALET_PORTS");
     path_client::check(options.path_service);

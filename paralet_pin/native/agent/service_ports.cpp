@@ -16,21 +16,20 @@ PeerName peer_of(const KnownFlow& flow) { return {flow.course.remote, flow.cours
 
 }  // namespace
 
-ServicePorts::Client& ServicePorts::client(const Key& key) {
+path_client::Hello ServicePorts::hello(const Key& key) const {
   const auto& [tcp, local, slot] = key;
+  return {.token = options_.token,
+          .device = {local, kNowhere},
+          .instance = (std::uint64_t{random_u32()} << 32) | random_u32(),
+          .lanes = slot + 1,
+          .tcp = tcp,
+          .fixed = tcp,  // queue pairs of some NICs can move
+          .paths = true};
+}
+
+ServicePorts::Client& ServicePorts::client(const Key& key) {
   Client& client = clients_[key];
-  if (!client.client) {
-    const std::uint64_t instance = (std::uint64_t{random_u32()} << 32) | random_u32();
-    client.client.emplace(options_,
-                          path_client::Hello{.token = options_.token,
-                                             .device = {local, kNowhere},
-                                             .instance = instance,
-                                             .lanes = slot + 1,
-                                             .tcp = tcp,
-                                             .fixed = tcp,  // queue pairs of some NICs can move
-                                             .paths = true},
-                          client.mailbox, wake_);
-  }
+  if (!client.client) client.client.emplace(options_, hello(key), client.mailbox, wake_);
   return client;
 }
 
@@ -42,6 +41,25 @@ void ServicePorts::connect(const std::vector<IpAddress>& addresses) {
       return;  // no thread for it now; there may be one when a flow needs it
     }
   }
+}
+
+void ServicePorts::join(const Member& member, const std::vector<IpAddress>& addresses) {
+  for (const IpAddress& address : addresses) {
+    Client& client = members_[{member, address}];
+    if (client.client) continue;  // another process of this rank has said so
+    path_client::Hello said = hello({true, address, Slot{0}});
+    said.job = member.job;
+    said.rank = {.rank = member.rank, .ranks = member.ranks};
+    try {
+      client.client.emplace(options_, std::move(said), client.mailbox, [] {});
+    } catch (const DeviceError&) {
+      return;  // no thread for it: the ring of ranks is not planned
+    }
+  }
+}
+
+void ServicePorts::leave(const Member& member) {
+  std::erase_if(members_, [&](const auto& each) { return each.first.first == member; });
 }
 
 void ServicePorts::tell(const Flows::News& news) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "flows.hpp"
+#include "member.hpp"
 #include "path_client/client.hpp"
 #include "path_client/mailbox.hpp"
 
@@ -30,6 +31,9 @@ class ServicePorts {
 
   /// Connects for the first TCP connections from these addresses, so that these need not wait for it.
   void connect(const std::vector<IpAddress>& addresses);
+  /// A program at these addresses is a rank of a job, until `leave`. By a client of its own, since a host has several.
+  void join(const Member& member, const std::vector<IpAddress>& addresses);
+  void leave(const Member& member);
   /// Throws DeviceError when the process may start no more threads.
   void tell(const Flows::News& news);
   /// A flow that was announced has the port that it keeps.
@@ -59,11 +63,13 @@ class ServicePorts {
   /// The answer to a flow that was announced; nullptr: none yet.
   [[nodiscard]] const path_client::PeerPaths* answer(const KnownFlow& flow) const;
   [[nodiscard]] static Key key(const KnownFlow& flow) { return {flow.course.tcp, flow.course.local, flow.slot}; }
+  [[nodiscard]] path_client::Hello hello(const Key& key) const;
   Client& client(const Key& key);
 
   path_client::Options options_;
   std::function<void()> wake_;
   std::map<Key, Client> clients_;
+  std::map<std::pair<Member, IpAddress>, Client> members_;  ///< which only tell that they are there
 };
 
 }  // namespace paralet::pin

@@ -297,6 +297,11 @@ std::string encode(const Hello& hello) {
   if (hello.fixed) out["fixed"] = true;
   if (hello.paths) out["paths"] = true;
   if (hello.voted != 0) out["voted"] = hello.voted;
+  if (hello.rank.ranks != 0) {
+    out["job"] = hello.job;
+    out["rank"] = hello.rank.rank;
+    out["ranks"] = hello.rank.ranks;
+  }
   return line(out);
 }
 

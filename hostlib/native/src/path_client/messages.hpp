@@ -26,6 +26,11 @@ inline constexpr std::size_t kMaxProbedPorts = 64;             ///< in one line 
 
 // -- from the host ------------------------------------------------------------------------------------------------
 
+/// A program's place in its job.
+struct Rank {
+  unsigned rank = 0;
+  unsigned ranks = 0;  ///< of the job; 0: neither is known
+};
 struct Hello {
   std::string token;
   PeerName device;  ///< this one
@@ -37,6 +42,8 @@ struct Hello {
   unsigned version = kVersion;
   std::uint64_t generation = 0;  ///< highest of the services that have welcomed this host
   std::uint64_t voted = 0;       ///< the highest generation in which it has voted, 0: none
+  std::string job;               ///< that of `rank`
+  Rank rank;
 };
 /// An elephant to `peer` has begun, or has grown.
 struct Announce {

@@ -462,6 +462,21 @@ TEST_CASE("losing the connection voids all assignments, and open elephants are a
   CHECK(talk.serial(kSessionPeer) > serial);
 }
 
+TEST_CASE("a host tells its program's rank, if it is known") {
+  Talk talk;
+  Hello hello{.token = "t", .device = 0x0A000001, .instance = 1, .lanes = 2, .job = "bert"};
+  talk.session = Session(hello, "bert");
+  talk.welcome();
+  CHECK_FALSE(talk.said().at(0).contains("ranks"));
+  hello.rank = {.rank = 3, .ranks = 8};
+  talk.session = Session(hello, "bert");
+  talk.welcome();
+  const json said = talk.said().at(0);
+  CHECK(said["job"] == "bert");
+  CHECK(said["rank"] == 3);
+  CHECK(said["ranks"] == 8);
+}
+
 TEST_CASE("an elephant that cannot change its port tells the one that it has begun with, also on the next connection") {
   Talk talk;
   talk.session =
