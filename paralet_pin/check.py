@@ -47,6 +47,9 @@ class Pinned(Course, kw_only=True):
     """Of the plan as it is now. A socket keeps the port that it has."""
     path: list[str] = []
     """The ports by which its packets leave hosts and switches, as the path service told last. Empty: it did not."""
+    probed_s: float | None = None
+    """For how many seconds at least nobody has probed the path: routers may have changed it since. None: it follows the
+    routes, or nobody has told it."""
     bytes: int
     timeouts: int
     """Retransmissions of TCP in a row to which nobody has answered in time."""

@@ -154,7 +154,8 @@ def _lines(report: check.Report) -> list[str]:
 def _by(flow: check.Pinned) -> str:
     """The path of a flow. One that the plan has left may be another by now, if links have died since."""
     began = "" if flow.planned_port == flow.port else ", began"
-    return f"{began} by {' '.join(flow.path)}" if flow.path else ""
+    probed = "" if flow.probed_s is None else f" (probed {flow.probed_s:.0f} s ago)"
+    return f"{began} by {' '.join(flow.path)}{probed}" if flow.path else ""
 
 
 def _name(flow: check.Course) -> str:

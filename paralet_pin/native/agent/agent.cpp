@@ -367,7 +367,9 @@ void Agent::wait_for_answer(FileDescriptor program, std::uint64_t flow, Nanos wa
 void Agent::note_path(KnownFlow& flow) const {
   if (!service_ || service_->port(flow) != flow.port) return;
   path_client::Path path = service_->path(flow);
-  if (!path.empty()) flow.path = std::move(path);  // a service that has taken over may not know it
+  if (path.empty()) return;  // a service that has taken over may not know it
+  if (flow.path != path) flow.probed_at = flow.course.tcp && service_->measures(flow) ? now() : 0;
+  flow.path = std::move(path);
 }
 
 void Agent::settle(Nanos now) {

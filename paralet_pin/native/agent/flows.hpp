@@ -44,6 +44,7 @@ struct KnownFlow {
   std::uint16_t port = 0;                  ///< that the program has, 0: it still waits
   std::uint16_t planned_port = 0;          ///< of the plan as it is now
   std::vector<std::string> path;           ///< of `port`, as a path service has told it; empty: none has
+  Nanos probed_at = 0;                     ///< the latest time at which `path` was probed; 0: it was predicted
   std::uint16_t refused_port = 0;          ///< of an earlier slot, which was not free
   std::uint64_t declared = 0;              ///< bytes that the program has declared: nobody counts those of a queue pair
   std::uint64_t bytes = 0;                 ///< sent so far

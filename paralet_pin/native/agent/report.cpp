@@ -38,12 +38,14 @@ std::string report_of(const AgentState& state, const Flows& flows, Nanos now) {
       waiting.push_back(std::move(entry));
       continue;
     }
-    entry.update({{"port", flow.port},
-                  {"planned_port", flow.planned_port},
-                  {"path", flow.path},
-                  {"bytes", flow.bytes},
-                  {"timeouts", flow.timeouts},
-                  {"elephant", flow.announced.value_or(0) >= Flows::kElephant}});
+    entry.update(
+        {{"port", flow.port},
+         {"planned_port", flow.planned_port},
+         {"path", flow.path},
+         {"probed_s", flow.probed_at == 0 ? nlohmann::json() : nlohmann::json(to_seconds(now - flow.probed_at))},
+         {"bytes", flow.bytes},
+         {"timeouts", flow.timeouts},
+         {"elephant", flow.announced.value_or(0) >= Flows::kElephant}});
     pinned.push_back(std::move(entry));
   }
   nlohmann::json others = nlohmann::json::array();

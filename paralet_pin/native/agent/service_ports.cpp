@@ -120,6 +120,11 @@ path_client::Path ServicePorts::path(const KnownFlow& flow) const {
   return answered->paths[std::min<std::size_t>(flow.slot, answered->paths.size() - 1)];
 }
 
+bool ServicePorts::measures(const KnownFlow& flow) const {
+  const auto found = clients_.find(key(flow));
+  return found != clients_.end() && found->second.now != nullptr && found->second.now->measured;
+}
+
 bool ServicePorts::away(Nanos now) const {
   bool tried = false;
   for (const auto& [key, client] : clients_) {

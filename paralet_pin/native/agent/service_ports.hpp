@@ -46,6 +46,8 @@ class ServicePorts {
   [[nodiscard]] std::optional<std::uint16_t> port(const KnownFlow& flow) const;
   /// The path of that port; empty where the service does not say.
   [[nodiscard]] path_client::Path path(const KnownFlow& flow) const;
+  /// Whether that path is one that this host has probed. A connection that is open cannot be probed again.
+  [[nodiscard]] bool measures(const KnownFlow& flow) const;
   /// Whether no client is connected, and one of them has tried in vain for `kPatience`.
   [[nodiscard]] bool away(Nanos now) const;
   [[nodiscard]] std::size_t clients() const { return clients_.size(); }

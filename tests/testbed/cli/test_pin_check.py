@@ -37,12 +37,14 @@ def test_connections_that_wait_are_told_and_the_longest_wait(monkeypatch: pytest
 def test_the_path_of_a_connection_is_told_and_whether_the_plan_has_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
     on = msgspec.structs.replace(FLOW, path=["h1:1", "leaf1:3"])
     left = msgspec.structs.replace(on, planned_port=60000)
-    _, *said = lines(report(on, left, FLOW), monkeypatch)
+    probed = msgspec.structs.replace(on, probed_s=35.4)
+    _, *said = lines(report(on, left, FLOW, probed), monkeypatch)
     begin = "7 socket 3, tcp to 10.0.0.2:5 from port 50001: planned"
     assert said == [
         f"{begin} by h1:1 leaf1:3, 1000 bytes",
         f"{begin}, began by h1:1 leaf1:3, 1000 bytes, the plan now has port 60000",
         f"{begin}, 1000 bytes",
+        f"{begin} by h1:1 leaf1:3 (probed 35 s ago), 1000 bytes",
     ]
 
 

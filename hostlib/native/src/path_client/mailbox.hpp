@@ -68,6 +68,7 @@ struct PeerPaths {
 /// All current assignments. Peers that are not named use ECMP.
 struct Assignments {
   bool connected = false;
+  bool measured = false;         ///< paths of ports are those that this host has probed; else they follow the routes
   std::uint64_t connection = 0;  ///< changes when the connection is lost, which voids all assignments before
   std::unordered_map<PeerName, PeerPaths> peers;
 };

@@ -106,7 +106,7 @@ void Session::on_disconnected() {
   pushed_.clear();
   measured_.clear();
   wish_.reset();
-  probes_ = false;
+  probes_ = now_.measured = false;
   orders_.clear();
   again_at_ = kNever;
   generation_ = 0;
@@ -219,7 +219,7 @@ void Session::vote(const VoteAsk& ask, std::string& out) {
 }
 
 void Session::offer_probes(double rate, std::string& out) {
-  probes_ = true;
+  probes_ = now_.measured = true;
   out += encode_probe(rate);
   for (const auto& [peer, qpns] : qpns_) tell_lanes(peer);
 }

@@ -191,6 +191,35 @@ TEST_CASE("a connection that grows is announced with the port that it has, thoug
   CHECK(service.receive()["port"] == reply.port);
 }
 
+TEST_CASE(
+    "a connection tells since when nobody has probed its path, where hosts measure, and else that it is followed") {
+  for (const bool measured : {true, false}) {
+    paralet::test::FakePathService service;
+    const RunningAgent agent(asks(service.address()));
+    std::optional<Reply> reply;
+    std::thread program(
+        [&] { reply = agent.link().ask({.remote_port = 4791, .remote = IpAddress(kPeer), .wait = 30 * kSecond}); });
+    measured ? service.welcome_probes() : service.welcome();
+    const nlohmann::json id = service.receive()["id"];
+    const auto tell = [&](const char* hop) {
+      const auto by = nlohmann::json::array({nlohmann::json::array({hop})});
+      service.assign({IpAddress(kPeer), 4791}, {50001}, {{"id", id}, {"paths", by}});
+    };
+    tell("leaf1:5");
+    program.join();
+    REQUIRE(reply);
+    REQUIRE(reply->port == 50001);
+    const auto flow = [&] { return agent.check()["pinned"].at(0); };
+    CHECK(flow()["probed_s"].is_number() == measured);
+    if (!measured) continue;
+    const Nanos before = now();
+    tell("leaf1:6");
+    REQUIRE(eventually([&] { return flow()["path"] == nlohmann::json{"leaf1:6"}; }));
+    const double probed_s = flow()["probed_s"];
+    CHECK(probed_s <= to_seconds(now() - before));
+  }
+}
+
 TEST_CASE("a path service that comes back is told the port of a connection, though another one was assigned first") {
   paralet::test::FakePathService service;
   const RunningAgent agent(asks(service.address()));
@@ -244,7 +273,8 @@ TEST_CASE("a connection that did not come at once, but came, ends with its conne
   accepted.reset();
   nlohmann::json known;
   const bool ended = eventually([&] {
-    // Nobody repeats a reset that a full queue of the loopback has dropped: what is sent then has another one as answer.
+    // Nobody repeats a reset that a full queue of the loopback has dropped: what is sent then has another one as
+    // answer.
     static_cast<void>(::send(program.get(), "6", 1, MSG_NOSIGNAL | MSG_DONTWAIT));
     return (known = agent.check()["pinned"]).empty();
   });
