@@ -61,11 +61,11 @@ class Mesh(Programs):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
-@pytest.mark.parametrize("step", [1, -1])
-def test_a_ring_of_ranks_has_links_of_its_own_in_both_directions(topology: Topology, seed: int, step: int) -> None:
+def test_a_ring_of_ranks_has_links_of_its_own_in_both_directions(topology: Topology, seed: int) -> None:
     """Whichever rank has opened the connection, and whatever others were opened before."""
     mesh = Mesh(topology, seed)
-    assert max(mesh.loads(step).values()) == 1
+    for step in (1, -1):
+        assert max(mesh.loads(step).values()) == 1
 
 
 @pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
