@@ -98,6 +98,7 @@ class _State(Generic[Way]):
     silent: int = 0  # asks since the last answer
     heard: bool = False  # something was answered of the one that is under way
     changes: int = 0  # of routes that are known
+    beside: set[int] = field(default_factory=set)  # ports whose ways the other hop has told
     asked: Ask | None = None  # that is under way, or waits until the pace permits it
     sent: bool = False  # it is under way
     out: set[int] = field(default_factory=set)  # its ports of which nothing was told yet
@@ -121,7 +122,7 @@ class Discovery(Generic[Way]):
         self._pairs: dict[PairKey, _State[Way]] = {}
         self._members: dict[Hashable, dict[PairKey, None]] = {}  # pairs of each group
         self._learners: dict[Hashable, PairKey] = {}
-        self._others: OtherHops[PairKey, Way] = OtherHops()
+        self._others: OtherHops[int, PairKey, Way] = OtherHops()
         self._seed = seed
 
     def __len__(self) -> int:
@@ -178,8 +179,8 @@ class Discovery(Generic[Way]):
         """
         state = self._pairs[pair]
         if state.only_aims and not state.sent and (state.aims != aims or (urgent and not state.urgent)):
+            state.out.difference_update(state.asked.ports if state.asked else ())
             state.asked = None  # what waits is asked for anew, if it is wanted still
-            state.out.clear()
         state.urgent |= urgent
         if state.aims != aims:
             state.aims, state.in_vain = dict(aims), 0
@@ -314,6 +315,13 @@ class Discovery(Generic[Way]):
                     del homes[port]
                 changed |= former is not None
                 news |= former is not None and port not in doubtful
+                if state is not None and (other := state.sight.other) is not None:
+                    if ask.ttl == other.ttl:
+                        state.beside.add(port)
+                    elif port in state.beside:
+                        state.beside.remove(port)
+                        if former is not None:
+                            self._others.anew(other.routers)
             elif port in doubtful and not late and (ways or (state is not None and state.heard)):
                 # Others are answered, so this one costs less to replace.
                 self.tables.drop(pair.src, pair.dst, port, pair.dst_port, pair.protocol)
@@ -394,8 +402,8 @@ class Discovery(Generic[Way]):
         more = state.urgent and state.sent and len(state.out) < most  # those that are not answered take long
         if state.asked is not None and state.out.issuperset(urgent) and not more:
             return
-        if not state.sent:  # something more urgent has come
-            state.out.clear()
+        if state.asked is not None and not state.sent:  # something more urgent has come
+            state.out.difference_update(state.asked.ports)
         ports = [port for port in urgent or self._wanted(pair, state) if port not in state.out]
         until = tuple(_lacking(state.aims, self.tables.known(*pair))) if self._seeks(state) and not urgent else ()
         ports = ports[: _SOUGHT if until else _BATCH if state.used else min(_BATCH, state.first)]
@@ -425,11 +433,11 @@ class Discovery(Generic[Way]):
         return top if at_s[top] < at_s[other] else other
 
     def _try(self, now_s: float, pair: PairKey, sight: Sight[Way]) -> None:
-        """Tries whether the routers of the other hop tell ways, on ports whose ways are known."""
-        if (hop := sight.other) is not None and self.ready(pair):
-            known, held = self.tables.known(*pair), self._pairs[pair].held
-            free = {port: way for port, way in known.items() if port not in held}
-            if ports := self._others.begin(pair, hop.routers, free):
+        """Tries whether the routers of the other hop tell ways, on ports whose ways others have told."""
+        if (hop := sight.other) is not None and self._others.missing(hop.routers) and self.ready(pair):
+            without = self._pairs[pair].held | self._pairs[pair].beside
+            free = {port: way for port, way in self.tables.known(*pair).items() if port not in without}
+            if ports := self._others.begin(pair.src, pair, hop.routers, free):
                 ask = Ask(pair, hop.ttl, tuple(ports), trial=True)
                 self._schedule.add(now_s, hop.routers, hop.router_count, pair.src, ask, len(ports))
 

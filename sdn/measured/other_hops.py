@@ -9,52 +9,74 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar
 
+Host = TypeVar("Host", bound=Hashable)
 Pair = TypeVar("Pair", bound=Hashable)
 Way = TypeVar("Way", bound=Hashable)
 
 SURE = 8
-"""Ways of pairs that a set of routers must have told right: chance does so once in 256 times, where there are two."""
+"""Ways that a set of routers must have told hosts right: chance does so once in 256 times, where there are two ways."""
+_OF_ONE = SURE // 2  # of these that one host may tell of: a host that lies does not decide for others
 _WRONG = 3  # answers of a set of routers, after which they are not believed; routes may have changed before one or two
 
 
-class OtherHops(Generic[Pair, Way]):
-    """Which sets of routers tell ways right. Sets have names."""
+class OtherHops(Generic[Host, Pair, Way]):
+    """Which sets of routers tell ways right, by what hosts hear of probes of their pairs. Sets have names."""
 
     def __init__(self) -> None:
-        self._right: dict[Hashable, set[tuple[Pair, Way]]] = {}
+        self._right: dict[Hashable, set[tuple[Host, Way]]] = {}
         self._wrong = Counter[Hashable]()
-        self._open: dict[Pair, tuple[Hashable, int]] = {}  # trials under way, each with its number of ports
+        self._believed = set[Hashable]()
+        self._open: dict[Pair, tuple[Host, Hashable, int]] = {}  # trials under way, each with its number of ports
+        self._trying = Counter[Hashable]()  # ports under way: at a set of routers, and of a host there
 
     def believed(self, routers: Hashable) -> bool:
         """Whether a set of routers has told enough ways right."""
-        return len(self._right.get(routers, ())) >= SURE and self._wrong[routers] < _WRONG
+        return routers in self._believed
 
-    def begin(self, pair: Pair, routers: Hashable, known: Mapping[int, Way]) -> list[int]:
-        """The ports of a pair to try now at a set of routers, of those whose ways are `known`: none if none is needed.
+    def anew(self, routers: Hashable) -> None:
+        """A port is on another way than a set of routers has told: it has moved, or they tell it wrong now.
 
-        If there are some, `end` has to follow.
+        They are tried again, and believed until then.
+        """
+        if routers in self._believed:
+            self._right[routers] = set()
+            self._wrong[routers] = 0
+
+    def missing(self, routers: Hashable) -> int:
+        """Ways that are still to be tried at a set of routers, beside those that are under way."""
+        if self._wrong[routers] >= _WRONG:
+            return 0
+        return max(0, SURE - len(self._right.get(routers, ())) - self._trying[routers])
+
+    def begin(self, host: Host, pair: Pair, routers: Hashable, known: Mapping[int, Way]) -> list[int]:
+        """The ports of a host's pair to try now at a set of routers, of those whose ways are `known`.
+
+        As many as are missing. If there are some, `end` has to follow.
         """
         right = self._right.setdefault(routers, set())
-        under_way = sum(ports for those, ports in self._open.values() if those == routers)
-        missing = SURE - len(right) - under_way
-        if pair in self._open or missing <= 0 or self._wrong[routers] >= _WRONG:
-            return []
+        own = sum(other == host for other, _ in right) + self._trying[host, routers]
         first: dict[Way, int] = {}
         for port, way in known.items():
-            if (pair, way) not in right:
+            if (host, way) not in right:
                 first.setdefault(way, port)
-        ports = list(first.values())[:missing]
+        ports = [] if pair in self._open else list(first.values())[: max(0, min(self.missing(routers), _OF_ONE - own))]
         if ports:
-            self._open[pair] = routers, len(ports)
+            self._open[pair] = host, routers, len(ports)
+            self._trying.update({routers: len(ports), (host, routers): len(ports)})
         return ports
 
     def end(self, pair: Pair, known: Mapping[int, Way], told: Mapping[int, Way]) -> None:
         """What came of the ports that were tried, by what is `known` now. Without a trial this does nothing."""
-        routers, _ = self._open.pop(pair, (None, 0))
-        if routers is None:
+        if pair not in self._open:
             return
+        host, routers, ports = self._open.pop(pair)
+        self._trying.subtract({routers: ports, (host, routers): ports})
         for port, way in told.items():
             if port in known and known[port] == way:
-                self._right[routers].add((pair, way))
+                self._right[routers].add((host, way))
             elif port in known:
                 self._wrong[routers] += 1
+        if self._wrong[routers] >= _WRONG:
+            self._believed.discard(routers)
+        elif len(self._right[routers]) >= SURE:
+            self._believed.add(routers)

@@ -202,7 +202,7 @@ class MeasuredPinning:
             self._trusted_s[src] = now_s + TRUST_S
             others = self._discovery.doubt_beside(now_s, ask.pair)
             left = [(before[port], way) for port, way in ways.items() if before.get(port, way) != way]
-            others += self._doubt_over(now_s, *self._left(ask.pair, left), others)
+            others += self._doubt_over(now_s, *self._left(ask.pair, left), (ask.pair, *others))
         most_moves = MOST_MOVES if trusted else 0
         return _distinct((ask.pair, *others, *self._update(now_s, ask.pair, most_moves)))
 

@@ -63,6 +63,10 @@ FABRICS: Mapping[str, dict[str, Any]] = {
         "routers": {"hash": "crc32", "hash_offset": {"agg": 8}},
     },
     "three tiers, loopbacks answer": {"topology": {"clos": _THREE_TIERS}, "routers": {"unnumbered": True}},
+    "three tiers, 16 hosts, agg1 dies": {
+        "topology": {"clos": {**_THREE_TIERS, "pods": 4}},
+        "events": [{"at_s": 2.0, "kill": "agg1"}],
+    },
 }
 """By name: what the spec of each fabric has beside `spec_of`."""
 

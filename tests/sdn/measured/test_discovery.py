@@ -202,6 +202,21 @@ def test_a_port_that_is_not_answered_does_not_hold_up_the_others() -> None:
     assert discovery.given_up(pair) == ""
 
 
+def test_a_port_whose_probe_is_under_way_is_not_asked_for_again_when_others_are_to_be_checked() -> None:
+    spine = hashed(LinuxL4Hash())
+    discovery: Discovery[str] = Discovery(MeasuredTables(), pace=FAST)
+    (pair,) = pairs(1)
+    discovery.announce(0.0, pair, SIGHT)
+    run(discovery, spine)
+    first, second, third = list(discovery.tables.known(*pair))[:3]
+    discovery.check(70.0, pair, first)
+    (ask,) = discovery.due(70.0)
+    assert ask.ports == (first,)
+    discovery.check(70.1, pair, second)
+    discovery.check(70.1, pair, third)
+    assert [ask.ports for ask in discovery.due(70.1)] == [(second, third)]
+
+
 def test_a_port_that_moved_is_noticed_without_being_told() -> None:
     discovery: Discovery[str] = Discovery(MeasuredTables(), pace=FAST)
     (pair,) = pairs(1)

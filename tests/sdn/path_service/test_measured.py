@@ -327,25 +327,6 @@ def test_a_remote_cut_and_its_mend_are_found_by_watching() -> None:
     assert max(probers.load().values()) == pytest.approx(1)
 
 
-def test_what_hosts_tell_of_ports_that_move_one_after_another_counts_for_each() -> None:
-    """Watched ports are probed in turn, and routers have no answers left for probes of the others."""
-    probers = measured(THREE_TIERS, LinuxL4Hash())
-    permuted(probers)
-    probers.run(8.0)
-    (watch,) = [watch for (conn, *_), watch in probers.watches.items() if conn == 0]
-    dead = [link for link in THREE_TIERS.links if "agg1" in (link.a.node, link.b.node)]
-    probers.change(forwarding(THREE_TIERS, frozenset(dead)))
-    moved = [answer for port, router in watch.ports
-             if (answer := probers.answer(0, watch.peer, port, watch.ttl)).router != router]  # fmt: skip
-    assert len(moved) > 1
-    for answer in moved:
-        probers.say(0, Moved(watch.peer, (answer,), watch.peer_port, watch.ttl))
-    (flow,) = [flow for flow in probers.service.flows(1000) if flow["device"] == address(THREE_TIERS, 0)]
-    said = dict(zip(flow["ports"], flow["lane_paths"], strict=True))
-    for answer in moved:
-        assert said[answer.port] == [str(port) for port in probers.path(0, watch.peer, answer.port)]
-
-
 def test_a_link_that_loses_packets_is_named_and_avoided_for_some_time() -> None:
     """No probe shows it: it lies behind the router that answers."""
     probers = measured(THREE_TIERS, LinuxL4Hash())
