@@ -408,29 +408,31 @@ class Discovery(Generic[Way]):
         until = tuple(_lacking(state.aims, self.tables.known(*pair))) if self._seeks(state) and not urgent else ()
         ports = ports[: _SOUGHT if until else _BATCH if state.used else min(_BATCH, state.first)]
         if ports:
-            hurries, hop = state.urgent or bool(urgent), self._hop(now_s, pair, state) if urgent else sight.hops[0]
+            hurries = state.urgent or bool(urgent)
+            # Until a pair can be planned its lanes share links with others.
+            waited_for = hurries or not (state.only_aims or state.aims)
+            hop = self._hop(now_s, pair, state, moved=bool(urgent)) if waited_for and not until else sight.hops[0]
             once = state.only_aims and state.searches
             state.asked, state.sent = Ask(pair, hop.ttl, tuple(ports), hurries, once, until), False
             state.out.update(ports)
             count: float = min(len(ports), sight.ways) if until else len(ports)  # as many as it takes
             count = count / 2 if state.only_aims else count  # no connection's port is watched
-            # Until a pair can be planned its lanes share links with others.
-            waited_for = hurries or not (state.only_aims or state.aims)
             self._schedule.add(now_s, hop.routers, hop.router_count, pair.src, state.asked, count, urgent=waited_for)
         elif not state.out:
             state.urgent = False
             self._try(now_s, pair, sight)
 
-    def _hop(self, now_s: float, pair: PairKey, state: _State[Way]) -> Hop:
-        """Where ports are probed that may have moved: at the hop whose routers a host may ask first.
+    def _hop(self, now_s: float, pair: PairKey, state: _State[Way], moved: bool) -> Hop:
+        """Where ports are probed for which lanes wait: at the hop whose routers a host may ask first.
 
-        Other probes use up what the topmost ones answer, and after a change of routes fewer of them may be left.
+        Of equal hops the other one is left to ports that may have `moved`: after a change of routes fewer routers may
+        be left at the topmost hop, and other probes use up what they answer.
         """
         top, other = state.sight.hops[0], state.sight.other
         if other is None or state.silent or not self._others.believed(other.routers):
             return top
         at_s = {hop: self._schedule.free_s(now_s, hop.routers, pair.src) for hop in (top, other)}
-        return top if at_s[top] < at_s[other] else other
+        return min((other, top) if moved else (top, other), key=at_s.__getitem__)
 
     def _try(self, now_s: float, pair: PairKey, sight: Sight[Way]) -> None:
         """Tries whether the routers of the other hop tell ways, on ports whose ways others have told."""
