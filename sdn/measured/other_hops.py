@@ -16,6 +16,7 @@ Way = TypeVar("Way", bound=Hashable)
 SURE = 8
 """Ways that a set of routers must have told hosts right: chance does so once in 256 times, where there are two ways."""
 _OF_ONE = SURE // 2  # of these that one host may tell of: a host that lies does not decide for others
+_MOST = 4 * SURE  # ports that are tried, of which some are not answered, or by addresses that are on no path
 _WRONG = 3  # answers of a set of routers, after which they are not believed; routes may have changed before one or two
 
 
@@ -25,6 +26,7 @@ class OtherHops(Generic[Host, Pair, Way]):
     def __init__(self) -> None:
         self._right: dict[Hashable, set[tuple[Host, Way]]] = {}
         self._wrong = Counter[Hashable]()
+        self._tried = Counter[Hashable]()  # ports
         self._believed = set[Hashable]()
         self._open: dict[Pair, tuple[Host, Hashable, int]] = {}  # trials under way, each with its number of ports
         self._trying = Counter[Hashable]()  # ports under way: at a set of routers, and of a host there
@@ -40,11 +42,11 @@ class OtherHops(Generic[Host, Pair, Way]):
         """
         if routers in self._believed:
             self._right[routers] = set()
-            self._wrong[routers] = 0
+            self._wrong[routers] = self._tried[routers] = 0
 
     def missing(self, routers: Hashable) -> int:
         """Ways that are still to be tried at a set of routers, beside those that are under way."""
-        if self._wrong[routers] >= _WRONG:
+        if self._wrong[routers] >= _WRONG or self._tried[routers] >= _MOST:
             return 0
         return max(0, SURE - len(self._right.get(routers, ())) - self._trying[routers])
 
@@ -71,6 +73,7 @@ class OtherHops(Generic[Host, Pair, Way]):
             return
         host, routers, ports = self._open.pop(pair)
         self._trying.subtract({routers: ports, (host, routers): ports})
+        self._tried[routers] += ports
         for port, way in told.items():
             if port in known and known[port] == way:
                 self._right[routers].add((host, way))

@@ -67,6 +67,14 @@ def test_routers_that_have_told_a_port_wrong_are_believed_until_they_are_tried_a
     assert tried(others, "c", KNOWN) == []
 
 
+def test_routers_that_do_not_answer_are_not_tried_for_ever() -> None:
+    others = OtherHops[str, str, str]()
+    ports = [len(tried(others, pair, {})) for pair in "abcdefghijkl"]
+    assert ports == sorted(ports, reverse=True)
+    assert ports[0] > ports[-1] == 0
+    assert not others.believed("aggs")
+
+
 def test_one_host_does_not_decide_for_others() -> None:
     """A host that lies may have many pairs."""
     others = OtherHops[str, str, str]()
