@@ -58,7 +58,7 @@ class CMakeBuild(build_ext):
         destination = ROOT if in_place else Path(self.build_lib).resolve()
         self.cmake(
             *("-S", str(ROOT), "-B", str(build_tree), "-G", "Ninja"),
-            "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+            "-DCMAKE_BUILD_TYPE=Release",
             "-DPARALET_PYTHON=ON",
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-DPARALET_COMMIT={commit()}",

@@ -9,7 +9,7 @@ if(PARALET_FUZZ)
 endif()
 
 if(NOT CMAKE_BUILD_TYPE)
-  set(CMAKE_BUILD_TYPE RelWithDebInfo)
+  set(CMAKE_BUILD_TYPE Release)
 endif()
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -22,13 +22,15 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # Names in unnamed namespaces must therefore differ within a target. A tree for clang-tidy has this off.
 option(CMAKE_UNITY_BUILD "Compile several sources of a target at once" ON)
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 20)
-# Sanitized code is run by tests only, so it is compiled quickly.
 if(PARALET_SANITIZE)
-  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")
+  # Sanitized code is run by tests only, so it is compiled quickly. Reports have numbers of lines.
+  set(CMAKE_C_FLAGS_RELEASE "-O1 -g1 -DNDEBUG")
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1 -g1 -DNDEBUG")
   set(quick_optimisation -O0)
 else()
-  # -g1: function names and lines, for stack traces and perf. Full debug information takes a third more time to compile.
-  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -g1 -DNDEBUG")
+  # perf and stack traces have names of functions. Numbers of lines take a fifth of the time to compile: whoever needs them
+  # sets CXXFLAGS=-g1 before the tree is made.
+  set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
   set(quick_optimisation -O1)
 endif()
 
@@ -67,14 +69,15 @@ endif()
 # The Python extension NAME of PACKAGE: python/module.cpp, and further sources, over LIBRARIES. Only with PARALET_PYTHON.
 function(paralet_python_module name libraries package)
   if(PARALET_PYTHON)
-    pybind11_add_module(${name} python/module.cpp ${ARGN})
-    target_include_directories(${name} PRIVATE .)
-    target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
-    target_link_libraries(${name} PRIVATE ${libraries})
-    # Bindings: off the data path, and the debug information of their templates takes a quarter of the time to compile.
-    target_compile_options(${name} PRIVATE -O1 -g0)
-    add_dependencies(paralet_python ${name})
-    install(TARGETS ${name} DESTINATION ${package} COMPONENT python)
+    set(target ${package}${name}) # packages have extensions of the same name
+    pybind11_add_module(${target} NO_EXTRAS python/module.cpp ${ARGN}) # its extra is link-time optimisation
+    set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name})
+    target_include_directories(${target} PRIVATE .)
+    target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
+    target_link_libraries(${target} PRIVATE ${libraries})
+    target_compile_options(${target} PRIVATE -O1 -g0) # off the data path
+    add_dependencies(paralet_python ${target})
+    install(TARGETS ${target} DESTINATION ${package} COMPONENT python)
   endif()
 endfunction()
 

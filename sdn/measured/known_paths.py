@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from sdn import _planners
+from sdn import _native
 
 Link = TypeVar("Link", bound=Hashable)
 Name = TypeVar("Name", bound=Hashable)
@@ -26,7 +26,7 @@ class KnownPaths(Generic[Name, Link]):
     def __init__(self, rates: Mapping[Link, float]) -> None:
         self._number = {link: number for number, link in enumerate(rates)}
         self._rates = np.array(list(rates.values()), dtype=np.float64)
-        self._plan = _planners.ListedPaths(self._rates)
+        self._plan = _native.ListedPaths(self._rates)
         self._placed: dict[Name, int] = {}
         self._owner: dict[int, Name] = {}
         self._known: dict[Name, list[tuple[Link, ...]]] = {}
@@ -86,7 +86,7 @@ class KnownPaths(Generic[Name, Link]):
     def copied(self) -> "KnownPaths[Name, Link]":
         """A plan of its own, with the same commodities on the same paths."""
         made = copy(self)
-        made._plan = _planners.ListedPaths(self._rates)
+        made._plan = _native.ListedPaths(self._rates)
         made._placed, made._owner = {}, {}
         made._known = {name: list(paths) for name, paths in self._known.items()}
         made._listed, made._demand, made._dead = dict(self._listed), dict(self._demand), set(self._dead)

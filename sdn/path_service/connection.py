@@ -6,7 +6,7 @@ import logging
 from typing import Protocol, cast
 
 from netmodel.printable import printable
-from sdn._renewals import Host
+from sdn._native import Host
 from sdn.path_service.channels import Certified, certified
 from sdn.path_service.limits import Limits
 from sdn.path_service.messages import (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sockets of hosts that native code reads: what hosts say all the time is answered there, and the rest comes here.
 
-`sdn._renewals` answers pings, and the release of an elephant together with the announcement of the next one to the same
+`sdn._native` answers pings, and the release of an elephant together with the announcement of the next one to the same
 peer, whose path stays. One call reads all sockets that have something to read.
 """
 
@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from sdn._renewals import Done, Host, Kind, Sockets
+from sdn._native import Done, Host, Kind, Sockets
 
 _MOST = 128  # sockets that are read before the event loop does something else
 _MOST_S = 0.001  # the same: a turn of other lines takes as long

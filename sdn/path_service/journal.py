@@ -33,7 +33,7 @@ from typing import Any, Protocol
 import msgspec
 
 from netmodel import Link, Topology, dump_topology
-from sdn._renewals import Done
+from sdn._native import Done
 from sdn.measured.router_names import RouterNames
 from sdn.path_service.constraints import Constraints
 from sdn.path_service.group_lists import Listed

@@ -8,7 +8,7 @@ receive at one `Endpoint`, for a host may have several device objects.
 from collections.abc import Iterable
 
 from netmodel import Path
-from sdn import _renewals
+from sdn import _native
 from sdn.path_service.messages import Hello
 from sdn.path_service.ports import Peer, PortTables
 from sdn.planners import UNREACHABLE
@@ -72,7 +72,7 @@ class Client:
         """It is told the paths of the ports that it is assigned."""
         self.most_pairs = min(MOST_PAIRS, MOST_PORTS // hello.lanes)
         self.most_open = min(MOST_OPEN, MOST_PORTS // hello.lanes)
-        self.open: _renewals.Elephants[Pair] = _renewals.Elephants()
+        self.open: _native.Elephants[Pair] = _native.Elephants()
         """Its open elephants by id: the pair that each belongs to, and its size in bytes. Native code renews them."""
         self.pairs: dict[Peer, Pair] = {}
         """By peer."""
@@ -87,7 +87,7 @@ class Client:
         self.open.generation = generation
 
 
-class Pair(_renewals.Pair):
+class Pair(_native.Pair):
     """A client and a peer: the client's lanes towards the peer, and the commodity that they carry, if any.
 
     The commodity is the client's open elephants to this peer, or one that is expected. Without a commodity the lanes

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from netmodel import ENTROPY_PORTS
-from sdn import _planners
+from sdn import _native
 from sdn.path_service.planning import AnyRoute, Ends, route_of
 from sdn.path_service.ports import PortTables
 from sdn.planners import LOCAL, UNREACHABLE, Clos, Commodities, Plan, congestion_bound, links
@@ -177,7 +177,7 @@ class WithinReach:
         rate = links.rates(fabric)
         # Dead links are in no way that ports reach; their rates only have to be numbers.
         both = np.tile(np.where(rate > 0, rate, 1.0), 2)
-        self._paths = _planners.ListedPaths(both)
+        self._paths = _native.ListedPaths(both)
         self._placed: dict[int, int] = {}  # commodity -> its number in `_paths`
         self._owner: dict[int, int] = {}
         self._choices: dict[int, list[Way]] = {}

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from netmodel import dump_topology
-from sdn._renewals import Done
+from sdn._native import Done
 from sdn.path_service.bounded_log import BoundedLog
 from sdn.path_service.channels import Certified, Channels, PlainChannels
 from sdn.path_service.connection import Connection

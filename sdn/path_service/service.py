@@ -19,7 +19,7 @@ from typing import Any
 
 from netmodel import EcmpHash, Link, OvsHash, Path, Topology
 from netmodel.flow import address_at
-from sdn import _renewals
+from sdn import _native
 from sdn.measured.pace import Pace
 from sdn.measured.pinning import Lanes, MeasuredPinning
 from sdn.measured.router_names import RouterNames, fabric_with
@@ -233,7 +233,7 @@ class PathService:
         """The devices that are connected, in the order in which they came."""
         return list(self._parties.clients.values())
 
-    def elephants_of(self, conn: int) -> "_renewals.Elephants[Pair] | None":
+    def elephants_of(self, conn: int) -> "_native.Elephants[Pair] | None":
         """The open elephants of a client, if native code may renew them."""
         client = self._parties.clients.get(conn) if self.renews else None
         return None if client is None else client.open

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from sdn import _planners
+from sdn import _native
 from sdn.planners.bounds import congestion_bound
 from sdn.planners.model import Clos, Commodities, Plan, tors_of
 
@@ -30,7 +30,7 @@ def annealing(
     bound = congestion_bound(fabric, commodities)
     alive_at = (fabric.link_rate_bps > 0).reshape(fabric.tors, -1).sum(axis=0)
     everywhere = np.flatnonzero(alive_at == alive_at.max()).astype(np.int32)
-    spine, up, down = _planners.anneal(
+    spine, up, down = _native.anneal(
         fabric.link_rate_bps,
         src,
         dst,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from netmodel import Path, Topology
-from sdn._planners import ListedPaths
+from sdn._native import ListedPaths
 from sdn.planners.optimal import optimal
 from sdn.planners.planner import Planner
 from sdn.planners.pods.optimal import optimal as optimal_in_pods

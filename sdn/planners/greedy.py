@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Greedy: each commodity in turn takes the path that is least congested so far (Cohen et al., section 3.4.1)."""
 
-from sdn import _planners
+from sdn import _native
 from sdn.planners.bounds import congestion_bound
 from sdn.planners.model import Clos, Commodities, Ints, Plan, tors_of
 
@@ -16,6 +16,6 @@ def greedy(fabric: Clos, commodities: Commodities, *, order: Ints | None = None,
     O(commodities * spines * parallel links).
     """
     src, dst = tors_of(fabric, commodities)
-    spine, up, down = _planners.greedy(fabric.link_rate_bps, src, dst, commodities.demand, order, threads)
+    spine, up, down = _native.greedy(fabric.link_rate_bps, src, dst, commodities.demand, order, threads)
     bound = congestion_bound(fabric, commodities)
     return Plan(fabric, commodities, "greedy", spine, up, down, bound.congestion, bound.why)

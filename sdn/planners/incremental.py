@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 
-from sdn import _planners
+from sdn import _native
 from sdn.planners.bounds import congestion_bound
 from sdn.planners.grouping import Index
 from sdn.planners.model import LOCAL, SAME, UNREACHABLE, Clos, Commodities, Floats, Ints, Plan, tors_of
@@ -310,7 +310,7 @@ class _Chains:
         self._colour_at[tors, self._spine_of, links] = np.arange(self._spine_of.size)
         self._links = links  # [ToR, colour]
         self._decoder: tuple[list[int], list[list[int]]] = (self._spine_of.tolist(), links.tolist())
-        self._colouring = _planners.Colouring(fabric.tors, self._spine_of.size)
+        self._colouring = _native.Colouring(fabric.tors, self._spine_of.size)
         for tor, colour in np.argwhere(~ranked[:, self._spine_of, self._rank_of]):
             for way in (0, 1):
                 self._colouring.forbid(way, int(tor), int(colour))
@@ -366,7 +366,7 @@ class _Moves:
     """The state for any demands and links: the least congested path, and single moves off the worst link."""
 
     def __init__(self, fabric: Clos) -> None:
-        self._routing = _planners.Routing(fabric.link_rate_bps)
+        self._routing = _native.Routing(fabric.link_rate_bps)
         rate = fabric.link_rate_bps.sum(axis=(1, 2))
         self._least_per_unit = np.divide(1.0, rate, out=np.zeros_like(rate), where=rate > 0)
         self._carried = np.zeros((2, fabric.tors))

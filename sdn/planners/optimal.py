@@ -9,7 +9,7 @@ that with S colours each vertex of degree d can have each of them ceil(d / S) ti
 
 import numpy as np
 
-from sdn import _planners
+from sdn import _native
 from sdn.planners.bounds import CUT_OFF, NOTHING, Bound, congestion_bound, joined
 from sdn.planners.grouping import groups
 from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Floats, Ints, Plan, tors_of
@@ -36,7 +36,7 @@ def optimal(fabric: Clos, commodities: Commodities, *, order: Ints | None = None
     src, dst = tors_of(fabric, commodities)
     if fabric.uniform_links is not None and len(commodities) and commodities.demand.min() == commodities.demand.max():
         spine_of, link_of = fabric.uniform_links
-        colour = _planners.colour(fabric.tors, src, dst, spine_of.size, order, threads)
+        colour = _native.colour(fabric.tors, src, dst, spine_of.size, order, threads)
         # Colour -1, of commodities within a ToR, selects the entry appended.
         spine = np.append(spine_of, np.int32(LOCAL))[colour]
         link = np.append(link_of, np.int32(-1))[colour]
@@ -49,7 +49,7 @@ def optimal(fabric: Clos, commodities: Commodities, *, order: Ints | None = None
     bound = CUT_OFF if cross.any() else NOTHING
     sequence = np.arange(len(commodities), dtype=np.int32) if order is None else _permutation(order, len(commodities))
     sequence = sequence[reached[sequence]]
-    component = _planners.components(fabric.tors, src[sequence], dst[sequence])
+    component = _native.components(fabric.tors, src[sequence], dst[sequence])
     for group in groups(component):
         members = sequence[group]
         planned = _component(fabric, src[members], dst[members], commodities.demand[members])
@@ -59,7 +59,7 @@ def optimal(fabric: Clos, commodities: Commodities, *, order: Ints | None = None
 
 
 def _permutation(order: Ints, commodities: int) -> Ints:
-    """`order` if it holds each commodity once. Raises ValueError with the messages of `_planners`."""
+    """`order` if it holds each commodity once. Raises ValueError with the messages of `_native`."""
     if order.shape != (commodities,):
         raise ValueError("order is not as long as the commodities")
     if (np.sort(order) != np.arange(commodities)).any():

@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from sdn import _planners
+from sdn import _native
 
 _Floats = npt.NDArray[np.float64]
 _Ints = npt.NDArray[np.int32]
@@ -25,7 +25,7 @@ def max_min_rates(capacity: _Floats, links: _Ints, weight: _Floats) -> _Floats:
     crosses, and -1 for none. `weight` is per flow, above 0. A flow without any finite link gets infinity.
     O((flows + links) log links). Raises ValueError for arrays that do not fit.
     """
-    return _planners.max_min_rates(capacity, links, weight)
+    return _native.max_min_rates(capacity, links, weight)
 
 
 def max_min_rates_reference(capacity: _Floats, links: _Ints, weight: _Floats) -> _Floats:

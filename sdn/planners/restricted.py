@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sdn import _planners
+from sdn import _native
 from sdn.planners.bounds import Bound, equal_demands
 from sdn.planners.grouping import Index, Mask
 from sdn.planners.levels import Counts, Levels, dealt
@@ -99,7 +99,7 @@ class _Problem:
         """Colours all commodities by chains that avoid dead links. Requires links of one rate."""
         rate = self.levels.rate_bps
         spine_of, rank_of = np.nonzero((rate[self.tors] > 0).any(axis=0))
-        colouring = _planners.Colouring(rate.shape[0], spine_of.size)
+        colouring = _native.Colouring(rate.shape[0], spine_of.size)
         for tor, colour in np.argwhere(rate[self.tors][:, spine_of, rank_of] == 0):
             for way in (0, 1):
                 colouring.forbid(way, int(self.tors[tor]), int(colour))
@@ -144,7 +144,7 @@ class _Problem:
             spine_of, rank_of = spine_of[of], rank_of[of]
         left = np.flatnonzero(spine < 0)
         if left.size:
-            colour = _planners.colour(len(self.link_at), self.src[left], self.dst[left], spine_of.size)
+            colour = _native.colour(len(self.link_at), self.src[left], self.dst[left], spine_of.size)
             spine[left] = spine_of[colour]
             up[left] = down[left] = rank_of[colour]
         return self._answer(spine, up, down)
@@ -152,7 +152,7 @@ class _Problem:
     def _finished(self, shares: "_Shares", level: float) -> _Answer:
         """Puts the remaining commodities on the least congested paths one by one, then moves those above the level."""
         spine, up, down = self._taken(shares)
-        routing = _planners.Routing(self.levels.rate_bps)
+        routing = _native.Routing(self.levels.rate_bps)
         kept, left = np.flatnonzero(spine >= 0), np.flatnonzero(spine < 0)
         demand = np.full(kept.size, self.levels.demand)
         routing.insert_all(self.src[kept], self.dst[kept], demand, spine[kept], up[kept], down[kept])
@@ -207,7 +207,7 @@ class _Shares:
         elsewhere = np.minimum(out[self._out][:, rest], into[self._in][:, rest]).sum(axis=1)
         sent = np.bincount(self._out, self._count, minlength=len(out)).astype(np.int64)
         came = np.bincount(self._in, self._count, minlength=len(into)).astype(np.int64)
-        share = _planners.bounded_flow(
+        share = _native.bounded_flow(
             self._out,
             self._in,
             (np.maximum(self._count - elsewhere, 0), self._count),

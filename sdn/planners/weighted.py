@@ -15,7 +15,7 @@ paths, so that the result does not depend on the clock.
 
 import numpy as np
 
-from sdn import _planners
+from sdn import _native
 from sdn.planners.bounds import Bound, unequal_demands
 from sdn.planners.grouping import occurrences
 from sdn.planners.model import Clos, Floats, Ints
@@ -27,12 +27,12 @@ def weighted(fabric: Clos, src: Ints, dst: Ints, demand: Floats) -> tuple[Ints, 
     """Spine, up, down and a bound, for commodities each between two ToRs that some spine joins."""
     bound = unequal_demands(fabric, src, dst, demand)
     descending = np.argsort(-demand, kind="stable").astype(np.int32)
-    best: _planners.Routing | None = None
-    starts = [_planners.greedy(fabric.link_rate_bps, src, dst, demand, descending)]
+    best: _native.Routing | None = None
+    starts = [_native.greedy(fabric.link_rate_bps, src, dst, demand, descending)]
     if fabric.uniform_links is not None:
         starts.append(_by_layers(fabric, src, dst, descending))
     for start in starts:
-        routing = _planners.Routing(fabric.link_rate_bps)
+        routing = _native.Routing(fabric.link_rate_bps)
         routing.insert_all(src, dst, demand, *start)
         if best is None or routing.congestion() < best.congestion():
             best = routing
@@ -50,7 +50,7 @@ def _by_layers(fabric: Clos, src: Ints, dst: Ints, descending: Ints) -> tuple[In
     vertices = int(max(layer.max() for layer in layered)) + 1
     # Vertices of both sides may have equal numbers; an offset prevents an edge from looking local.
     colour = np.empty(len(src), dtype=np.int32)
-    colour[descending] = _planners.colour(2 * vertices, layered[0], layered[1] + np.int32(vertices), links)
+    colour[descending] = _native.colour(2 * vertices, layered[0], layered[1] + np.int32(vertices), links)
     return spine_of[colour], link_of[colour], link_of[colour]
 
 

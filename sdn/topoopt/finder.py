@@ -13,7 +13,7 @@ from math import ceil
 
 import numpy as np
 
-from sdn._planners import heaviest_matching
+from sdn._native import heaviest_matching
 from sdn.topoopt.demand import AllReduceGroup, Demand, Matrix
 from sdn.topoopt.permutations import Circuit, ring_circuits, select_permutations, totient_perms
 from sdn.topoopt.routing import BalancedRoutes, Route, Routes, coin_change, coin_routes

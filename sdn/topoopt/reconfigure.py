@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heapreplace
 
 import numpy as np
 
-from sdn._planners import colour
+from sdn._native import colour
 from sdn.topoopt.demand import Matrix
 from sdn.topoopt.finder import Layer
 from sdn.topoopt.permutations import Circuit

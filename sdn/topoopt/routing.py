@@ -12,7 +12,7 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
-from sdn import _planners
+from sdn import _native
 from sdn.topoopt.demand import Matrix
 from sdn.topoopt.permutations import Circuit
 
@@ -96,7 +96,7 @@ class BalancedRoutes:
         parallel = Counter(circuits)
         tails, heads = np.array(sorted(parallel), dtype=np.int32).reshape(-1, 2).T
         copies = np.array([parallel[ends] for ends in sorted(parallel)], dtype=np.int32)
-        self._routes = _planners.BalancedRoutes(servers, tails, heads, copies)
+        self._routes = _native.BalancedRoutes(servers, tails, heads, copies)
         self._hops = self._routes.hops()
 
     def add(self, source: int, destination: int, size: float, count: int) -> tuple[Route, ...]:

@@ -14,7 +14,7 @@ from itertools import chain, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from sdn import _planners
+from sdn import _native
 from sim.cluster.jobs import Job
 from sim.cluster.networks import Traffic
 from sim.cluster.shape import Shape
@@ -257,8 +257,8 @@ class Replanned(PerStep):
 
     def __init__(self, shape: Shape, rounds: int = 1) -> None:
         super().__init__(shape, rounds)
-        self._low = _planners.Colouring(shape.leaves, shape.spines)
-        self._high = _planners.Colouring(shape.pods * shape.spines, max(1, shape.cores))
+        self._low = _native.Colouring(shape.leaves, shape.spines)
+        self._high = _native.Colouring(shape.pods * shape.spines, max(1, shape.cores))
         self._flows: dict[int, list[int]] = {}
         """By slot: the flows of its step, by their numbers in `_low`."""
         self._above: dict[int, int] = {}

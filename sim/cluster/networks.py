@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from sdn import _planners
+from sdn import _native
 from sdn.isolation.cluster import Allocation
 from sdn.isolation.ocs_cluster import OcsAllocation
 from sim.cluster.jobs import Steps
@@ -255,7 +255,7 @@ def _coloured(
     `up` and `down` have the loads of others, by switch and switch above.
     """
     switches, above = up.shape
-    colours = _planners.colour(switches, near.astype(np.int32), far.astype(np.int32), above)
+    colours = _native.colour(switches, near.astype(np.int32), far.astype(np.int32), above)
     met = np.zeros((int(colours.max()) + 1, above))
     np.add.at(met, colours, up[near] + down[far])
     taken = np.empty(len(met), dtype=np.intp)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the bindings of the planners share: types of arrays, checks of arguments, and what each file binds. A check that
-// fails raises ValueError.
+// What the bindings of sdn share: what each file binds, and for the planners types of arrays and checks of arguments. A
+// check that fails raises ValueError.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -43,9 +43,16 @@ Commodities commodities_of(std::int32_t tors, const Ints& src, const Ints& dst, 
 /// The given order, or the order of the commodities.
 std::vector<std::int32_t> order_of(const std::optional<Ints>& order, std::size_t commodities);
 
+/// All planners.
+void bind(py::module_& module);
 /// Planners of fabrics of two tiers: greedy, annealing, colourings of edges, and rerouting.
 void bind_two_tiers(py::module_& module);
 /// Planners of fabrics of three tiers, whose leaves are in pods.
 void bind_three_tiers(py::module_& module);
 
 }  // namespace paralet::planners::bindings
+
+namespace paralet::renewals {
+/// What hosts of the path service say all the time.
+void bind(pybind11::module_& module);
+}  // namespace paralet::renewals

@@ -9,7 +9,7 @@ start is tried too.
 
 import numpy as np
 
-from sdn import _planners
+from sdn import _native
 from sdn.planners.bounds import NOTHING, equal_demands
 from sdn.planners.grouping import Mask
 from sdn.planners.levels import dealt
@@ -85,7 +85,7 @@ def _coloured(fabric: Clos, src: Ints, dst: Ints, threads: int) -> tuple[Ints, I
     """Spine, or LOCAL, and parallel link of commodities of one demand on links that are alike."""
     assert fabric.uniform_links is not None
     spine_of, link_of = fabric.uniform_links
-    colour = _planners.colour(fabric.tors, src, dst, spine_of.size, None, threads)
+    colour = _native.colour(fabric.tors, src, dst, spine_of.size, None, threads)
     # Colour -1, of commodities within a ToR, selects the entry appended.
     return np.append(spine_of, np.int32(LOCAL))[colour], np.append(link_of, np.int32(-1))[colour]
 
@@ -130,7 +130,7 @@ def _by_shares(fabric: PodClos, commodities: Commodities, src: Ints, dst: Ints, 
 
 def _greedy(fabric: PodClos, commodities: Commodities, src: Ints, dst: Ints, reached: Mask) -> Ints:
     order = largest_first(commodities)
-    return _planners.greedy_pods(
+    return _native.greedy_pods(
         fabric.low.link_rate_bps, fabric.high.link_rate_bps, fabric.leaf_pod, src, dst, commodities.demand, order
     )
 
@@ -139,4 +139,4 @@ def improved(plan: PodPlan, src: Ints, dst: Ints, effort: int) -> Ints:
     """The routes of a plan after single moves off the worst link, which examine at most `effort` paths."""
     fabric, demand = plan.fabric, plan.commodities.demand
     rates = fabric.low.link_rate_bps, fabric.high.link_rate_bps
-    return _planners.improve_pods(*rates, fabric.leaf_pod, src, dst, demand, plan.routes, plan.bound, effort)
+    return _native.improve_pods(*rates, fabric.leaf_pod, src, dst, demand, plan.routes, plan.bound, effort)

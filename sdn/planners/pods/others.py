@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sdn import _planners
+from sdn import _native
 from sdn.planners.annealing import annealing as annealing_below
 from sdn.planners.ecmp import ecmp as ecmp_below
 from sdn.planners.grouping import groups
@@ -21,7 +21,7 @@ def greedy(fabric: PodClos, commodities: Commodities, *, order: Ints | None = No
     `sdn.planners.greedy`.
     """
     src, dst = tors_of(fabric.low, commodities)
-    routes = _planners.greedy_pods(
+    routes = _native.greedy_pods(
         fabric.low.link_rate_bps, fabric.high.link_rate_bps, fabric.leaf_pod, src, dst, commodities.demand, order
     )
     return PodPlan.of(

@@ -10,7 +10,7 @@ within a pod then fill up what leaves have left. For them such a flow need not e
 
 import numpy as np
 
-from sdn import _planners
+from sdn import _native
 from sdn.planners.grouping import Index, Mask
 from sdn.planners.levels import Counts
 from sdn.planners.model import Ints
@@ -84,7 +84,7 @@ class _Left:
             (self._pod, _part(np.bincount(self._pod, self.leaves(way), minlength=self._pods).astype(np.int64), rest))
             for way in (0, 1)
         ]
-        share = _planners.bounded_flow(
+        share = _native.bounded_flow(
             *self._ends,
             _part(self._count, rest) if pods else (np.zeros_like(self._count), self._count),
             leaves[0],

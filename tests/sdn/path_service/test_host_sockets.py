@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from sdn._renewals import Done, Elephants, Sockets
-from sdn._renewals import Host as NativeHost
+from sdn._native import Done, Elephants, Sockets
+from sdn._native import Host as NativeHost
 from sdn.path_service.channels import PlainChannels
 from sdn.path_service.connection import Connection
 from sdn.path_service.host_sockets import HostSockets

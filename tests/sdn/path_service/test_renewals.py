@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sdn._renewals import Done, Elephants, Host, Pair, fields
+from sdn._native import Done, Elephants, Host, Pair, fields
 from sdn.path_service import assignments
 from sdn.path_service.journal import Digest
 from sdn.path_service.links import links_named

@@ -151,11 +151,11 @@ def test_threads_change_nothing(planner: object) -> None:
 @settings(derandomize=True, max_examples=50)
 @given(st.data())
 def test_components_share_no_tor(data: st.DataObject) -> None:
-    from sdn import _planners
+    from sdn import _native
 
     pairs = data.draw(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12))
     src, dst = (np.array([pair[i] for pair in pairs], dtype=np.int32) for i in (0, 1))
-    label = _planners.components(6, src, dst)
+    label = _native.components(6, src, dst)
     assert ((label < 0) == (src == dst)).all()
     members = [group for group in groups(label) if label[group[0]] >= 0]
     for group in members:

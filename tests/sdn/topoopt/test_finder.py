@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdn._planners import heaviest_matching
+from sdn._native import heaviest_matching
 from sdn.topoopt import (
     AllReduceGroup,
     BalancedRoutes,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sdn._renewals: hosts' renewals as the path service sees them. Open elephants keep the Python objects of their pairs.
+// Hosts' renewals as the path service sees them. Open elephants keep the Python objects of their pairs.
 #include <pybind11/native_enum.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -13,6 +13,7 @@
 #include <utility>
 #include <variant>
 
+#include "bindings.hpp"
 #include "host_line.hpp"
 #include "sockets.hpp"
 
@@ -114,7 +115,7 @@ py::object fields(const py::bytes& line) {
 
 }  // namespace
 
-PYBIND11_MODULE(_renewals, module) {
+void bind(py::module_& module) {
   py::register_local_exception_translator([](std::exception_ptr thrown) {
     try {
       std::rethrow_exception(std::move(thrown));
