@@ -5,6 +5,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from ctypes.util import find_library
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,11 +77,13 @@ def doctor(
 
 def examine(uses: Collection[Use]) -> list[Check]:
     """What concerns one of these uses. RDMA devices and GPUs are optional: they are listed but never required."""
-    checks = [Check(_engine(), USES)]
+    checks = [Check(_engine(), tuple(use for use in USES if use != "models"))]
     if "plugin" in uses:
         advice = (*rdma_findings(), *_nics(), *_speed_findings(), _gpu())
         checks += [Check(finding, ("plugin",)) for finding in (_plugin(), *advice)]
     checks += [Check(_extra(each), (each,)) for each in ("models", "service") if each in uses]
+    if "models" in uses and not extras.missing("models"):
+        checks.append(Check(_models(), ("models",)))
     if "fabric" in uses:
         checks += [Check(finding, ("fabric",)) for finding in (_extra("fabric"), *emul.probe())]
     if len(uses) == len(USES):
@@ -111,6 +114,15 @@ def _plugin() -> Finding:
         return Finding("NCCL net plugin", True, str(nccl_net_plugin.path()), "")
     except FileNotFoundError as error:
         return Finding("NCCL net plugin", False, str(error), "make setup")
+
+
+def _models() -> Finding:
+    try:
+        for module in ("sdn._native", "sim._native"):
+            import_module(module)
+    except ImportError as error:
+        return Finding("native models", False, str(error), "make setup")
+    return Finding("native models", True, "sim and the planners", "")
 
 
 def _engine() -> Finding:

@@ -19,6 +19,14 @@ MODULES: dict[Extra, tuple[str, ...]] = {
 }
 """The modules that each extra of pyproject.toml adds to the base."""
 
+ENGINE = "hostlib._engine"
+"""The native engine, which an install with PARALET_PARTS=models lacks."""
+WITHOUT_ENGINE = (
+    "the native engine is not in this install: run `make setup` in a checkout, or install again without "
+    "PARALET_PARTS=models"
+)
+"""What a command says that needs the engine, where there is none."""
+
 
 def missing(extra: Extra) -> list[str]:
     """The modules of an extra that cannot be imported here."""

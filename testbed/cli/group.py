@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
+from testbed.cli.extras import ENGINE, WITHOUT_ENGINE
 from testbed.errors import InputError, TestbedError, lines_of, sentence_of
 
 _NOT_WRITABLE = (EACCES, EROFS)
@@ -44,6 +45,10 @@ class OneSentenceGroup(click.Group):
             _end(error, 2)
         except TestbedError as error:
             _end(error, 1)
+        except ModuleNotFoundError as error:
+            if error.name != ENGINE:
+                raise
+            _end(WITHOUT_ENGINE, 2)
         except OSError as error:
             _end(sentence_of(error), 2 if error.errno in _NOT_WRITABLE and error.filename else 1)
         except (click.Abort, KeyboardInterrupt):

@@ -436,10 +436,10 @@ def test_doctor_lists_what_is_missing_and_the_remedy(monkeypatch: pytest.MonkeyP
         "remedy": "apt install openvswitch-switch",
         "uses": ["fabric"],
     }
-    assert found["native engine"]["uses"] == ["plugin", "models", "service", "fabric"]
+    assert found["native engine"]["uses"] == ["plugin", "service", "fabric"]
 
 
-@pytest.mark.parametrize("use", ["plugin", "models", "service", "fabric"])
+@pytest.mark.parametrize("use", ["plugin", "service", "fabric"])
 def test_doctor_ends_with_1_only_for_what_the_asked_use_needs(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
     doctor = importlib.import_module("testbed.cli.doctor")  # the package has the command by that name
     lacking: set[str] = set()

@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 
 import hostlib
 from testbed.cli.commands import COMMANDS
-from testbed.cli.extras import MODULES
+from testbed.cli.extras import MODULES, WITHOUT_ENGINE
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -72,11 +72,11 @@ def install(folder: Path, *extras: str) -> Path:
     return made
 
 
-def paralet(packages: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+def paralet(packages: Path, *arguments: object, sources: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-S", "-B", "-m", "testbed", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{packages}"},
+        cwd=sources,
+        env={**os.environ, "PYTHONPATH": f"{sources}:{packages}"},
         capture_output=True,
         text=True,
         timeout=120,
@@ -198,6 +198,39 @@ def test_extra_models_runs_an_experiment_on_a_model(installs: Path, tmp_path: Pa
     done = paralet(install(installs, "models"), *words)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "demo" / "report.html").is_file()
+
+
+@pytest.fixture(scope="module")
+def models_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages as PARALET_PARTS=models installs them: nothing native but the models, and a file with the commit."""
+    folder = tmp_path_factory.mktemp("models_alone")
+    for package in (path.parent for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests"):
+        if package.name in ("hostlib", "nccl_net_plugin", "testbed"):
+            (folder / package.name).mkdir()
+            for file in package.iterdir():
+                if file.suffix != ".so" and file.name not in ("bin", "lib"):
+                    (folder / package.name / file.name).symlink_to(file)
+        else:
+            (folder / package.name).symlink_to(package)
+    (folder / "testbed/commit").unlink(missing_ok=True)
+    (folder / "testbed/commit").write_text("0123456789ab")
+    return folder
+
+
+def test_the_models_alone_run_an_experiment(installs: Path, models_alone: Path, tmp_path: Path) -> None:
+    words = ("run", ROOT / DEMO, "--fabric", "fluid", "--policy", "ecmp", "--seeds", "1", "--results", tmp_path)
+    done = paralet(install(installs, "models"), *words, sources=models_alone)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "demo/summary.json").read_text())["provenance"]["commit"] == "0123456789ab"
+    answer = json.loads(paralet(install(installs, "models"), "doctor", "--json", sources=models_alone).stdout)
+    assert answer["uses"] == {"plugin": False, "models": True, "service": False, "fabric": False}
+
+
+@pytest.mark.parametrize("words", [("stat",), ("top", "--json"), ("bench", "transport")], ids=" ".join)
+def test_without_the_engine_a_command_says_so(words: tuple[str, ...], installs: Path, models_alone: Path) -> None:
+    done = paralet(install(installs, "models"), *words, sources=models_alone)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert done.stderr == f"paralet: {WITHOUT_ENGINE}\n"
 
 
 @pytest.mark.parametrize(
