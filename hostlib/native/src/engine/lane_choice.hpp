@@ -66,8 +66,8 @@ class LaneChoice {
   /// The lane for what must not wait: the cheapest of all `lanes`, of which there is at least one.
   template <Measurements M>
   Lane& for_urgent(std::span<Lane> lanes, std::uint32_t path_mtu, const M& measured) {
-    return *cheapest(lanes, path_mtu, measured,
-                     [](const Lane& /*lane*/, const PathEstimate& /*path*/, Nanos /*t*/) { return true; });
+    overtake();
+    return cheapest_of_all(lanes, path_mtu, measured);
   }
   /// The lane for a small message. Consecutive ones share a lane while its round trip is good, so that one ACK covers
   /// several.
@@ -76,12 +76,12 @@ class LaneChoice {
     const bool stays = small_left_ > 0 && !small_->leaving() && small_->outstanding < kStay &&
                        measured.estimate(*small_).smoothed_rtt <= 2 * small_rtt_;
     if (!stays) {
-      small_ = &for_urgent(lanes, path_mtu, measured);
+      small_ = &cheapest_of_all(lanes, path_mtu, measured);
       small_left_ = kStay;
       small_rtt_ = std::max(measured.estimate(*small_).smoothed_rtt, kAssumedRtt);
     }
     --small_left_;
-    if (may_overtake_ > 0 && may_overtake_ != kAny) --may_overtake_;
+    overtake();
     return *small_;
   }
   /// The next small message chooses anew.
@@ -90,6 +90,14 @@ class LaneChoice {
  private:
   static constexpr std::uint16_t kAny = 0xFFFF;
 
+  void overtake() {
+    if (may_overtake_ > 0 && may_overtake_ != kAny) --may_overtake_;
+  }
+  template <Measurements M>
+  Lane& cheapest_of_all(std::span<Lane> lanes, std::uint32_t path_mtu, const M& measured) {
+    return *cheapest(lanes, path_mtu, measured,
+                     [](const Lane& /*lane*/, const PathEstimate& /*path*/, Nanos /*t*/) { return true; });
+  }
   /// The lane that would finish a flowlet first by its round trip and window. Ties go to the lane with fewer
   /// outstanding bytes, then round robin.
   template <Measurements M, typename Allowed>
@@ -119,7 +127,7 @@ class LaneChoice {
 
   std::uint32_t next_ = 0;  ///< the lane at which the search starts
   std::uint16_t small_left_ = 0;
-  std::uint16_t may_overtake_ = kAny;  ///< small messages, the flowlets that wait; kAny: none waits
+  std::uint16_t may_overtake_ = kAny;  ///< messages, the flowlets that wait; kAny: none waits
   Lane* small_ = nullptr;
   Nanos small_rtt_ = 0;  ///< of `small_` when it was chosen
 };

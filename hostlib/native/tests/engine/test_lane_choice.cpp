@@ -138,12 +138,16 @@ TEST_CASE("lane choice: short messages without an end keep no flowlet from the o
   constexpr unsigned kUnderWay = 3;
   constexpr std::uint64_t kShort = 100;
   LaneScene scene(1);
-  SUBCASE("a window below one packet: none may leave before an acknowledgement") {
-    scene.path(0) = {.smoothed_rtt = kLaneRtt, .window = 0.25F, .ready_at = kNever};
+  bool several_packets = false;
+  const PathEstimate below{.smoothed_rtt = kLaneRtt, .window = 0.25F, .ready_at = kNever};  // until an acknowledgement
+  SUBCASE("a window below one packet") { scene.path(0) = below; }
+  SUBCASE("a window below one packet, and messages of several") {
+    scene.path(0) = below;
+    several_packets = true;
   }
   SUBCASE("a larger one, which is full") { scene.path(0) = {.smoothed_rtt = kLaneRtt, .window = 1.5F}; }
-  const auto send = [&scene] {
-    REQUIRE(scene.small() == 0);
+  const auto send = [&] {
+    REQUIRE((several_packets ? scene.urgent() : scene.small()) == 0);
     scene.post(0, kShort, false);
   };
   for (unsigned i = 0; i < kUnderWay; ++i) send();
