@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Tests on emulated fabrics: three modules at a time, because they mostly wait; then three of those that measure slow
-# links, each of which takes a quarter of a processor; then the other tests that measure rates or times, one after the
-# other. Every module has network namespaces of its own. Modules that take long start first (tests/integration/conftest.py),
-# so the other workers are not idle while one of them runs.
+# links, each of which takes a quarter to a half of a processor; then the other tests that measure rates or times, one
+# after the other. Every module has network namespaces of its own. Modules that take long start first
+# (tests/integration/conftest.py), so the other workers are not idle while one of them runs.
 #
 # usage: scripts/test-integration.sh [--beside | --alone] [ARGUMENT_OF_PYTEST...]
 #   --beside  only those that mostly wait
