@@ -287,6 +287,8 @@ class Routing:
             if place is not None:
                 if not (place.stays and self._put_place(place, place.way)):
                     self._places.put(place, route[1:])
+                    if not pair.elephants:  # it is expected, and has not begun anywhere
+                        pair.way = before = place.seen_by(pair, place.way)
             elif not (self._pins and pair in self._pins and self._keep_pinned(pair)):
                 pair.way = route[1:]
             if pair.way != before:
@@ -345,7 +347,7 @@ class Routing:
         self._places.put(place, route[1:])
         self._hold(pair, route.commodity)
         self._snapshot = None
-        undone = bool(moved) and self._undone(moved)
+        undone = bool(moved) and self._undone(moved, place)
         if place.stays or (self._pins and pair in self._pins):
             self._put_place(place, began)
         elif undone:
@@ -363,13 +365,17 @@ class Routing:
         if way != pair.way and self._is_alive(pair, way):
             self._put(pair, way)
 
-    def _undone(self, routes: Iterable[AnyRoute]) -> bool:
-        """Puts all back if one of these new routes is of a place that stays. Returns whether it did."""
+    def _undone(self, routes: Iterable[AnyRoute], newcomer: Place | None = None) -> bool:
+        """Puts all back if one of these new routes is of a place that stays. Returns whether it did.
+
+        A place that will carry data makes room for another such newcomer alone: most others never carry any.
+        """
         if not self._places:
             return False
         pairs = [self.pairs[route.commodity] for route in routes]
         places = [self._places.of(pair) if pair.client.fixed else None for pair in pairs]
-        if not any(place is not None and place.stays for place in places):
+        expects = newcomer is not None and newcomer.both_ways
+        if not any(place is not None and (place.stays or place.both_ways > expects) for place in places):
             return False
         for pair, place in zip(pairs, places, strict=True):
             assert pair.commodity is not None

@@ -26,7 +26,7 @@ SEEDS = range(3)
 
 
 class Mesh(Programs):
-    """As Gloo does: each two ranks have one connection, which either of them opens."""
+    """As Gloo does: each two ranks have one connection, which either of them opens. All have one to rank 0 before."""
 
     def __init__(self, topology: Topology, seed: int, *, tell: bool = True) -> None:
         draw = random.Random(seed)
@@ -37,7 +37,12 @@ class Mesh(Programs):
             self.tick()
         pairs = [draw.sample(ends, 2) for ends in combinations(range(len(self.order)), 2)]
         draw.shuffle(pairs)
-        self.opened_by = {(own, peer): self.begin(own, peer) for own, peer in pairs}
+        for connection in [self.begin(host, self.order[0]) for host in self.order[1:]]:  # to the store
+            self.sent(connection, 1000)
+        self.opened_by: dict[tuple[int, ...], tuple[int, int]] = {}
+        for own, peer in pairs:
+            self.opened_by[own, peer] = self.begin(own, peer)
+            self.sent(self.opened_by[own, peer], 8)  # those that begin later come after it
 
     def loads(self, step: int) -> Counter[str]:
         """By link and direction: the ranks that send to the one that is `step` further in the ring over it."""
