@@ -17,8 +17,10 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-ONLY_MODELS = os.environ.get("PARALET_PARTS") == "models"
-"""Whether to leave out all but what the models need: four fifths of the C++."""
+PARTS = os.environ.get("PARALET_PARTS", "all")
+"""`all`, or `models` for what the models need alone, about a fifth of the C++."""
+if PARTS not in ("all", "models"):
+    raise SystemExit(f"PARALET_PARTS is '{PARTS}': it may be all or models")
 
 
 def commit() -> str:
@@ -62,7 +64,7 @@ class CMakeBuild(build_ext):
             *("-S", str(ROOT), "-B", str(build_tree), "-G", "Ninja"),
             "-DCMAKE_BUILD_TYPE=Release",
             "-DPARALET_PYTHON=ON",
-            f"-DPARALET_ONLY_MODELS={'ON' if ONLY_MODELS else 'OFF'}",
+            f"-DPARALET_ONLY_MODELS={'ON' if PARTS == 'models' else 'OFF'}",
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-DPARALET_COMMIT={commit()}",
             f"-Dpybind11_DIR={pybind11_files()}",
