@@ -158,6 +158,8 @@ void deafen(int socket) {
 
 void acknowledge_at_once(int socket) { set_option(socket, IPPROTO_TCP, TCP_QUICKACK, 1); }
 
+void acknowledge_later(int socket) { set_option(socket, IPPROTO_TCP, TCP_QUICKACK, 0); }
+
 std::uint64_t unacknowledged(int socket) {
   int bytes = 0;
   return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 ? static_cast<std::uint64_t>(bytes) : UINT64_MAX;

@@ -53,6 +53,10 @@ void deafen(int socket);
 ///   another (tcp_measure_rcv_mss, net/ipv4/tcp_input.c).
 void acknowledge_at_once(int socket);
 
+/// What is read from now on is acknowledged by `acknowledge_at_once`, or by the kernel: 40 ms later, or when more than
+/// a segment has come. Otherwise it would send an acknowledgement in every call that reads short messages.
+void acknowledge_later(int socket);
+
 /// Bytes handed over that the other end has not acknowledged.
 std::uint64_t unacknowledged(int socket);
 

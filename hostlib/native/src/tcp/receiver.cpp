@@ -51,6 +51,7 @@ void Receiver::on_event(std::uint64_t watched, std::uint32_t events) {
 }
 
 bool Receiver::receive(Scratch& scratch, std::size_t most) {
+  const std::uint64_t before = reader_.frames();
   if (!carry_.empty() || stalled()) {
     const std::size_t taken = reader_.take(carry_);
     carry_.erase(carry_.begin(), carry_.begin() + static_cast<std::ptrdiff_t>(taken));
@@ -64,9 +65,30 @@ bool Receiver::receive(Scratch& scratch, std::size_t most) {
     say({.kind = Notice::Kind::kAnswer, .frames = reader_.frames()});
   }
   awaited_ = reader_.take_written() || awaited_;  // the last flowlet of a message may be short
-  if (!ready_ && std::exchange(awaited_, false) && current_) acknowledge_at_once(current_->socket.get());
+  owed_ += reader_.frames() - before;
+  if (!ready_ && current_) acknowledge_read();
   if (!stalled() && !ready_) turn_over();
   return ready_ && !stalled();
+}
+
+/// The connection is drained. The peer waits for the acknowledgement of payloads, and not of short messages.
+void Receiver::acknowledge_read() {
+  if (std::exchange(awaited_, false)) {
+    owed_ = 0;
+    later_ = false;
+    acknowledge_at_once(current_->socket.get());
+  } else if (owed_ >= kOwedMost) {
+    acknowledge();
+  } else if (owed_ > 0 && !std::exchange(later_, true)) {
+    acknowledge_later(current_->socket.get());
+  }
+}
+
+void Receiver::acknowledge() {
+  if (std::exchange(owed_, 0) == 0 || !current_) return;
+  acknowledge_at_once(current_->socket.get());
+  acknowledge_later(current_->socket.get());
+  later_ = true;
 }
 
 /// One system call. False when the socket is empty or the connection has ended.
@@ -149,6 +171,8 @@ void Receiver::say(const Notice& notice) {
   [[maybe_unused]] const ssize_t sent =
       ::send(current_->socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   acknowledge_at_once(current_->socket.get());
+  owed_ = 0;
+  later_ = false;
 }
 
 void Receiver::deafen() {

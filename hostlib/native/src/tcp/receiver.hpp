@@ -23,6 +23,10 @@ struct Scratch {
 
 class Receiver {
  public:
+  /// Short messages that are acknowledged together. The sender, which keeps copies of them, goes to another lane when
+  /// twice as many are not acknowledged (LaneChoice::kStay).
+  static constexpr std::uint64_t kOwedMost = 16;
+
   Receiver(ReceiveContext& context, Watcher& watcher, std::uint32_t qpn)
       : completions_(context.completions), watcher_(watcher), reader_(context, qpn), qpn_(qpn) {}
   Receiver(const Receiver&) = delete;
@@ -60,6 +64,10 @@ class Receiver {
   void deafen();
   /// The socket of the connection, -1: none.
   [[nodiscard]] int socket() const { return current_ ? current_->socket.get() : -1; }
+  /// Short messages have been read that are not acknowledged yet, perhaps.
+  [[nodiscard]] bool owes() const { return owed_ > 0; }
+  /// Acknowledges them.
+  void acknowledge();
   [[nodiscard]] std::uint16_t port() const { return current_ ? current_->port : 0; }
 
  private:
@@ -68,6 +76,7 @@ class Receiver {
   bool read_some(Scratch& scratch, std::size_t& left);
   void refuse(Status status);
   void say(const Notice& notice);
+  void acknowledge_read();
 
   std::vector<Completion>& completions_;
   Watcher& watcher_;
@@ -81,6 +90,8 @@ class Receiver {
   bool answers_ = false;           ///< to pings
   bool ready_ = false;             ///< the socket may have more
   bool awaited_ = false;           ///< the peer may wait for the acknowledgement of what was read
+  bool later_ = false;             ///< the kernel leaves acknowledgements to `acknowledge`
+  std::uint64_t owed_ = 0;         ///< short messages that are not acknowledged yet, perhaps
   bool ended_ = false;             ///< its other end has ended the connection
   bool stopping_ = false;
   bool stopped_ = false;

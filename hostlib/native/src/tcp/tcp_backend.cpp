@@ -21,7 +21,8 @@ constexpr std::size_t kSendBytes = 260 * 1024;     // of a lane in one system ca
 constexpr std::size_t kFlushBytes = 512 * 1024;    // sent between two looks at what has arrived
 constexpr std::size_t kReceiveBytes = 512 * 1024;  // of a lane before the next lane
 constexpr std::uint64_t kLookAhead = 256 * 1024;   // bytes that may wait before lanes pull more flowlets
-constexpr std::size_t kPacedBytes = 16 * 1024;     // with a pacer, lanes alternate by these
+constexpr Nanos kAcknowledgeAfter = 50 * kMicrosecond;  // the oldest short message, with all that came after it
+constexpr std::size_t kPacedBytes = 16 * 1024;          // with a pacer, lanes alternate by these
 
 double bucket_bytes(double line_rate_bps) { return std::max(4.0 * kPacedBytes, line_rate_bps / 8 * 4e-3); }
 
@@ -119,6 +120,7 @@ void TcpBackend::destroy_qp(std::uint32_t qpn) {
   if (found == qps_.end()) return;
   std::erase(active_, &found->second);
   std::erase(receiving_, &found->second);
+  std::erase(owing_, &found->second);
   qps_.erase(found);
 }
 
@@ -204,10 +206,23 @@ bool TcpBackend::receive(std::size_t most) {
     tcp::Receiver& receiver = qp->receiver;
     any = any || !receiver.stalled() || !buffers_.empty();
     qp->receiving = receiver.receive(scratch_, most) || receiver.stalled();
+    if (receiver.owes() && !std::exchange(qp->owing, true)) {
+      if (owing_.empty()) owing_since_ = now_;
+      owing_.push_back(qp);
+    }
     if (receiver.socket() >= 0 && faults_.kills(receiver.port(), receiver.frames_here())) receiver.deafen();
     return !qp->receiving;
   });
   return any;
+}
+
+/// Acknowledges the short messages that have been read.
+void TcpBackend::acknowledge() {
+  for (Qp* qp : owing_) {
+    qp->owing = false;
+    qp->receiver.acknowledge();
+  }
+  owing_.clear();
 }
 
 bool TcpBackend::hand_over(std::vector<Completion>& completions) {
@@ -221,6 +236,7 @@ bool TcpBackend::progress(Nanos now, std::vector<Completion>& completions) {
   now_ = now;
   look();
   const bool received = receive(kReceiveBytes);
+  if (!owing_.empty() && now - owing_since_ >= kAcknowledgeAfter) acknowledge();
   for (Qp* qp : active_) qp->sender.tick(now);
   std::erase_if(active_, [](Qp* qp) {
     qp->active = !qp->sender.idle();
@@ -236,6 +252,11 @@ bool TcpBackend::take_arrived(Nanos now, std::vector<Completion>& completions) {
   receive(SIZE_MAX);
   hand_over(completions);
   return std::ranges::any_of(receiving_, [](const Qp* qp) { return qp->receiver.stalled(); });
+}
+
+void TcpBackend::settle(Nanos now) {
+  now_ = now;
+  acknowledge();
 }
 
 // -- sending ----------------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class TcpBackend : public Backend {
   bool progress(Nanos now, std::vector<Completion>& completions) override;
   bool take_arrived(Nanos now, std::vector<Completion>& completions) override;
   bool flush(Nanos now) override;
-  void settle(Nanos now) override { now_ = now; }
+  void settle(Nanos now) override;
   [[nodiscard]] Nanos deadline(Nanos now) const override;
   [[nodiscard]] int event_fd() const override { return watcher_.fd(); }
 
@@ -81,6 +81,7 @@ class TcpBackend : public Backend {
     tcp::Receiver receiver;
     bool active = false;     ///< listed in active_
     bool receiving = false;  ///< listed in receiving_
+    bool owing = false;      ///< listed in owing_
   };
 
   /// The time of a call that comes between two rounds: after a sleep, the last round was long ago.
@@ -91,6 +92,7 @@ class TcpBackend : public Backend {
   void activate(Qp& qp);
   void receive_on(Qp& qp);
   bool receive(std::size_t most);
+  void acknowledge();
   bool hand_over(std::vector<Completion>& completions);
 
   TcpOptions options_;
@@ -115,6 +117,8 @@ class TcpBackend : public Backend {
   std::unordered_map<std::uint32_t, Qp> qps_;  ///< by QPN; pointers stay
   std::vector<Qp*> active_;                    ///< have something to send, or a connection on its way
   std::vector<Qp*> receiving_;                 ///< have something to receive, or wait for a receive buffer
+  std::vector<Qp*> owing_;                     ///< have short messages to acknowledge
+  Nanos owing_since_ = 0;                      ///< the first of owing_
   std::size_t next_active_ = 0;                ///< round robin over active_
   Nanos now_ = 0;
 };

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "tcp/tcp_pair.hpp"
 
@@ -61,6 +63,60 @@ TEST_CASE("payloads are acknowledged at once when two in a row have one length")
     }
   }
   CHECK(std::ranges::count_if(least, [](Nanos time) { return time >= kAtOnce; }) == 0);
+}
+
+/// B reads short messages at one moment, so that only what a test does makes it acknowledge them.
+struct ShortMessages : TcpPair {
+  ShortMessages() { connect(); }
+  /// A sends some, and B reads them all.
+  void pass(std::size_t count) {
+    static const Bytes data = random_fill(1, 1);  // 16 with their headers are below the kernel's least segment
+    for (std::size_t i = 0; i < count; ++i) send(data);
+    std::size_t read = 0;
+    REQUIRE(a_alone_until([&] { return (read += round(t)) >= count; }));
+  }
+  std::size_t round(Nanos when) {
+    std::vector<Completion> fresh;
+    b.backend.progress(when, fresh);
+    for (const Completion& completion : fresh) b.give(completion.cookie);
+    return fresh.size();
+  }
+  /// Whether A hears within 5 ms that anything has arrived.
+  bool hears() {
+    const std::size_t before = a.count(Completion::Kind::kSent);
+    for (const Nanos start = now(); now() - start < 5 * kMillisecond;) a.step();
+    return a.count(Completion::Kind::kSent) > before;
+  }
+  const Nanos t = now();
+};
+
+/// Whether B puts its acknowledgement of `count` messages off until `acknowledge`. Several tries, because the kernel
+/// sends it after 40 ms, and a busy machine may take that long for one.
+template <typename Acknowledge>
+bool puts_off(std::size_t count, Acknowledge acknowledge) {
+  ShortMessages lane;
+  for (int i = 0; i < 20; ++i) {
+    lane.pass(count);
+    const bool heard = lane.hears();
+    acknowledge(lane);
+    if (!heard && lane.hears()) return true;
+    lane.b.backend.settle(lane.t);
+    REQUIRE(lane.a_alone_until([&] { return lane.a.backend.statistics(lane.qa.qpn).all_acknowledged; }));
+  }
+  return false;
+}
+
+TEST_CASE("a short message is acknowledged a moment later, with those that follow it") {
+  CHECK(puts_off(1, [](ShortMessages& lane) { lane.round(lane.t + kMillisecond); }));
+  CHECK(puts_off(15, [](ShortMessages& lane) { lane.round(lane.t + kMillisecond); }));
+}
+
+TEST_CASE("short messages are acknowledged before a thread sleeps") {
+  CHECK(puts_off(1, [](ShortMessages& lane) { lane.b.backend.settle(lane.t); }));
+}
+
+TEST_CASE("every 16 short messages are acknowledged") {
+  CHECK(puts_off(15, [](ShortMessages& lane) { lane.pass(1); }));
 }
 
 }  // namespace
