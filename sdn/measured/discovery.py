@@ -351,6 +351,7 @@ class Discovery(Generic[Way]):
         learns = self._learners.get(group) == pair and self.models.affine(group) is None
         if learns and state.silent >= _LEARNING_TRIES:
             self.models.refuse(group)
+        self._try(now_s, pair, state)
         self._ask(now_s, pair)
         if learns and self.models.affine(group) is not None:
             self._wake(now_s, group)
@@ -420,7 +421,6 @@ class Discovery(Generic[Way]):
             self._schedule.add(now_s, hop.routers, hop.router_count, pair.src, state.asked, count, urgent=waited_for)
         elif not state.out:
             state.urgent = False
-            self._try(now_s, pair, sight)
 
     def _hop(self, now_s: float, pair: PairKey, state: _State[Way], moved: bool) -> Hop:
         """Where ports are probed for which lanes wait: at the hop whose routers a host may ask first.
@@ -434,10 +434,11 @@ class Discovery(Generic[Way]):
         at_s = {hop: self._schedule.free_s(now_s, hop.routers, pair.src) for hop in (top, other)}
         return min((other, top) if moved else (top, other), key=at_s.__getitem__)
 
-    def _try(self, now_s: float, pair: PairKey, sight: Sight[Way]) -> None:
+    def _try(self, now_s: float, pair: PairKey, state: _State[Way]) -> None:
         """Tries whether the routers of the other hop tell ways, on ports whose ways others have told."""
-        if (hop := sight.other) is not None and self._others.missing(hop.routers) and self.ready(pair):
-            without = self._pairs[pair].held | self._pairs[pair].beside
+        hop = state.sight.other
+        if hop is not None and not state.only_aims and self._others.missing(hop.routers):
+            without = state.held | state.beside
             free = {port: way for port, way in self.tables.known(*pair).items() if port not in without}
             if ports := self._others.begin(pair.src, pair, hop.routers, free):
                 ask = Ask(pair, hop.ttl, tuple(ports), trial=True)
