@@ -84,7 +84,7 @@ class Ask:
     trial: bool = False
     """The ways of the ports are known. It is tried whether the routers at `Sight.other` tell the same."""
     changes: int | None = None
-    """The changes of the pair's routes that were known when it was sent; None if it was not sent."""
+    """The changes of the pair's routes that were known when the first hop was asked; None if it was not."""
 
 
 @dataclass(slots=True)
@@ -261,7 +261,7 @@ class Discovery(Generic[Way]):
             state = self._pairs[ask.pair]
             if not (ask.told or ask.trial):
                 state.sent = True
-            found.append(replace(ask, changes=state.changes))
+            found.append(ask if ask.told else replace(ask, changes=state.changes))
         return found
 
     def _is_wanted(self, ask: Ask) -> bool:
@@ -291,10 +291,10 @@ class Discovery(Generic[Way]):
     def answered(self, now_s: float, ask: Ask, ways: dict[int, Way], *, trusted: bool = True) -> bool:
         """What came of an `Ask`: the way of each of its ports that was answered. Other ports are ignored.
 
-        A host tells what came of several ports when it knows of the last: if a change of routes has become known since
-        it was asked, the answers count for nothing, and the ports may be asked for again. Returns whether there is
-        news: a port that was not doubtful has moved. Then the model of its group is dropped, but not because of a host
-        that is not `trusted`.
+        A host tells what came of several ports when it knows of the last, and of hops one after another: if a change of
+        routes has become known since it was asked first, the answers count for nothing, and the ports may be asked for
+        again. Returns whether there is news: a port that was not doubtful has moved. Then the model of its group is
+        dropped, but not because of a host that is not `trusted`.
         """
         pair, changed, news = ask.pair, False, False
         known = self.tables.known(*pair)
@@ -305,7 +305,8 @@ class Discovery(Generic[Way]):
         state = self._pairs.get(pair)
         homes = {} if state is None else state.homes
         heard = not ways.keys().isdisjoint(ask.ports)
-        late = state is not None and ask.changes not in (None, state.changes) and len(ask.ports) > 1
+        gathered = len(ask.ports) > 1 or bool(ask.told)
+        late = gathered and state is not None and ask.changes not in (None, state.changes)
         if late:
             ways = {}
         for port in ask.ports:

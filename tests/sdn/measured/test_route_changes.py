@@ -41,6 +41,21 @@ def test_answers_of_before_a_change_of_routes_do_not_count_as_of_after_it() -> N
     assert_pinned(pinning, routers, [pair, other], 4)
 
 
+def test_answers_of_two_hops_before_and_after_a_change_of_routes_tell_no_way() -> None:
+    routers, pair = Routers(PARALLEL, LinuxL4Hash()), PairKey(0, 12, 4791)
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    pinning.announce(0.0, pair, 4)
+    (ask,) = pinning.due(0.0)
+    pinning.probed(0.0, ask, {port: routers.answer(pair, port, ask.ttl) for port in ask.ports})
+    dead = next(link for link in PARALLEL.links if {link.a.node, link.b.node} == {"leaf1", "spine1"})
+    routers.change(forwarding(PARALLEL, frozenset([dead])))
+    pinning.doubt(0.1, pair)
+    settle(pinning, routers, 0.2)
+    known = pinning.known(pair)
+    assert known == {port: routers.path(pair, port)[1:-1] for port in known}
+    assert_pinned(pinning, routers, [pair], 4)
+
+
 @pytest.mark.parametrize("topology", [TWO_TIERS, PARALLEL], ids=["one hop", "two hops"])
 def test_ports_of_a_pair_that_pauses_are_watched_again(topology: Topology) -> None:
     """They are given out at once, and nobody has seen meanwhile whether routes have changed."""
