@@ -413,7 +413,8 @@ class Discovery(Generic[Way]):
             hurries = state.urgent or bool(urgent)
             # Until a pair can be planned its lanes share links with others.
             waited_for = hurries or not (state.only_aims or state.aims)
-            hop = self._hop(now_s, pair, state, moved=bool(urgent)) if waited_for and not until else sight.hops[0]
+            asks_first = waited_for and not until
+            hop = self._hop(now_s, pair, state, len(ports), moved=bool(urgent)) if asks_first else sight.hops[0]
             once = state.only_aims and state.searches
             state.asked, state.sent = Ask(pair, hop.ttl, tuple(ports), hurries, once, until), False
             state.out.update(ports)
@@ -423,14 +424,17 @@ class Discovery(Generic[Way]):
         elif not state.out:
             state.urgent = False
 
-    def _hop(self, now_s: float, pair: PairKey, state: _State[Way], moved: bool) -> Hop:
-        """Where ports are probed for which lanes wait: at the hop whose routers a host may ask first.
+    def _hop(self, now_s: float, pair: PairKey, state: _State[Way], ports: int, moved: bool) -> Hop:
+        """Where so many ports are probed for which lanes wait: at the hop whose routers a host may ask first.
 
-        Of equal hops the other one is left to ports that may have `moved`: after a change of routes fewer routers may
-        be left at the topmost hop, and other probes use up what they answer.
+        The other one must answer so many at once: on two tiers it has a single router, the far leaf. Of equal hops it
+        is left to ports that may have `moved`: after a change of routes fewer routers may be left at the topmost hop,
+        and other probes use up what they answer.
         """
         top, other = state.sight.hops[0], state.sight.other
-        if other is None or state.silent or not self._others.believed(other.routers):
+        if other is None or state.silent or ports > _AT_ONCE * other.router_count:
+            return top
+        if not self._others.believed(other.routers):
             return top
         at_s = {hop: self._schedule.free_s(now_s, hop.routers, pair.src) for hop in (top, other)}
         return min((other, top) if moved else (top, other), key=at_s.__getitem__)

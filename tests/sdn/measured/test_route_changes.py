@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from netmodel import LinuxL4Hash, Topology, clos, forwarding
@@ -139,6 +141,27 @@ def test_routers_that_name_the_port_by_which_answers_leave_are_not_believed(from
         settle(pinning, routers, 2.0)
     assert_pinned(pinning, routers, pairs, 4)
     assert asked_after_a_death(pinning, routers, pairs, top=0, now_s=2.0) == {3}
+
+
+@pytest.mark.parametrize("lanes", [4, 8])
+def test_a_single_router_behind_the_topmost_ones_is_asked_for_what_it_answers_at_once(lanes: int) -> None:
+    """On two tiers it is the far leaf. Linux gives a host six answers at once, and then one a second."""
+    routers, pairs = Routers(TWO_TIERS, LinuxL4Hash()), [PairKey(host, 12 + host % 4, 4791) for host in range(4)]
+    pinning = MeasuredPinning(routers.measured())
+    for pair in pairs:
+        pinning.announce(0.0, pair, lanes)
+    for now_s in range(100):
+        settle(pinning, routers, float(now_s))
+    assert_pinned(pinning, routers, pairs, lanes)
+    for pair in pairs:
+        pinning.doubt(1000.0, pair)
+    asked: Counter[tuple[int, Address]] = Counter()
+    hops = set[int]()
+    for ask in pinning.due(1000.0):
+        hops.add(ask.ttl)
+        asked.update((ask.pair.src, routers.answer(ask.pair, port, ask.ttl)) for port in ask.ports)
+    assert hops == ({3} if lanes == 4 else {2})
+    assert max(asked.values()) <= 6
 
 
 def test_a_port_of_which_a_host_has_told_that_it_moved_is_not_probed_for_that() -> None:
