@@ -163,7 +163,7 @@ class Discovery(Generic[Way]):
         """A pair sends no more. What is known of it stays in the tables."""
         state = self._pairs.pop(pair, None)
         if state is not None:
-            self._others.end(pair, {}, {})
+            self._others.forget(pair)
             group = state.sight.group
             del self._members[group][pair]
             if not self._members[group]:
@@ -227,7 +227,7 @@ class Discovery(Generic[Way]):
         """The routes of a pair may have changed: its ports in use are probed again, before anything else."""
         self.tables.doubt(*pair)
         if pair in self._pairs:
-            self._pairs[pair].changes += 1
+            self._changed(pair, self._pairs[pair])
             self._pairs[pair].in_vain = self._pairs[pair].silent = 0
             self._pairs[pair].exhausted = False
             self._ask(now_s, pair)
@@ -265,9 +265,11 @@ class Discovery(Generic[Way]):
         return found
 
     def _is_wanted(self, ask: Ask) -> bool:
-        """Whether an ask that waits has not been replaced by a more urgent one, and its pair is still announced."""
+        """Whether an ask that waits has not been given up or replaced, and its pair is still announced."""
+        if ask.trial:
+            return self._others.under_way(ask.pair) == ask.ports
         state = self._pairs.get(ask.pair)
-        return state is not None and (bool(ask.told) or ask.trial or state.asked is ask)
+        return state is not None and (bool(ask.told) or state.asked is ask)
 
     def follow(self, now_s: float, ask: Ask) -> None:
         """Asks about a further hop, before `answered` is called for these ports, if their pair is still announced."""
@@ -298,11 +300,14 @@ class Discovery(Generic[Way]):
         """
         pair, changed, news = ask.pair, False, False
         known = self.tables.known(*pair)
+        state = self._pairs.get(pair)
         if ask.trial:
-            self._others.end(pair, known, ways)
+            if not ask.ports:
+                self._others.forget(pair)
+            elif state is not None and ask.changes == state.changes:
+                self._others.end(pair, known, ways)
             return False
         doubtful = set(self.tables.doubtful(*pair))
-        state = self._pairs.get(pair)
         homes = {} if state is None else state.homes
         heard = not ways.keys().isdisjoint(ask.ports)
         gathered = len(ask.ports) > 1 or bool(ask.told)
@@ -333,7 +338,8 @@ class Discovery(Generic[Way]):
             return news
         state.out.difference_update(ask.ports)
         state.heard |= heard
-        state.changes += news
+        if news:
+            self._changed(pair, state)
         if not state.out:
             state.asked, state.sent = None, False
         for port in ask.ports:
@@ -352,11 +358,17 @@ class Discovery(Generic[Way]):
         learns = self._learners.get(group) == pair and self.models.affine(group) is None
         if learns and state.silent >= _LEARNING_TRIES:
             self.models.refuse(group)
-        self._try(now_s, pair, state)
         self._ask(now_s, pair)
         if learns and self.models.affine(group) is not None:
             self._wake(now_s, group)
         return news
+
+    def _changed(self, pair: PairKey, state: _State[Way]) -> None:
+        """Another change of a pair's routes is known."""
+        state.changes += 1
+        self._others.forget(pair)
+        if state.sight.other is not None:
+            self._others.changed(state.sight.other.routers)
 
     def ready(self, pair: PairKey) -> bool:
         """Whether enough is known of an announced pair: enough ways to plan, or the ports of the planned one."""
@@ -395,6 +407,7 @@ class Discovery(Generic[Way]):
     def _ask(self, now_s: float, pair: PairKey) -> None:
         """Schedules the next ports of a pair, if it needs some and none are under way."""
         state, sight = self._pairs[pair], self._pairs[pair].sight
+        self._try(now_s, pair, state)
         if state.silent >= _TRIES:
             return
         for port in state.held.intersection(self.tables.doubtful(*pair)):
@@ -434,7 +447,7 @@ class Discovery(Generic[Way]):
         top, other = state.sight.hops[0], state.sight.other
         if other is None or state.silent or ports > _AT_ONCE * other.router_count:
             return top
-        if not self._others.believed(other.routers):
+        if not self._others.believed(pair.src, other.routers):
             return top
         at_s = {hop: self._schedule.free_s(now_s, hop.routers, pair.src) for hop in (top, other)}
         return min((other, top) if moved else (top, other), key=at_s.__getitem__)
@@ -442,11 +455,11 @@ class Discovery(Generic[Way]):
     def _try(self, now_s: float, pair: PairKey, state: _State[Way]) -> None:
         """Tries whether the routers of the other hop tell ways, on ports whose ways others have told."""
         hop = state.sight.other
-        if hop is not None and not state.only_aims and self._others.missing(hop.routers):
+        if hop is not None and not state.only_aims and self._others.missing(pair.src, hop.routers):
             without = state.held | state.beside
             free = {port: way for port, way in self.tables.known(*pair).items() if port not in without}
             if ports := self._others.begin(pair.src, pair, hop.routers, free):
-                ask = Ask(pair, hop.ttl, tuple(ports), trial=True)
+                ask = Ask(pair, hop.ttl, ports, trial=True)
                 self._schedule.add(now_s, hop.routers, hop.router_count, pair.src, ask, len(ports))
 
     @staticmethod

@@ -71,32 +71,37 @@ def test_ports_of_a_pair_that_pauses_are_watched_again(topology: Topology) -> No
             assert watched == [(port, routers.answer(pair, port, hop.ttl)) for port, _ in watched]
 
 
-def asked_after_a_death(
-    pinning: MeasuredPinning, routers: Routers, pairs: list[PairKey], top: int, now_s: float = 1.0
-) -> set[int]:
-    """An aggregation switch dies, and the routers at the topmost hop have no answers left. The hops that are asked."""
+def agg_dies(routers: Routers) -> None:
     dead = [link for link in routers.topology.links if "agg1" in (link.a.node, link.b.node)]
     routers.change(forwarding(routers.topology, frozenset(dead)))
+
+
+def asked_after_a_death(
+    pinning: MeasuredPinning, routers: Routers, pairs: list[PairKey], silent: int, now_s: float = 1.0
+) -> set[int]:
+    """An aggregation switch dies, and the routers at a hop have no answers left. The hops that are asked."""
+    agg_dies(routers)
     for pair in pairs:
         pinning.doubt(now_s, pair)
     asked = set[int]()
     for _ in range(50):
         for ask in pinning.due(now_s):
-            asked.add(ask.ttl)
+            asked |= set() if ask.trial else {ask.ttl}
             answers = {port: routers.answer(ask.pair, port, ask.ttl) for port in ask.ports}
-            pinning.probed(now_s, ask, {} if ask.ttl == top else answers)
+            pinning.probed(now_s, ask, {} if ask.ttl == silent else answers)
     return asked
 
 
-def test_routers_behind_the_topmost_ones_are_asked_where_ports_have_moved() -> None:
-    """Each router gives a host few answers, and fewer routers are left at the topmost hop."""
+@pytest.mark.parametrize("silent", [3, 4])
+def test_routers_behind_the_topmost_ones_are_asked_where_ports_have_moved(silent: int) -> None:
+    """Each router gives a host few answers, and fewer are left at the topmost hop. Each hop does without the other."""
     topology = clos(2, 2, 2, 2, 2, 10**9)
     routers, pairs = Routers(topology, LinuxL4Hash()), [PairKey(host, host + 4, 4791) for host in range(4)]
     pinning = MeasuredPinning(routers.measured(), pace=FAST)
     for pair in pairs:
         pinning.announce(0.0, pair, 4)
     settle(pinning, routers)
-    assert 4 in asked_after_a_death(pinning, routers, pairs, top=3)
+    assert 4 in asked_after_a_death(pinning, routers, pairs, silent)
     assert_pinned(pinning, routers, pairs, 4)
     for pair in pairs:
         ((hop, watched),) = pinning.watched(pair)
@@ -104,43 +109,54 @@ def test_routers_behind_the_topmost_ones_are_asked_where_ports_have_moved() -> N
         assert dict(watched) == {port: routers.answer(pair, port, 3) for port, _ in watched}
 
 
-@pytest.mark.parametrize("from_the_start", [True, False])
-def test_routers_that_name_the_port_by_which_answers_leave_are_not_believed(from_the_start: bool) -> None:
-    """As Linux does by default. The topmost ones have one port to each pod, so what they say is right anyway."""
-    topology = clos(2, 2, 2, 2, 4, 10**9)
-    routers = Routers(topology, LinuxL4Hash())
-    pinning = MeasuredPinning(routers.measured(), pace=FAST)
-    pairs = [PairKey(host, host + 8, 4791) for host in range(8)]
-    true = routers.answer
-
-    def answer(pair: PairKey, port: int, ttl: int) -> Address:
-        if ttl == 3:
-            return true(pair, port, ttl)
-        node = routers.path(pair, port)[ttl].node
-        return true(pair, next(one for one in range(0xC000, 0x10000) if routers.path(pair, one)[ttl].node == node), ttl)
-
-    def watch() -> None:
-        for pair in pairs:
-            pinning.ports(pair)
-            ((_, watched),) = pinning.watched(pair)
-            moved = {port: by for port, router in watched if (by := routers.answer(pair, port, 3)) != router}
-            if moved:
-                pinning.moved(2.0, pair, moved)
-
-    if from_the_start:
-        routers.answer = answer  # type: ignore[method-assign]
+@pytest.mark.parametrize("early", [True, False], ids=["change known later", "answers of before it"])
+def test_routers_are_tried_again_after_a_change_of_routes_during_their_trial(early: bool) -> None:
+    topology = clos(2, 2, 2, 2, 2, 10**9)
+    routers, pairs = Routers(topology, LinuxL4Hash()), [PairKey(host, host + 4, 4791) for host in range(4)]
+    pinning, trials = MeasuredPinning(routers.measured(), pace=FAST), list[tuple[Ask, dict[int, Address]]]()
     for pair in pairs:
         pinning.announce(0.0, pair, 4)
-    settle(pinning, routers)
+    while due := pinning.due(0.0):
+        for ask in due:
+            answers = {port: routers.answer(ask.pair, port, ask.ttl) for port in ask.ports}
+            if ask.ttl > 3:
+                trials.append((ask, answers))
+            else:
+                pinning.probed(0.0, ask, answers)
+    assert len(trials) > 2
+    agg_dies(routers)
+    if early:
+        for ask, _ in trials:
+            pinning.probed(0.1, ask, {port: routers.answer(ask.pair, port, ask.ttl) for port in ask.ports})
+    for pair in pairs:
+        pinning.doubt(0.2, pair)
+    while due := pinning.due(0.2):
+        for ask in due:
+            pinning.probed(0.2, ask, {port: routers.answer(ask.pair, port, ask.ttl) for port in ask.ports})
+    if not early:
+        for ask, answers in trials:
+            pinning.probed(0.3, ask, answers)
+    for pair in pairs:
+        pinning.announce(0.4, pair, 4)
+    settle(pinning, routers, 0.4)
+    routers.change(None)
+    assert 4 in asked_after_a_death(pinning, routers, pairs, silent=0)
     assert_pinned(pinning, routers, pairs, 4)
-    routers.answer = answer  # type: ignore[method-assign]
-    asked = asked_after_a_death(pinning, routers, pairs, top=0)
-    assert (4 in asked) != from_the_start
-    for _ in range(0 if from_the_start else 4):
-        watch()
-        settle(pinning, routers, 2.0)
+
+
+def test_probing_ends_where_routers_behind_the_topmost_ones_do_not_answer() -> None:
+    topology = clos(2, 2, 2, 2, 2, 10**9)
+    routers, pairs = Routers(topology, LinuxL4Hash()), [PairKey(host, host + 4, 4791) for host in range(4)]
+    pinning, asked = MeasuredPinning(routers.measured(), pace=FAST), 0
+    for pair in pairs:
+        pinning.announce(0.0, pair, 4)
+    while due := pinning.due(0.0):
+        for ask in due:
+            asked += len(ask.ports)
+            answers = {port: routers.answer(ask.pair, port, ask.ttl) for port in ask.ports}
+            pinning.probed(0.0, ask, {} if ask.ttl > 3 else answers)
+        assert asked < 200
     assert_pinned(pinning, routers, pairs, 4)
-    assert asked_after_a_death(pinning, routers, pairs, top=0, now_s=2.0) == {3}
 
 
 @pytest.mark.parametrize("lanes", [4, 8])
@@ -162,6 +178,48 @@ def test_a_single_router_behind_the_topmost_ones_is_asked_for_what_it_answers_at
         asked.update((ask.pair.src, routers.answer(ask.pair, port, ask.ttl)) for port in ask.ports)
     assert hops == ({3} if lanes == 4 else {2})
     assert max(asked.values()) <= 6
+
+
+@pytest.mark.parametrize(("from_the_start", "liars"), [(True, 0), (True, 2), (False, 0)])
+def test_routers_that_name_the_port_by_which_answers_leave_are_not_believed(from_the_start: bool, liars: int) -> None:
+    """As Linux does by default. The topmost ones have one port to each pod, so what they say is right anyway.
+
+    The first hosts lie: they say that the routers behind these are right.
+    """
+    topology = clos(2, 2, 2, 2, 4, 10**9)
+    routers = Routers(topology, LinuxL4Hash())
+    pinning = MeasuredPinning(routers.measured(), pace=FAST)
+    pairs = [PairKey(host, host + 8, 4791) for host in range(8)]
+    true = routers.answer
+
+    def answer(pair: PairKey, port: int, ttl: int) -> Address:
+        if ttl == 3 or pair.src < liars:
+            return true(pair, port, ttl)
+        node = routers.path(pair, port)[ttl].node
+        return true(pair, next(one for one in range(0xC000, 0x10000) if routers.path(pair, one)[ttl].node == node), ttl)
+
+    def watch() -> None:
+        for pair in pairs:
+            pinning.ports(pair)
+            ((_, watched),) = pinning.watched(pair)
+            moved = {port: by for port, router in watched if (by := routers.answer(pair, port, 3)) != router}
+            if moved:
+                pinning.moved(2.0, pair, moved)
+
+    if from_the_start:
+        routers.answer = answer  # type: ignore[method-assign]
+    for pair in pairs:
+        pinning.announce(0.0, pair, 4)
+        settle(pinning, routers)
+    assert_pinned(pinning, routers, pairs, 4)
+    routers.answer = answer  # type: ignore[method-assign]
+    asked = asked_after_a_death(pinning, routers, pairs, silent=0)
+    assert (4 in asked) != from_the_start
+    for _ in range(0 if from_the_start else 4):
+        watch()
+        settle(pinning, routers, 2.0)
+    assert_pinned(pinning, routers, pairs, 4)
+    assert asked_after_a_death(pinning, routers, pairs, silent=0, now_s=2.0) == {3}
 
 
 def test_a_port_of_which_a_host_has_told_that_it_moved_is_not_probed_for_that() -> None:
