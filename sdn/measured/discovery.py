@@ -221,7 +221,9 @@ class Discovery(Generic[Way]):
 
         Where they are in doubt they are forgotten, and others are found.
         """
-        self._pairs[pair].held = frozenset(ports)
+        self._pairs[pair].held = held = frozenset(ports)
+        if not held.isdisjoint(self._others.under_way(pair)):
+            self._others.forget(pair)  # other ports are tried
 
     def doubt(self, now_s: float, pair: PairKey) -> None:
         """The routes of a pair may have changed: its ports in use are probed again, before anything else."""
@@ -285,7 +287,7 @@ class Discovery(Generic[Way]):
         Nothing is concluded from that, and they may be asked for again.
         """
         state = self._pairs.get(ask.pair)
-        if state is not None:
+        if state is not None and not ask.trial:
             state.out.difference_update(ports)
             for port in ports:
                 state.proposed.pop(port, None)

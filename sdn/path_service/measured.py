@@ -347,8 +347,8 @@ class Measured:
         return self._changed(self._pinning.probed(now_s, ask, answers, left_out(message.answers, ask)))
 
     def _unanswered(self, now_s: float, ask: Ask) -> list[PairKey]:
-        """No answer to an ask came."""
-        return self._pinning.probed(now_s, ask, {}, left_out((), ask))
+        """No answer to an ask came, so that it says nothing of the routers that were to be tried."""
+        return self._pinning.probed(now_s, ask, {}, ask.ports if ask.trial else left_out((), ask))
 
     def _moved(self, now_s: float, host: ProbingHost, message: Moved) -> list[Pair]:
         """Watched ports have moved or fallen silent: they are in doubt, and with them those of the same pair.

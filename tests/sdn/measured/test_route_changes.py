@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from netmodel import LinuxL4Hash, Topology, clos, forwarding
+from netmodel import IPPROTO_TCP, LinuxL4Hash, Topology, clos, forwarding
 from netmodel.flow import Address
 from sdn.measured.discovery import Ask, PairKey
 from sdn.measured.pinning import MeasuredPinning
@@ -69,6 +69,23 @@ def test_ports_of_a_pair_that_pauses_are_watched_again(topology: Topology) -> No
         for hop, watched in pinning.watched(pair):
             assert len(watched) == len(set(pinning.paths(pair)))
             assert watched == [(port, routers.answer(pair, port, hop.ttl)) for port, _ in watched]
+
+
+def test_ports_of_connections_are_not_tried_at_other_routers() -> None:
+    """Their host cannot probe them."""
+    topology = clos(2, 2, 2, 2, 2, 10**9)
+    routers, pairs = Routers(topology, LinuxL4Hash()), [PairKey(host, host + 4, 4791, IPPROTO_TCP) for host in range(4)]
+    pinning, tried = MeasuredPinning(routers.measured(), pace=FAST), 0
+    for pair in pairs:
+        pinning.announce(0.0, pair, 4)
+    while due := pinning.due(0.0):
+        for ask in due:
+            if ask.trial:
+                tried += len(ask.ports)
+                assert set(ask.ports).isdisjoint(pinning.ports(ask.pair))
+            pinning.probed(0.0, ask, {port: routers.answer(ask.pair, port, ask.ttl) for port in ask.ports})
+            pinning.ports(ask.pair)
+    assert tried >= 8
 
 
 def agg_dies(routers: Routers) -> None:

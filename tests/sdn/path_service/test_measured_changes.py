@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from netmodel import LinuxL4Hash, forwarding
-from sdn.path_service.messages import Moved
+from sdn.path_service.messages import Moved, Probe
 from tests.sdn.path_service.sample import address
 from tests.sdn.path_service.test_measured import THREE_TIERS, measured, permuted
 
@@ -41,3 +41,24 @@ def test_what_hosts_tell_of_ports_that_move_one_after_another_counts_for_each() 
     said = dict(zip(flow["ports"], flow["lane_paths"], strict=True))
     for answer in moved:
         assert said[answer.port] == [str(port) for port in probers.path(0, watch.peer, answer.port)]
+
+
+def test_hosts_that_go_while_they_try_other_routers_say_nothing_of_these() -> None:
+    """The routers are the aggregation switches of the second pod, at hop 4."""
+    probers = measured(THREE_TIERS, LinuxL4Hash())
+
+    def tries(host: int) -> bool:
+        probers.connect(host)
+        probers.announce(host, 4 + host)
+        for _ in range(3_000):
+            probers.run(STEP_S)
+            asks = [message for _, conn, message in probers._due if conn == host and isinstance(message, Probe)]
+            if any(ask.ttl == 4 for ask in asks):
+                return True
+        return False
+
+    for host in range(3):
+        assert tries(host)
+        probers.hear(probers.service.disconnect(probers.now_s, host))
+        probers._due = [each for each in probers._due if each[1] != host]
+    assert tries(3)
