@@ -7,6 +7,7 @@ themselves say who they are (`Hello.rank`), and paths are planned for the ring b
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from sdn.path_service.parties import Client, Pair, Parties
 
@@ -16,8 +17,19 @@ class _Job:
 
     def __init__(self) -> None:
         self.ranks: dict[int, dict[Client, None]] = {}
+        self.pairs: dict[int, Pair] = {}
+        """By rank: that from it to the next one, for which a path is planned."""
         self.was_whole = False
         """Whether all ranks have been there: then each that comes back is planned at once."""
+
+
+class Changed(NamedTuple):
+    """What the coming or going of a client changes."""
+
+    ended: list[Pair]
+    """Their connections are expected no more."""
+    expected: list[Pair]
+    """Their connections will carry data."""
 
 
 class Neighbours:
@@ -27,37 +39,60 @@ class Neighbours:
         self._parties = parties
         self._jobs: dict[tuple[str, int], _Job] = {}  # by name and number of ranks
 
-    def join(self, client: Client) -> list[Pair]:
-        """A client has said hello. Returns the pairs whose connections will carry data, once all ranks are there.
+    def join(self, client: Client) -> Changed:
+        """A client has said hello. Pairs are expected once all ranks are there.
 
         The paths of a ring are planned together. Ranks on one NIC need none. Nor has a rank of several NICs any: nobody
         tells which one it uses.
         """
         if client.rank is None or client.rank >= client.ranks or not client.fixed or not client.job:
-            return []
+            return Changed([], [])
         job = self._jobs.setdefault((client.job, client.ranks), _Job())
         job.ranks.setdefault(client.rank, {})[client] = None
-        first: Iterable[int] = ((client.rank - 1) % client.ranks, client.rank)
         if not job.was_whole:
             if len(job.ranks) < client.ranks:
-                return []
-            job.was_whole, first = True, range(client.ranks)
-        found = (self._pair(job.ranks.get(rank, {}), job.ranks.get((rank + 1) % client.ranks, {})) for rank in first)
-        return [pair for pair in found if pair is not None and pair.commodity is None]
+                return Changed([], [])
+            job.was_whole = True
+            return self._changed(job, range(client.ranks), client.ranks)
+        return self._around(job, client)
 
-    def leave(self, client: Client) -> list[Pair]:
-        """A client has left. Returns the pairs of others towards it."""
+    def leave(self, client: Client) -> Changed:
+        """A client has left. Another client of its rank, which may have come before, takes its place in the ring."""
         job = self._jobs.get((client.job, client.ranks))
         if job is None or client.rank is None or client not in job.ranks.get(client.rank, {}):
-            return []
+            return Changed([], [])
         del job.ranks[client.rank][client]
         if not job.ranks[client.rank]:
             del job.ranks[client.rank]
         if not job.ranks:
             del self._jobs[client.job, client.ranks]
-        before = job.ranks.get((client.rank - 1) % client.ranks, {})
-        pairs = (other.pairs.get(client.endpoint.at) for other in before)
-        return [pair for pair in pairs if pair is not None and pair.commodity is not None and not pair.elephants]
+        return self._around(job, client)
+
+    def expects(self, pair: Pair) -> bool:
+        """Whether connections of this pair are expected still."""
+        client = pair.client
+        job = self._jobs.get((client.job, client.ranks))
+        return job is not None and client.rank is not None and job.pairs.get(client.rank) is pair
+
+    def _around(self, job: _Job, client: Client) -> Changed:
+        """What changes at the rank of a client and at the one before it."""
+        assert client.rank is not None  # it has joined
+        return self._changed(job, dict.fromkeys(((client.rank - 1) % client.ranks, client.rank)), client.ranks)
+
+    def _changed(self, job: _Job, ranks: Iterable[int], count: int) -> Changed:
+        changed = Changed([], [])
+        for rank in ranks if job.was_whole else ():
+            own, following = job.ranks.get(rank, {}), job.ranks.get((rank + 1) % count, {})
+            pair = job.pairs.get(rank)
+            if pair is not None:
+                if pair.client in own and any(one.endpoint is pair.peer for one in following):
+                    continue
+                changed.ended.append(job.pairs.pop(rank))
+            pair = self._pair(own, following)
+            if pair is not None:
+                job.pairs[rank] = pair
+                changed.expected.append(pair)
+        return changed
 
     def _pair(self, own: dict[Client, None], following: dict[Client, None]) -> Pair | None:
         """The pair of a rank and the one after it, if each has one NIC."""

@@ -43,7 +43,7 @@ from sdn.path_service.messages import (
     Report,
     Voted,
 )
-from sdn.path_service.neighbours import Neighbours
+from sdn.path_service.neighbours import Changed, Neighbours
 from sdn.path_service.next_hops import NextHops, unused_links
 from sdn.path_service.parties import Client, Pair, Parties
 from sdn.path_service.pinning import Pinning, Preview, Rerouted, Sends
@@ -125,8 +125,7 @@ class PathService:
         sends: Sends = [] if old is None else self.disconnect(now_s, old.conn)
         client = self._parties.join(conn, hello)
         self._assignments.append(pair for pair in client.endpoint.senders if pair.commodity is not None)
-        self._coming.extend(self._neighbours.join(client))
-        self._plan_neighbours(now_s, sends)
+        self._expect(now_s, self._neighbours.join(client), sends)
         self._assignments.send_pending(sends)
         self.counts["hellos"] += 1
         return sends, None if old is None else old.conn
@@ -140,9 +139,7 @@ class PathService:
         sends: Sends = []
         if client is not None:
             self._leaving.append((client, list(client.pairs.values())))
-            for pair in self._neighbours.leave(client):
-                if pair.commodity is not None:
-                    self._remove(now_s, pair, pair.commodity, sends)
+            self._expect(now_s, self._neighbours.leave(client), sends)
             self._update(self._pinning.leave(now_s, client), sends)
             self._remove_leaving(now_s, sends)
         return sends
@@ -443,11 +440,19 @@ class PathService:
                 self._leaving.popleft()
                 self._parties.forget(client)
 
+    def _expect(self, now_s: float, changed: Changed, sends: Sends) -> None:
+        """Other connections between neighbouring ranks are expected now."""
+        for pair in changed.ended:
+            if pair.commodity is not None and not pair.elephants:
+                self._remove(now_s, pair, pair.commodity, sends)
+        self._coming.extend(changed.expected)
+        self._plan_neighbours(now_s, sends)
+
     def _plan_neighbours(self, now_s: float, sends: Sends) -> None:
         """Plans some pairs of neighbouring ranks."""
         for _ in range(min(_COMING, len(self._coming))):
             pair = self._coming.popleft()
-            if pair.commodity is None and self._parties.clients.get(pair.client.conn) is pair.client:
+            if pair.commodity is None and self._neighbours.expects(pair):
                 self._rates_changed = True
                 self._update(self._pinning.expect(now_s, pair), sends)
 
