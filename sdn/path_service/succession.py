@@ -41,6 +41,8 @@ def take_over(
     new.constrain(now_s, constraints)  # also where links have died, or have come back, since switches were read
     for client in old.clients:
         new.connect(now_s, client.conn, _hello(client))
+    while new.busy:  # rings of ranks come before their connections, as they did
+        new.tick(now_s)
     for client in old.clients:
         new.handle(now_s, client.conn, [*_announcements(client)])
     new.counts.clear()

@@ -106,7 +106,7 @@ def test_the_room_of_a_ring_ends_with_its_ranks_and_comes_back_with_them() -> No
 def test_a_rank_that_comes_back_before_its_end_is_noticed_has_room(host: int) -> None:
     """Its old connection to the service may last, such as that of a host that has failed."""
     hosts = Hosts(PathService(fabric(leaves=3, spines=2, hosts=2)))
-    said = {"lanes": 1, "fixed": True, "job": "train", "ranks": 4}
+    said: dict[str, Any] = {"lanes": 1, "fixed": True, "job": "train", "ranks": 4}
     conns = [hosts.connect(each, rank=rank, **said) for rank, each in enumerate([0, 2, 1, 3])]
     hosts.connect(host, instance=1, rank=2, **said)
     hosts.disconnect(conns[2])
@@ -120,7 +120,7 @@ def test_no_room_is_made_towards_a_rank_that_has_left_before_its_turn() -> None:
     count = len(topology.hosts)  # more than are planned at once
     order = [each * 4 % count + each // 6 for each in range(count)]  # each behind another leaf than the one before it
     hosts = Hosts(PathService(topology))
-    said = {"lanes": 1, "fixed": True, "job": "train", "ranks": count}
+    said: dict[str, Any] = {"lanes": 1, "fixed": True, "job": "train", "ranks": count}
     conns = [hosts.connect(host, rank=rank, **said) for rank, host in enumerate(order)]
     hosts.disconnect(conns[-2])
     while hosts.service.busy:
@@ -128,10 +128,14 @@ def test_no_room_is_made_towards_a_rank_that_has_left_before_its_turn() -> None:
     assert hosts.service.commodities == count - 2
 
 
-def test_a_service_that_takes_over_has_the_room_of_rings() -> None:
-    mesh = Mesh(FABRICS[0], 2)
+@pytest.mark.parametrize(
+    "topology", [FABRICS[0], fabric(leaves=6, spines=4, hosts=4)], ids=lambda topology: topology.name
+)
+def test_a_service_that_takes_over_has_the_room_of_rings(topology: Topology) -> None:
+    """Also of one that is too large to be planned at once."""
+    mesh = Mesh(topology, 2)
     before, commodities = ways(mesh.service), mesh.service.commodities
-    assert follow(mesh, FABRICS[0]) == 0
+    assert follow(mesh, topology) == 0
     assert ways(mesh.service) == before
     assert mesh.service.commodities == commodities > len(mesh.opened_by)
 
