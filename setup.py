@@ -9,11 +9,13 @@ into the packages of the working tree. PARALET_PARTS=models leaves out all but w
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
@@ -52,6 +54,15 @@ def pybind11_files() -> Path:
     return link / files.relative_to(prefix)
 
 
+class FreshBuild(build):
+    """Begins without what an earlier build has left for its wheel, such as the engine in one with the models alone."""
+
+    def run(self) -> None:
+        for earlier in (ROOT / "build").glob("lib.*"):
+            shutil.rmtree(earlier)
+        super().run()
+
+
 class CMakeBuild(build_ext):
     """Installs the CMake component ``python`` into the packages: hostlib._engine, the native programs, the plugin."""
 
@@ -82,4 +93,4 @@ class CMakeBuild(build_ext):
             raise SystemExit(f"building the native parts failed: cmake {' '.join(arguments)}")
 
 
-setup(ext_modules=[Extension("hostlib._engine", sources=[])], cmdclass={"build_ext": CMakeBuild})
+setup(ext_modules=[Extension("hostlib._engine", sources=[])], cmdclass={"build": FreshBuild, "build_ext": CMakeBuild})

@@ -30,7 +30,7 @@ quietly() {
     }
 }
 
-rm -rf build/wheel/plain dist build/lib.* build/bdist.*
+rm -rf build/wheel/plain dist build/bdist.*
 quietly flock build/lock python -m build --wheel --no-isolation --outdir build/wheel/plain
 quietly auditwheel repair --wheel-dir dist build/wheel/plain/*.whl
 quietly python scripts/bill_of_materials.py dist/*.whl dist/paralet.cdx.json
