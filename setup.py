@@ -82,8 +82,9 @@ class CMakeBuild(build_ext):
         )
         self.cmake("--build", str(build_tree), "--target", "paralet_python")
         self.cmake("--install", str(build_tree), "--component", "python", "--prefix", str(destination))
-        if not in_place:
+        if not in_place or not (ROOT / ".git").exists():
             (destination / "testbed" / "commit").write_text(commit())
+        if not in_place:
             # Names of functions stay, for perf and stack traces. Numbers of lines are most of a wheel.
             built = [*destination.glob("**/*.so"), *destination.glob("**/bin/paralet-*")]
             subprocess.run(["strip", "--strip-debug", *built], check=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""setup.py: what goes into a wheel. CMake is left out."""
+"""setup.py: what goes into a wheel and into a folder without Git. CMake is left out."""
 
 from __future__ import annotations
 
@@ -52,3 +52,9 @@ def test_a_wheel_has_nothing_of_an_earlier_build(sources: Path) -> None:
     set_up(sources, "build")
     found = sorted(str(file.relative_to(packages)) for file in packages.rglob("*") if file.is_file())
     assert found == ["hostlib/__init__.py", "testbed/__init__.py", "testbed/commit"]
+
+
+def test_a_folder_without_git_keeps_its_commit(sources: Path) -> None:
+    """Nothing else tells it to an editable install of the models alone, since the engine is not there."""
+    set_up(sources, "build_ext", "--inplace")
+    assert (sources / "testbed" / "commit").read_text() == "0123456789ab"
