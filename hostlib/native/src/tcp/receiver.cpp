@@ -66,17 +66,21 @@ bool Receiver::receive(Scratch& scratch, std::size_t most) {
   }
   awaited_ = reader_.take_written() || awaited_;  // the last flowlet of a message may be short
   owed_ += reader_.frames() - before;
+  alone_ += reader_.frames() - before;
   if (!ready_ && current_) acknowledge_read();
   if (!stalled() && !ready_) turn_over();
   return ready_ && !stalled();
 }
 
-/// The connection is drained. The peer waits for the acknowledgement of payloads, and not of short messages.
+/// The connection is drained. The peer waits for the acknowledgement of payloads, and not of short messages. Those are
+/// put off only on a lane that carries nothing else: in between, payloads would be acknowledged later, too.
 void Receiver::acknowledge_read() {
   if (std::exchange(awaited_, false)) {
-    owed_ = 0;
+    owed_ = alone_ = 0;
     later_ = false;
     acknowledge_at_once(current_->socket.get());
+  } else if (alone_ < kAlone) {
+    owed_ = 0;  // the kernel has acknowledged them
   } else if (owed_ >= kOwedMost) {
     acknowledge();
   } else if (owed_ > 0 && !std::exchange(later_, true)) {
@@ -171,7 +175,7 @@ void Receiver::say(const Notice& notice) {
   [[maybe_unused]] const ssize_t sent =
       ::send(current_->socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   acknowledge_at_once(current_->socket.get());
-  owed_ = 0;
+  owed_ = alone_ = 0;
   later_ = false;
 }
 

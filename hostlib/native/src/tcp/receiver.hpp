@@ -26,6 +26,8 @@ class Receiver {
   /// Short messages that are acknowledged together. The sender, which keeps copies of them, goes to another lane when
   /// twice as many are not acknowledged (LaneChoice::kStay).
   static constexpr std::uint64_t kOwedMost = 16;
+  /// Short messages in a row after which a lane is taken to carry nothing else.
+  static constexpr std::uint64_t kAlone = 16;
 
   Receiver(ReceiveContext& context, Watcher& watcher, std::uint32_t qpn)
       : completions_(context.completions), watcher_(watcher), reader_(context, qpn), qpn_(qpn) {}
@@ -92,6 +94,7 @@ class Receiver {
   bool awaited_ = false;           ///< the peer may wait for the acknowledgement of what was read
   bool later_ = false;             ///< the kernel leaves acknowledgements to `acknowledge`
   std::uint64_t owed_ = 0;         ///< short messages that are not acknowledged yet, perhaps
+  std::uint64_t alone_ = 0;        ///< short messages since the last payload
   bool ended_ = false;             ///< its other end has ended the connection
   bool stopping_ = false;
   bool stopped_ = false;

@@ -67,7 +67,12 @@ TEST_CASE("payloads are acknowledged at once when two in a row have one length")
 
 /// B reads short messages at one moment, so that only what a test does makes it acknowledge them.
 struct ShortMessages : TcpPair {
-  ShortMessages() { connect(); }
+  ShortMessages() {
+    connect();
+    pass(Receiver::kAlone);
+    b.backend.settle(t);
+    REQUIRE(a_alone_until([&] { return a.backend.statistics(qa.qpn).all_acknowledged; }));
+  }
   /// A sends some, and B reads them all.
   void pass(std::size_t count) {
     static const Bytes data = random_fill(1, 1);  // 16 with their headers are below the kernel's least segment
