@@ -25,7 +25,7 @@ Key = tuple[int, int, int]
 class Place:
     """What connections from one NIC to another share. With `both_ways`, those that the other one opens, too."""
 
-    __slots__ = ("both_ways", "ends", "holder", "members", "sent", "way")
+    __slots__ = ("both_ways", "ends", "holder", "members", "mirrored", "sent", "way")
 
     def __init__(self, ends: tuple[int, int], way: Way) -> None:
         self.ends = ends
@@ -39,15 +39,17 @@ class Place:
         """Members that carry data."""
         self.both_ways = False
         """Whether connections that are opened at its other end share it, over the same links: `Routing.expect`."""
+        self.mirrored = False
+        """Whether the same connections will carry data back, for which there is a place from the other end."""
 
     @property
     def stays(self) -> bool:
         """Whether the plan may not move it.
 
         It may while only one connection has it, which has not carried data: that was for set-up, and the next one
-        begins on the new way.
+        begins on the new way. One of two that count the same connections may not leave the links of the other.
         """
-        return len(self.members) > 1 or bool(self.sent)
+        return len(self.members) > 1 or bool(self.sent) or self.mirrored
 
     def seen_by(self, pair: Pair, way: Way) -> Way:
         """A way of this place as one of the pair, which may lead from the place's other end, or the other way round."""
@@ -82,12 +84,31 @@ class Places:
 
     def join(self, pair: Pair, way: Way) -> Place:
         """A pair begins. Opens a place with this way where there is none."""
-        place = self.of(pair)
-        if place is None:
-            key = _key(pair)
-            place = self._at[key] = Place(key[:2], way)
-            self.beside.update(self._taken(place))
+        place = self.of(pair) or self._open(_key(pair), way)
         place.members[pair] = None
+        return place
+
+    def mirror(self, pair: Pair) -> None:
+        """Opens a place for a pair that will carry data, if that from its other end was opened for data.
+
+        It is over the same links: a connection between two ranks that are each the next one of the other carries the
+        data of both, whichever has opened it.
+        """
+        source, destination, lanes = key = _key(pair)
+        other = self._at.get((destination, source, lanes))
+        if other is not None and other.both_ways and key not in self._at:
+            other.mirrored = self._open(key, reversed_way(other.way)).mirrored = True
+
+    def mirrors(self) -> Iterator[tuple[Place, Place]]:
+        """Each place that has a mirror, with it: each two once."""
+        for (source, destination, lanes), place in self._at.items():
+            other = self._at.get((destination, source, lanes)) if source < destination else None
+            if other is not None and place.mirrored and other.mirrored:
+                yield place, other
+
+    def _open(self, key: Key, way: Way) -> Place:
+        place = self._at[key] = Place(key[:2], way)
+        self.beside.update(self._taken(place))
         return place
 
     def put(self, place: Place, way: Way) -> None:
@@ -123,7 +144,7 @@ class Places:
         for key, place in self._at.items():
             other = made._at[key] = Place(place.ends, place.way)
             other.members, other.holder, other.sent = place.members.copy(), place.holder, place.sent.copy()
-            other.both_ways = place.both_ways
+            other.both_ways, other.mirrored = place.both_ways, place.mirrored
         return made
 
     def replace(self, pairs: Mapping[Pair, Pair]) -> Iterator[None]:

@@ -24,7 +24,7 @@ from sdn.path_service.ports import PortTables
 from sdn.path_service.reach import WithinReach, polarised
 from sdn.path_service.work import Work
 from sdn.planners import Incremental, Plan, links
-from sdn.planners.links import AnyClos, AnyPlan, Way
+from sdn.planners.links import AnyClos, AnyPlan, Way, reversed_way
 from sdn.planners.planner import AnyCabling
 from sdn.planners.pods import IncrementalPods
 
@@ -139,6 +139,7 @@ class Routing:
         Those of the pair's two NICs that begin later take it, whichever of the two opens them. Returns the pairs that
         were rerouted.
         """
+        self._places.mirror(pair)
         self._begin(now_s, pair)
         place = self._places.of(pair)
         assert place is not None  # the pair has joined
@@ -193,7 +194,9 @@ class Routing:
         routes = self._live.refit(fabric)
         self._snapshot = None
         self._pins.forget()
-        return [*self._rerouted(routes), *self._off_dead_links(), *self._repinned()]
+        moved = self._rerouted(routes)
+        self._mirror()
+        return [*moved, *self._off_dead_links(), *self._repinned()]
 
     def pin(self, pins: Mapping[PinnedPair, Via]) -> list[Pair]:
         """Pins these pairs, and no others, to ways with the wanted links. Returns the pairs that were rerouted.
@@ -430,6 +433,16 @@ class Routing:
         """Whether a way has links, and none is dead or drained."""
         taken = links.on_way(self.fabric, pair.client.nic, pair.peer.nic, way)
         return bool(taken) and bool((links.rates(fabric or self.fabric)[[*taken]] > 0).all())
+
+    def _mirror(self) -> None:
+        """Puts places that count the same connections on the same links, after the planner has moved them apart."""
+        for place, other in self._places.mirrors():
+            way = reversed_way(place.way)
+            if other.way != way and self._put_place(other, way):
+                holder = other.holder
+                assert holder is not None
+                if not holder.elephants:
+                    holder.way = other.seen_by(holder, way)
 
     def _off_dead_links(self) -> list[Pair]:
         """Counts connections whose way is dead or drained on that of their place until it is neither.

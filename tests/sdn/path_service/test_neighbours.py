@@ -73,6 +73,42 @@ def test_a_ring_of_ranks_has_links_of_its_own_in_both_directions(topology: Topol
         assert max(mesh.loads(step).values()) == 1
 
 
+@pytest.mark.parametrize("turn", [0, 1])
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_rings_of_two_have_links_of_their_own_in_both_directions(turn: int, takes_over: bool) -> None:
+    """Each rank sends to the other over one connection, which either of them has opened."""
+    topology = fabric(leaves=2, spines=2, hosts=2)
+    programs = Programs(PathService(topology))
+    for job, ends in (("first", (0, 2)), ("second", (3, 1))):
+        for rank, host in enumerate(ends):
+            programs.connect(host, instance=1, lanes=1, fixed=True, job=job, rank=rank, ranks=2)
+    if takes_over:
+        follow(programs, topology)
+    opened = [programs.begin(*ends[::-1] if turn else ends) for ends in ((0, 2), (3, 1))]
+    for connection in opened:
+        programs.sent(connection, MEBIBYTES)
+    first, second = ({port.split(":")[0] for port in programs.loads([connection])} for connection in opened)
+    assert {node for node in first & second if node.startswith("spine")} == set()
+    assert max(max(link["up"], link["down"]) for link in programs.service.paths()) == 1
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+def test_rings_of_two_keep_the_same_links_both_ways_when_links_die(seed: int) -> None:
+    topology, draw = fabric(leaves=3, spines=4, hosts=4), random.Random(seed)
+    programs = Programs(PathService(topology))
+    order = draw.sample(range(12), 12)
+    for place, host in enumerate(order):
+        job = f"job{place // 2}"
+        programs.connect(host, instance=1, lanes=1, fixed=True, job=job, rank=place % 2, ranks=2)
+    for link in draw.sample([link for link in topology.links if "spine" in str(link)], 2):
+        programs.link([link], up=False)
+        spines = {
+            (flow["device"], flow["peer"]): [port.split(":")[0] for port in flow["path"] if port.startswith("spine")]
+            for flow in programs.service.flows(100)
+        }
+        assert all(spines[peer, own] == spine for (own, peer), spine in spines.items())
+
+
 @pytest.mark.parametrize("topology", FABRICS, ids=lambda topology: topology.name)
 def test_connections_from_either_end_leave_a_link_that_dies(topology: Topology) -> None:
     mesh = Mesh(topology, 1)
