@@ -60,7 +60,7 @@ class Assignments:
         Connections that cannot move ask for theirs when they begin.
         """
         for pair in pairs:
-            if pair.client.fixed and not pair.elephants:
+            if pair.is_expected:
                 continue
             ports = self._pinning.ports(pair)
             cut = pair in self._cut

@@ -470,7 +470,7 @@ class Measured:
 
     def paths(self, pair: Pair) -> list[Path]:
         if self._is_planned(pair):
-            return self._planned.paths(pair) if self.ports(pair) else []
+            return self._planned.paths(pair) if pair.is_expected or self.ports(pair) else []
         key = self._keys.get(pair)
         if key is None or not self.ports(pair):
             return []
@@ -497,7 +497,7 @@ class Measured:
         planned = self._planned.status()
         unkeyed = [pair for pair in self._own.values() if pair not in self._keys]
         planned_pairs = self._planned.pairs.values()
-        others = sum(not pair.client.fixed or bool(pair.elephants) for pair in planned_pairs) - len(self._search)
+        others = sum(not pair.is_expected for pair in planned_pairs) - len(self._search)
         return {
             "unreachable": planned["unreachable"],
             "slowest_bps": 1 / pinning.congestion if pinning.congestion > 0 else None,

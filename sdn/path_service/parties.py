@@ -142,6 +142,11 @@ class Pair(_native.Pair):
         made.commodity, made.way = commodity, way
         return made
 
+    @property
+    def is_expected(self) -> bool:
+        """Whether its connections, which cannot move, have not begun: see `neighbours`. Of pairs with a commodity."""
+        return self.client.fixed and not self.elephants
+
     def elephant_id(self) -> int | None:
         """The id that assignments carry: the newest open elephant's, or None without one."""
         if self.newest_id is None and self.elephants:

@@ -324,7 +324,8 @@ class PathService:
         """The commodities on these links, each way, and the commodities on random ports, which may be on any."""
         loads = self._pinning.loads()
         numbers = list({self.cables.link_number(link) for link in links})
-        random = sum(not self._pinning.ports(pair) for pair in self._pinning.pairs.values())
+        pairs = self._pinning.pairs.values()
+        random = sum(not (pair.is_expected or self._pinning.ports(pair)) for pair in pairs)
         return float(loads[:, numbers].sum()), random
 
     def preview(self, constraints: Constraints) -> Work[Preview]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from netmodel import Flow, PortRef, Topology, path_of
+from sdn.measured.router_names import names_of
 from sdn.path_service.journal import Journal
 from sdn.path_service.log_file import LogFile
 from sdn.path_service.replay import replay
@@ -149,6 +150,14 @@ def test_a_rank_that_comes_back_before_its_end_is_noticed_has_room(host: int) ->
     rooms = {(flow["device"], flow["peer"]) for flow in hosts.service.flows(10)}
     ring = [address(hosts.topology, each) for each in (0, 2, host, 3)]
     assert rooms == set(zip(ring, [*ring[1:], ring[0]], strict=True))
+
+
+def test_with_measured_paths_a_ring_has_paths_before_any_ports() -> None:
+    """No packet is on random ports yet: a drain would say that it does not know where these are."""
+    topology = fabric(leaves=2, spines=2, hosts=2)
+    service = Programs(PathService(topology, routers=names_of(topology)), [0, 2, 1, 3]).service
+    assert [len(flow["path"]) for flow in service.flows(10)] == [4] * 4
+    assert service.load_of([topology.link_at(PortRef.parse("leaf1:3"))])[1] == 0
 
 
 def test_no_room_is_made_towards_a_rank_that_has_left_before_its_turn() -> None:
