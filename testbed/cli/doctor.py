@@ -23,6 +23,8 @@ from testbed.nccl import back_ends
 
 Use = Literal["plugin", "models", "service", "fabric"]
 
+PLANNING: tuple[Literal["models", "service"], ...] = ("models", "service")
+"""Each needs the extra of its name and the native models, and no engine."""
 USES: tuple[Use, ...] = ("plugin", "models", "service", "fabric")
 """What a machine may be for. The first is the base install's."""
 
@@ -77,13 +79,14 @@ def doctor(
 
 def examine(uses: Collection[Use]) -> list[Check]:
     """What concerns one of these uses. RDMA devices and GPUs are optional: they are listed but never required."""
-    checks = [Check(_engine(), tuple(use for use in USES if use != "models"))]
+    checks = [Check(_engine(), ("plugin", "fabric"))]
     if "plugin" in uses:
         advice = (*rdma_findings(), *_nics(), *_speed_findings(), _gpu())
         checks += [Check(finding, ("plugin",)) for finding in (_plugin(), *advice)]
-    checks += [Check(_extra(each), (each,)) for each in ("models", "service") if each in uses]
-    if "models" in uses and not extras.missing("models"):
-        checks.append(Check(_models(), ("models",)))
+    checks += [Check(_extra(each), (each,)) for each in PLANNING if each in uses]
+    planning = tuple(each for each in PLANNING if each in uses and not extras.missing(each))
+    if planning:
+        checks.append(Check(_models(), planning))
     if "fabric" in uses:
         checks += [Check(finding, ("fabric",)) for finding in (_extra("fabric"), *emul.probe())]
     if len(uses) == len(USES):

@@ -436,10 +436,11 @@ def test_doctor_lists_what_is_missing_and_the_remedy(monkeypatch: pytest.MonkeyP
         "remedy": "apt install openvswitch-switch",
         "uses": ["fabric"],
     }
-    assert found["native engine"]["uses"] == ["plugin", "service", "fabric"]
+    assert found["native engine"]["uses"] == ["plugin", "fabric"]
+    assert found["native models"]["uses"] == ["models", "service"]
 
 
-@pytest.mark.parametrize("use", ["plugin", "service", "fabric"])
+@pytest.mark.parametrize("use", ["plugin", "models", "service", "fabric"])
 def test_doctor_ends_with_1_only_for_what_the_asked_use_needs(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
     doctor = importlib.import_module("testbed.cli.doctor")  # the package has the command by that name
     lacking: set[str] = set()
@@ -462,7 +463,10 @@ def test_doctor_ends_with_1_only_for_what_the_asked_use_needs(use: str, monkeypa
     assert paralet("doctor").exit_code == (1 if use == "plugin" else 0)
     monkeypatch.setattr(doctor, "_engine", lambda: Finding("native engine", False, "", "make setup"))
     lacking.clear()
-    assert paralet("doctor", "--for", use).exit_code == 1, "all uses need the engine"
+    assert paralet("doctor", "--for", use).exit_code == (use in ("plugin", "fabric"))
+    monkeypatch.setattr(doctor, "_engine", lambda: Finding("native engine", True, "", ""))
+    monkeypatch.setattr(doctor, "_models", lambda: Finding("native models", False, "", "make setup"))
+    assert paralet("doctor", "--for", use).exit_code == (use in ("models", "service"))
 
 
 # bench

@@ -224,6 +224,8 @@ def test_the_models_alone_run_an_experiment(installs: Path, models_alone: Path, 
     assert json.loads((tmp_path / "demo/summary.json").read_text())["provenance"]["commit"] == "0123456789ab"
     answer = json.loads(paralet(install(installs, "models"), "doctor", "--json", sources=models_alone).stdout)
     assert answer["uses"] == {"plugin": False, "models": True, "service": False, "fabric": False}
+    served = paralet(install(installs, "service"), "doctor", "--for", "service", sources=models_alone)
+    assert served.returncode == 0, "the path service does not use the engine"
 
 
 @pytest.mark.parametrize("words", [("stat",), ("top", "--json"), ("bench", "transport")], ids=" ".join)
