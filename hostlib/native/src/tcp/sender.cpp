@@ -26,6 +26,9 @@ constexpr Nanos kLongestWait = 2 * kMillisecond;
 constexpr Nanos kMeasureEvery = 1 * kMillisecond;
 constexpr Nanos kFresh = 500 * kMillisecond;  // a round trip older than this counts as unknown
 constexpr Nanos kTimeoutRoundTrips = 4;
+// The peer puts acknowledgements of short messages off. Where its process is held up meanwhile, its kernel sends them
+// after 40 ms.
+constexpr Nanos kPutOff = 50 * kMillisecond;
 
 }  // namespace
 
@@ -323,6 +326,10 @@ void Sender::tick(Nanos now) {
 void Sender::watch_silence(Nanos now) {
   if (now - progress_at_ >= context_.settings.retry_time) {
     end(Status::kRetryExceeded);
+    return;
+  }
+  if (current_ && !queue_.awaited() && now - progress_at_ < kPutOff) {
+    silent_at_ = now + timeout();
     return;
   }
   ++silences_;

@@ -120,6 +120,21 @@ TEST_CASE("short messages are acknowledged before a thread sleeps") {
   CHECK(puts_off(1, [](ShortMessages& lane) { lane.b.backend.settle(lane.t); }));
 }
 
+TEST_CASE("a process that is held up costs its peers no timeout while its kernel has what they send") {
+  std::uint64_t least = UINT64_MAX;
+  for (int i = 0; i < 10; ++i) {
+    ShortMessages lane;
+    lane.pass(1);
+    lane.b.backend.settle(lane.t);
+    REQUIRE(lane.a_alone_until([&] { return lane.a.backend.statistics(lane.qa.qpn).all_acknowledged; }));
+    const std::uint64_t before = lane.a.backend.statistics(lane.qa.qpn).counters.timeouts;
+    lane.send(random_fill(1, 1));
+    for (const Nanos start = now(); now() - start < 30 * kMillisecond;) lane.a.step();
+    least = std::min(least, lane.a.backend.statistics(lane.qa.qpn).counters.timeouts - before);
+  }
+  CHECK(least == 0);
+}
+
 TEST_CASE("every 16 short messages are acknowledged") {
   CHECK(puts_off(15, [](ShortMessages& lane) { lane.pass(1); }));
 }

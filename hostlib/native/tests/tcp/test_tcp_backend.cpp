@@ -246,7 +246,7 @@ TEST_CASE("a peer that acknowledges nothing is given up after the retry time") {
   const Bytes data(100);
   pair.send(data);
   pair.settle();
-  CHECK(pair.a.backend.statistics(pair.qa.qpn).counters.timeouts > 0);
+  REQUIRE(pair.a_alone_until([&] { return pair.a.backend.statistics(pair.qa.qpn).counters.timeouts > 0; }));
   pair.a.skipped = 11 * kSecond;
   REQUIRE(pair.eventually([&] { return pair.a_gave_up(); }));
 }
