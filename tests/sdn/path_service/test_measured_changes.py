@@ -8,7 +8,7 @@ import pytest
 from netmodel import LinuxL4Hash, forwarding
 from sdn.path_service.messages import Moved, Probe
 from tests.sdn.path_service.sample import address
-from tests.sdn.path_service.test_measured import THREE_TIERS, measured, permuted
+from tests.sdn.path_service.test_measured import STEP_S, THREE_TIERS, measured, permuted
 
 AGG1 = frozenset(link for link in THREE_TIERS.links if "agg1" in (link.a.node, link.b.node))
 
