@@ -166,7 +166,7 @@ class Scene:
         await service.start(other.from_other.at)
 
     async def settled(self) -> tuple[Service, int]:
-        """Waits until one service leads, the other follows, and all hosts are answered.
+        """Waits until one service leads, the other follows and knows of all hosts, and these are answered.
 
         Returns the one that leads, and its generation, both read after the hosts were answered: it may have gone on
         alone meanwhile.
@@ -178,7 +178,8 @@ class Scene:
             if found is not None:
                 await self._hosts_are_answered(end_s)
                 states = [await service.availability() for service in self.services]
-                if _leads(states) == found:
+                # The other one takes over by votes of the hosts that it knows of.
+                if _leads(states) == found and states[1 - found[0]].get("witnesses") == len(self.hosts):
                     return self.services[found[0]], found[1]
             await asyncio.sleep(_PAUSE_S)
         raise TestbedError(f"two path services did not settle: {states}")

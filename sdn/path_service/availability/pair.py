@@ -478,7 +478,9 @@ class Pair:
         """Does what is due. To be called a few times in `beat_s`."""
         if self.role == "leading" and not self.alone:
             done = self._seek_to_go_on(now_s)
-            if self.role == "leading" and self._follower is not None and now_s >= self._beat_at_s:
+            # A follower that knows of no host cannot take over, so it is told of the first ones at once.
+            is_due = now_s >= self._beat_at_s or (self._hosts and not self._told)
+            if self.role == "leading" and self._follower is not None and is_due:
                 done += self._beat(now_s, self._follower)
             return done
         if self.role == "following" and now_s >= self.heard_s + self.times.seek_s:

@@ -93,8 +93,8 @@ def _devices_meet(services: str, token: str, leads: Service, follows: Service, l
 
 def test_a_leader_that_goes_on_alone_while_hosts_are_looked_at_is_not_settled(tmp_path: Path) -> None:
     """The other one could not take over from it. Neither is one settled that was not acknowledged for long."""
-    follows = {"role": "following", "followed": False, "generation": 2, "lag_s": 0.1}
-    leads = {"role": "leading", "followed": True, "generation": 2, "lag_s": 0.1}
+    follows = {"role": "following", "followed": False, "generation": 2, "lag_s": 0.1, "witnesses": 0}
+    leads = {"role": "leading", "followed": True, "generation": 2, "lag_s": 0.1, "witnesses": 0}
     alone = {"role": "leading", "followed": False, "generation": 3, "lag_s": None}
     anew = {**leads, "generation": 4}
     looks = [(leads, follows), (alone, follows), ({**anew, "lag_s": 0.6}, follows), (anew, follows), (anew, follows)]

@@ -11,7 +11,7 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdn.path_service.availability.messages import Ack, Claim, Follow, Ours, Snapshot
+from sdn.path_service.availability.messages import Ack, Beat, Claim, Follow, Ours, Snapshot
 from sdn.path_service.availability.pair import (
     Action,
     Adopt,
@@ -439,6 +439,26 @@ def test_a_leader_has_the_other_one_follow_anew_where_a_host_has_voted_and_only_
     assert isinstance(sent.message, Snapshot)
     assert sent.message.generation == 4
     assert pair.seen(0.1, 1, 3) == []
+
+
+def test_the_first_hosts_are_told_to_the_other_one_at_once() -> None:
+    """Until it knows of a host, it could not take over."""
+    pair = Pair("l", Position(0, 0), alone=True)
+    pair.start()
+    pair.linked(1)
+    pair.heard(0.0, 1, Follow("token", "f", 0, 0, 0))
+    assert pair.tick(0.01) == []
+    pair.joined("first")
+    (beat,) = pair.tick(0.02)
+    assert isinstance(beat, Send)
+    assert isinstance(beat.message, Beat)
+    assert beat.message.witnesses == ("first",)
+    pair.joined("second")
+    assert pair.tick(0.03) == [], "it comes with the next beat"
+    (beat,) = pair.tick(0.03 + TIMES.beat_s)
+    assert isinstance(beat, Send)
+    assert isinstance(beat.message, Beat)
+    assert beat.message.witnesses == ("first", "second")
 
 
 def test_a_late_acknowledgement_says_nothing_of_data_that_was_sent_after_its_beat() -> None:
